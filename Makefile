@@ -1,0 +1,43 @@
+# Everything runs in .venv; the two commands a newcomer needs are `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# constraints.txt pins torch: an open range would pull gigabytes of CUDA packages.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Two cores and small tensors: more threads than cores cost far more than they bring.
+export OMP_NUM_THREADS ?= 2
+
+.PHONY: demo test lint bench docs clean
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) -e .
+	touch $@
+
+$(VENV)/.developing: $(VENV)/.installed
+	$(INSTALL) -e ".[dev]"
+	touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/attsvm demo --out out
+
+lint: $(VENV)/.developing
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/.developing
+	$(BIN)/python -m benchmarks.descent
+
+$(VENV)/.documenting: $(VENV)/.installed
+	$(INSTALL) -e ".[docs]"
+	touch $@
+
+docs: $(VENV)/.documenting
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+clean:
+	rm -rf $(VENV) out build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,25 @@
+"""The model: softmax attention, its saturation-proof gradient, heads, losses, parameterizations."""
+
+from attsvm.attention.heads import Head, LinearHead, QuadraticHead, ReluHead
+from attsvm.attention.linear_maps import logits, logits_adjoint
+from attsvm.attention.losses import CustomLoss, Exponential, Linear, Logistic, Loss
+from attsvm.attention.model import Evaluation, evaluate, gradient
+from attsvm.attention.module_head import ModuleHead
+from attsvm.attention.parameterizations import KeyQuery, Parameterization, Weights
+from attsvm.attention.scaled import ScaledTensor
+from attsvm.attention.scores import best_risk, lipschitz_bound, optimal_token_set, optimal_tokens, token_scores
+
+__all__ = [
+    # the model
+    "Evaluation", "evaluate", "gradient",
+    # heads
+    "Head", "LinearHead", "ModuleHead", "QuadraticHead", "ReluHead",
+    # losses
+    "CustomLoss", "Exponential", "Linear", "Logistic", "Loss",
+    # parameterizations
+    "KeyQuery", "Parameterization", "Weights",
+    # scores
+    "best_risk", "lipschitz_bound", "optimal_token_set", "optimal_tokens", "token_scores",
+    # linear maps and scaled numbers
+    "ScaledTensor", "logits", "logits_adjoint",
+]

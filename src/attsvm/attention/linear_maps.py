@@ -1,0 +1,107 @@
+"""The linear map W -> logits and its adjoint: one attention forward, one backward, rows never materialised."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attsvm._checks import ArrayLike, as_floating
+from attsvm.data import TokenDataset
+
+
+def logits(data: TokenDataset, weights: ArrayLike) -> Float[Tensor, "*lead n T"]:
+    """Attention logits ``a_it = x_it^T W z_i`` of every token, masked ones included.
+
+    Arguments:
+        data: batch of data sets, ``[*batch]``.
+        weights: ``[*starts, *batch, d, dq]``; leading axes before the batch are several weights per data set.
+
+    Returns:
+        ``[*starts, *batch, n, T]``.
+
+    >>> import numpy as np
+    >>> data = TokenDataset(np.eye(2)[None], np.ones((1, 1)), [1])
+    >>> logits(data, np.array([[3.0], [5.0]])).tolist()
+    [[3.0, 5.0]]
+    """
+    matrix, lead = folded(data, weights, (data.d, data.dq), "weights", "d, dq")
+    return flat_logits(data.flatten(), matrix).reshape(*lead, data.n, data.T)
+
+
+def logits_adjoint(data: TokenDataset, multipliers: ArrayLike) -> Float[Tensor, "*lead d dq"]:
+    """Adjoint of `logits`: ``sum_it mu_it x_it z_i^T`` over the real tokens.
+
+    Arguments:
+        data: batch of data sets, ``[*batch]``.
+        multipliers: mu, ``[*starts, *batch, n, T]``; entries at masked tokens are ignored.
+
+    Returns:
+        ``[*starts, *batch, d, dq]``.
+
+    >>> import numpy as np
+    >>> data = TokenDataset(np.eye(2)[None], 2 * np.ones((1, 1)), [1])
+    >>> logits_adjoint(data, np.array([[1.0, -1.0]])).tolist()
+    [[2.0], [-2.0]]
+    """
+    rows, lead = folded(data, multipliers, (data.n, data.T), "multipliers", "n, T")
+    flat = data.flatten()
+    if flat.mask is not None:
+        rows = rows.masked_fill(~flat.mask, 0)
+    return flat_adjoint(flat, rows).reshape(*lead, data.d, data.dq)
+
+
+def flat_logits(data: TokenDataset, weights: Float[Tensor, "starts batch d dq"]) -> Float[Tensor, "starts batch n T"]:
+    """`logits` for data with one batch axis and weights with one axis of starts before it."""
+    directions = torch.einsum("bnq,sbdq->sbnd", data.queries, weights)
+    return flat_products(data, data.tokens, directions)
+
+
+def flat_adjoint(data: TokenDataset, rows: Float[Tensor, "starts batch n T"]) -> Float[Tensor, "starts batch d dq"]:
+    """`logits_adjoint` for data with one batch axis; entries of `rows` at masked tokens must be zero."""
+    return torch.einsum("sbnd,bnq->sbdq", flat_mixture(data, data.tokens, rows), data.queries)
+
+
+def flat_mixture(
+    data: TokenDataset, tokens: Float[Tensor, "batch sequences T d"], rows: Float[Tensor, "starts batch n T"]
+) -> Float[Tensor, "starts batch n d"]:
+    """``sum_t rows_it x_it`` for every input: keys or values weighted by one number a token."""
+    if data.queries_per_sequence == 1:
+        return torch.einsum("sbnt,bntd->sbnd", rows, tokens)
+    starts, batch = rows.shape[:2]
+    grouped = rows.reshape(starts, batch, data.sequences, data.queries_per_sequence, data.T)
+    return torch.einsum("sbgpt,bgtd->sbgpd", grouped, tokens).reshape(starts, batch, data.n, tokens.shape[-1])
+
+
+def flat_products(
+    data: TokenDataset, tokens: Float[Tensor, "batch sequences T d"], vectors: Float[Tensor, "starts batch n d"]
+) -> Float[Tensor, "starts batch n T"]:
+    """``x_it^T vector_i`` for every input and token."""
+    if data.queries_per_sequence == 1:
+        return torch.einsum("bntd,sbnd->sbnt", tokens, vectors)
+    starts, batch = vectors.shape[:2]
+    grouped = vectors.reshape(starts, batch, data.sequences, data.queries_per_sequence, tokens.shape[-1])
+    return torch.einsum("bgtd,sbgpd->sbgpt", tokens, grouped).reshape(starts, batch, data.n, data.T)
+
+
+def folded(
+    data: TokenDataset, value: ArrayLike, trailing: tuple[int, int], name: str, meaning: str
+) -> tuple[Tensor, tuple[int, ...]]:
+    """`value` as ``[starts, batch, *trailing]`` and the leading shape to give back."""
+    tensor = as_floating(value, name)
+    batch = data.batch_shape
+    lead = tuple(tensor.shape[:-2])
+    if tensor.ndim < 2 or tuple(tensor.shape[-2:]) != trailing or (batch and lead[-len(batch) :] != batch):
+        raise ValueError(
+            f"{name} must have shape {[*batch, *trailing]} (batch, {meaning}), with any axes of starts before;"
+            f" got {list(tensor.shape)}"
+        )
+    if tensor.dtype != data.dtype or tensor.device != data.device:
+        raise ValueError(
+            f"{name} must be {str(data.dtype).removeprefix('torch.')} on {data.device}, like the data;"
+            f" got {str(tensor.dtype).removeprefix('torch.')} on {tensor.device}"
+        )
+    count = 1
+    for size in batch:
+        count *= size
+    return tensor.reshape(-1, count, *trailing), lead

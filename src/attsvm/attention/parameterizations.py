@@ -1,0 +1,92 @@
+"""What is trained: the combined weights W, or the factors of W = K Q^T."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from attsvm.attention.scaled import ScaledTensor
+from attsvm.data import TokenDataset
+
+
+class Parameterization(ABC):
+    """How trained parameters make up W ``[starts, batch, d, dq]``, and how a gradient in W reaches them."""
+
+    @abstractmethod
+    def shapes(self, data: TokenDataset) -> dict[str, tuple[int, int]]:
+        """Name and matrix shape of each parameter, in the order in which random starts draw them."""
+
+    @abstractmethod
+    def weights(self, parameters: Mapping[str, Tensor]) -> Float[Tensor, "starts batch d dq"]:
+        """The combined W."""
+
+    @abstractmethod
+    def gradients(self, parameters: Mapping[str, Tensor], gradient: ScaledTensor) -> dict[str, ScaledTensor]:
+        """The chain rule: from the gradient in W to one for each parameter."""
+
+    @abstractmethod
+    def check_initial(self, parameters: Mapping[str, Tensor]) -> None:
+        """Raise a ValueError where training could never leave this start."""
+
+    def draw(self, data: TokenDataset, stream: np.random.Generator) -> dict[str, np.ndarray]:
+        """PyTorch's default start for a linear layer, uniform on +-1/sqrt(number of inputs of the layer)."""
+        return {
+            name: stream.uniform(-1.0, 1.0, shape) / math.sqrt(shape[0]) for name, shape in self.shapes(data).items()
+        }
+
+
+@dataclass(frozen=True)
+class Weights(Parameterization):
+    """W itself; gradient descent tends to the Frobenius-norm SVM [TaSVM, local convergence]."""
+
+    def shapes(self, data: TokenDataset) -> dict[str, tuple[int, int]]:
+        return {"weights": (data.d, data.dq)}
+
+    def weights(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        return parameters["weights"]
+
+    def gradients(self, parameters: Mapping[str, Tensor], gradient: ScaledTensor) -> dict[str, ScaledTensor]:
+        return {"weights": gradient}
+
+    def check_initial(self, parameters: Mapping[str, Tensor]) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class KeyQuery(Parameterization):
+    """W = K Q^T with K ``[d, rank]`` and Q ``[dq, rank]``; biased to the nuclear-norm SVM [TaSVM, regularization path].
+
+    Arguments:
+        rank: number of columns m; None means d, as in the papers' experiments. Below min(n, d, dq) the nuclear
+            solution may be out of reach.
+    """
+
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rank is not None and (not isinstance(self.rank, int) or isinstance(self.rank, bool) or self.rank < 1):
+            raise ValueError(f"rank must be a positive integer or None; got {self.rank!r}")
+
+    def shapes(self, data: TokenDataset) -> dict[str, tuple[int, int]]:
+        rank = self.rank or data.d
+        return {"key": (data.d, rank), "query": (data.dq, rank)}
+
+    def weights(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        return parameters["key"] @ parameters["query"].mT
+
+    def gradients(self, parameters: Mapping[str, Tensor], gradient: ScaledTensor) -> dict[str, ScaledTensor]:
+        return {
+            "key": gradient.map(gradient.mantissa @ parameters["query"]),
+            "query": gradient.map(gradient.mantissa.mT @ parameters["key"]),
+        }
+
+    def check_initial(self, parameters: Mapping[str, Tensor]) -> None:
+        zero = (parameters["key"] == 0).all(-1).all(-1) & (parameters["query"] == 0).all(-1).all(-1)
+        if bool(zero.any()):
+            raise ValueError("initial key and query are both zero, a saddle that descent never leaves; start at least one elsewhere")

@@ -1,0 +1,119 @@
+"""What each token is worth: scores, optimal tokens, the best risk, and how smooth the risk is."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attsvm.attention.heads import Head, LinearHead
+from attsvm.attention.losses import Logistic, Loss
+from attsvm.attention.module_head import as_head
+from attsvm.data import TokenDataset
+
+
+def token_scores(data: TokenDataset, head: object = None) -> Float[Tensor, "*batch n T"]:
+    """Score of every token taken alone, ``gamma_it = Y_i h(x_it)`` (``Y_i v^T x_it`` for a linear head).
+
+    Masked tokens score -inf.
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        head: a `Head`, a vector v, a torch module, or None for the data's own head.
+
+    >>> import numpy as np
+    >>> data = TokenDataset(np.eye(2)[None], np.ones((1, 1)), [-1], head=np.array([1.0, 2.0]))
+    >>> token_scores(data).tolist()
+    [[-1.0, -2.0]]
+    """
+    shape = (*data.batch_shape, data.n, data.T)
+    flat, head = data.flatten(), as_head(head, data).flatten(data.batch_shape)
+    return flat_scores(flat, head).reshape(shape)
+
+
+def flat_scores(data: TokenDataset, head: Head) -> Float[Tensor, "batch n T"]:
+    """`token_scores` for data with one batch axis and a head that was flattened with it."""
+    batch, sequences, length, dv = data.values.shape
+    each = head.output(data.values.reshape(batch, sequences * length, dv)).reshape(batch, sequences, 1, length)
+    spread = each.expand(batch, sequences, data.queries_per_sequence, length).reshape(batch, data.n, length)
+    scores = spread * data.labels.unsqueeze(-1)
+    return scores if data.mask is None else scores.masked_fill(~data.mask, -math.inf)
+
+
+def optimal_token_set(data: TokenDataset, head: object = None, tolerance: float = 0.0) -> Bool[Tensor, "*batch n T"]:
+    """Mask of the tokens whose score lies within `tolerance` of the input's best."""
+    scores = token_scores(data, head)
+    return scores >= scores.amax(-1, keepdim=True) - tolerance
+
+
+def optimal_tokens(data: TokenDataset, head: object = None) -> Int[Tensor, "*batch n"]:
+    """Index of the highest-scoring token of each input, ``opt_i = argmax_t gamma_it``.
+
+    Raises:
+        ValueError: where two tokens tie; `optimal_token_set` gives them all.
+    """
+    scores = token_scores(data, head)
+    best = scores.amax(-1, keepdim=True)
+    tied = (scores == best).sum(-1) > 1
+    if bool(tied.any()):
+        where = torch.nonzero(tied)[0].tolist()
+        names = torch.nonzero((scores == best)[tuple(where)]).flatten().tolist()
+        element = "".join(f"element {index}, " for index in where[:-1])
+        raise ValueError(f"the optimal token of {element}input {where[-1]} is not unique: tokens {names} tie; use optimal_token_set")
+    return scores.argmax(-1)
+
+
+def best_risk(data: TokenDataset, head: object = None, loss: Loss | None = None) -> Float[Tensor, "*batch"]:
+    """The infimum candidate ``L_* = (1/n) sum_i loss(max_t gamma_it)`` of a linear head.
+
+    No finite W attains it where the optimum is unique; it is the infimum iff the SVM of the optimal tokens is feasible.
+
+    Raises:
+        ValueError: for a nonlinear head, whose best mixture of tokens has no closed form.
+    """
+    linear = as_head(head, data)
+    if not isinstance(linear, LinearHead):
+        raise ValueError(f"best_risk needs a linear head; got {type(linear).__name__}, whose best mixture of tokens has no closed form")
+    return (loss or Logistic()).value(token_scores(data, linear).amax(-1)).mean(-1)
+
+
+def lipschitz_bound(data: TokenDataset, head: object = None, loss: Loss | None = None) -> Float[Tensor, "*batch"]:
+    """An upper bound on the Lipschitz constant of the risk's gradient in W (Frobenius norm), for a linear head.
+
+    With range r_i of the scores of input i, diameter D_i of its tokens, and suprema M1_i, M2_i of |loss'| and |loss''|
+    over those scores,
+
+        L = (1/n) sum_i ||z_i||^2 D_i^2 ( M2_i r_i^2 / 16 + M1_i r_i / 4 ).
+
+    It follows from d f/d eps = Cov(u, h) and d^2 f/d eps^2 = E[(u - Eu)(h - Eh)^2] under the attention weights, for a
+    change h of the logits and scores u: |Cov| <= r/2 * range(h)/2 and Var(h) <= range(h)^2 / 4. It is sharper than the
+    papers' constant, which bounds by operator norms of X_i.
+
+    Raises:
+        ValueError: for a nonlinear head or a custom loss.
+    """
+    linear = as_head(head, data)
+    if not isinstance(linear, LinearHead):
+        raise ValueError(f"lipschitz_bound needs a linear head; got {type(linear).__name__}")
+    flat = data.flatten()
+    scores = flat_scores(flat, linear.flatten(data.batch_shape))
+    high = scores.amax(-1)
+    low = scores.masked_fill(torch.isinf(scores), math.inf).amin(-1)
+    slope, curvature = (loss or Logistic()).slope_bounds(low, high)
+    spread = high - low
+    squared = flat.queries.square().sum(-1) * _squared_diameters(flat)
+    bound = (squared * (curvature * spread.square() / 16 + slope * spread / 4)).mean(-1)
+    return bound.reshape(data.batch_shape)
+
+
+def _squared_diameters(data: TokenDataset) -> Float[Tensor, "batch n"]:
+    """Largest squared distance between two real tokens of each input."""
+    gaps = torch.cdist(data.tokens, data.tokens, compute_mode="donot_use_mm_for_euclid_dist").square()
+    if data.mask is None:
+        return gaps.amax((-1, -2)).repeat_interleave(data.queries_per_sequence, -1)
+    batch, sequences, length, _ = gaps.shape
+    real = data.mask.reshape(batch, sequences, data.queries_per_sequence, length)
+    pairs = real.unsqueeze(-1) & real.unsqueeze(-2)
+    return gaps.unsqueeze(2).expand_as(pairs).masked_fill(~pairs, 0).amax((-1, -2)).reshape(batch, data.n)

@@ -1,0 +1,368 @@
+"""The container every other part of the library reads: tokens, queries, labels."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from attsvm._checks import ArrayOrList, as_floating, as_tensor, check_finite, check_shape, place
+from attsvm.data._indexing import batch_index, checked_index, gather_inputs
+from attsvm.data._validation import check_axes, check_dataset, check_mask, check_same_kind
+from attsvm.data.files import read_arrays, write_arrays
+
+_FIELDS = ("tokens", "queries", "labels", "mask", "values", "head")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TokenDataset:
+    """Inputs of a one-layer attention model: X_i, z_i, Y_i for i = 1..n, for a batch of data sets.
+
+    Logits are ``a_it = x_it^T W z_i``; heads and scores read `values` (by default the tokens themselves).
+    Several queries may share one sequence of tokens (``queries_per_sequence``): sample
+    ``i = sequence * queries_per_sequence + position``, so causal data store each token once.
+
+    Arguments:
+        tokens: keys, ``[*batch, n / queries_per_sequence, T, d]``.
+        queries: ``[*batch, n, dq]``.
+        labels: +1 or -1, ``[*batch, n]``.
+        mask: True where a token is real, ``[*batch, n, T]``; None means all are.
+        values: what the head reads, ``[*batch, n / queries_per_sequence, T, dv]``; None means the tokens.
+        head: a linear head v that belongs to the data, ``[*batch, dv]``, or None.
+        queries_per_sequence: how many consecutive samples share one sequence of tokens.
+
+    Raises:
+        ValueError: naming the argument, what was expected, what came and where.
+
+    >>> import numpy as np
+    >>> data = TokenDataset(np.eye(3)[None], np.ones((1, 2)), [1])
+    >>> data.n, data.T, data.d, data.dq, data.batch_shape
+    (1, 3, 3, 2, ())
+    """
+
+    tokens: Float[Tensor, "*batch sequences T d"]
+    queries: Float[Tensor, "*batch n dq"]
+    labels: Float[Tensor, "*batch n"]
+    mask: Bool[Tensor, "*batch n T"] | None
+    values: Float[Tensor, "*batch sequences T dv"]
+    head: Float[Tensor, "*batch dv"] | None
+    queries_per_sequence: int
+
+    def __init__(
+        self,
+        tokens: ArrayOrList,
+        queries: ArrayOrList,
+        labels: ArrayOrList,
+        mask: ArrayOrList | None = None,
+        values: ArrayOrList | None = None,
+        head: ArrayOrList | None = None,
+        queries_per_sequence: int = 1,
+    ) -> None:
+        keys = as_floating(tokens, "tokens")
+        fields: dict[str, Any] = {
+            "tokens": keys,
+            "queries": as_floating(queries, "queries"),
+            "labels": as_tensor(labels, "labels"),
+            "mask": None if mask is None else as_tensor(mask, "mask"),
+            "values": keys if values is None or values is tokens else as_floating(values, "values"),
+            "head": None if head is None else as_floating(head, "head"),
+            "queries_per_sequence": queries_per_sequence,
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        check_dataset(self)
+        object.__setattr__(self, "labels", self.labels.to(self.dtype))
+
+    # ---------------------------------------------------------------- shapes
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes; () for a single data set."""
+        return tuple(self.tokens.shape[:-3])
+
+    @property
+    def n(self) -> int:
+        """Number of inputs (samples)."""
+        return self.queries.shape[-2]
+
+    @property
+    def T(self) -> int:
+        """Number of token positions, masked ones included."""
+        return self.tokens.shape[-2]
+
+    @property
+    def d(self) -> int:
+        """Dimension of a token (key)."""
+        return self.tokens.shape[-1]
+
+    @property
+    def dq(self) -> int:
+        """Dimension of a query."""
+        return self.queries.shape[-1]
+
+    @property
+    def dv(self) -> int:
+        """Dimension of a value, what the head reads."""
+        return self.values.shape[-1]
+
+    @property
+    def sequences(self) -> int:
+        """Number of stored token sequences; n unless several queries share one."""
+        return self.tokens.shape[-3]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """float32 or float64."""
+        return self.tokens.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where every tensor lives."""
+        return self.tokens.device
+
+    def __len__(self) -> int:
+        if not self.batch_shape:
+            raise TypeError("a single data set has no length; len() counts a batch of them")
+        return self.batch_shape[0]
+
+    def __repr__(self) -> str:
+        parts = [f"n={self.n}", f"T={self.T}", f"d={self.d}", f"dq={self.dq}"]
+        if self.batch_shape:
+            parts.insert(0, f"batch={list(self.batch_shape)}")
+        if self.queries_per_sequence > 1:
+            parts.append(f"queries_per_sequence={self.queries_per_sequence}")
+        if self.values is not self.tokens:
+            parts.append(f"dv={self.dv}")
+        parts += [name for name in ("mask", "head") if getattr(self, name) is not None]
+        return f"TokenDataset({', '.join(parts)}, {str(self.dtype).removeprefix('torch.')}, {self.device})"
+
+    # ----------------------------------------------------------- other views
+
+    def __getitem__(self, index: Any) -> TokenDataset:
+        """One data set, or some of them, along the batch: an integer, slice, tuple or index array."""
+        if not self.batch_shape:
+            raise TypeError("a single data set cannot be indexed; indexing runs along the batch")
+        within = batch_index(index, self.batch_shape, self.device)
+        return self._map(lambda tensor: tensor[within])
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> TokenDataset:
+        """The same data on another device or in another precision.
+
+        Raises:
+            ValueError: if `dtype` is neither float32 nor float64, or a number overflows in it.
+        """
+        if dtype in (None, self.dtype):
+            return self._map(lambda tensor: tensor.to(device))
+        if dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"dtype must be torch.float32 or torch.float64; got {dtype}")
+        changed = self._map(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+        check_dataset(changed)
+        return changed._map(lambda tensor: tensor.to(device))
+
+    def flatten(self) -> TokenDataset:
+        """The same data with all batch axes in one (batch 1 for a single data set), without a copy where possible."""
+        axes = len(self.batch_shape)
+        if axes == 1:
+            return self
+        return self._map(lambda tensor: tensor[None] if axes == 0 else tensor.flatten(0, axes - 1))
+
+    def take_inputs(self, index: ArrayOrList) -> TokenDataset:
+        """The inputs `index` ``[*batch, k]`` of each data set, each with its own copy of its tokens."""
+        chosen = checked_index(index, (*self.batch_shape, None), self.n, self.device)
+        sequence = chosen // self.queries_per_sequence
+        tokens = gather_inputs(self.tokens, sequence)
+        return _unchecked(
+            tokens=tokens,
+            queries=gather_inputs(self.queries, chosen),
+            labels=gather_inputs(self.labels, chosen),
+            mask=None if self.mask is None else gather_inputs(self.mask, chosen),
+            values=tokens if self.values is self.tokens else gather_inputs(self.values, sequence),
+            head=self.head,
+            queries_per_sequence=1,
+        )
+
+    def tokens_of(self, index: ArrayOrList) -> Float[Tensor, "*batch n d"]:
+        """The key x_{i, index_i} of every input, for `index` ``[*batch, n]``: ``[*batch, n, d]``."""
+        chosen = checked_index(index, (*self.batch_shape, self.n), self.T, self.device)
+        wide = chosen.reshape(*self.batch_shape, self.sequences, self.queries_per_sequence, 1)
+        rows = self.tokens.gather(-2, wide.expand(*wide.shape[:-1], self.d))
+        return rows.reshape(*self.batch_shape, self.n, self.d)
+
+    def with_head(self, head: ArrayOrList | None) -> TokenDataset:
+        """The same data with another linear head attached."""
+        changed = replace_unchecked(self, head=None if head is None else as_floating(head, "head"))
+        check_dataset(changed)
+        return changed
+
+    # ----------------------------------------------------------------- files
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to .npz or .safetensors; `load` gives back the same bits."""
+        arrays = {name: getattr(self, name) for name in _FIELDS if getattr(self, name) is not None}
+        if self.values is self.tokens:
+            del arrays["values"]
+        return write_arrays(path, arrays, {"kind": "TokenDataset", "queries_per_sequence": self.queries_per_sequence})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TokenDataset:
+        """Read .npz or .safetensors holding tokens, queries, labels and, where there are, mask, values, head.
+
+        Raises:
+            ValueError: if the file is missing, truncated, of another kind, or an array does not fit.
+        """
+        arrays, metadata = read_arrays(path)
+        missing = [name for name in _FIELDS[:3] if name not in arrays]
+        if missing:
+            found = ", ".join(sorted(arrays)) or "nothing"
+            raise ValueError(f"{path} is not a token data set: it lacks {', '.join(missing)} (found {found})")
+        fields: dict[str, Any] = {name: arrays.get(name) for name in _FIELDS}
+        try:
+            return cls(**fields, queries_per_sequence=metadata.get("queries_per_sequence", 1))  # type: ignore[arg-type]
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+
+    # ---------------------------------------------------------- constructors
+
+    @classmethod
+    def cross_attention(
+        cls, tokens: ArrayOrList, queries: ArrayOrList, labels: ArrayOrList, *,
+        mask: ArrayOrList | None = None, values: ArrayOrList | None = None, head: ArrayOrList | None = None,
+    ) -> TokenDataset:
+        """Free queries: input i attends to its tokens X_i with its own z_i."""
+        return cls(tokens, queries, labels, mask, values, head)
+
+    @classmethod
+    def self_attention(
+        cls, tokens: ArrayOrList, labels: ArrayOrList, *, query_token: int = 0,
+        mask: ArrayOrList | None = None, values: ArrayOrList | None = None, head: ArrayOrList | None = None,
+    ) -> TokenDataset:
+        """The query is one of the input's own tokens, z_i = x_{i, query_token} (the first by convention)."""
+        keys = as_floating(tokens, "tokens")
+        check_axes(keys)
+        if not -keys.shape[-2] <= query_token < keys.shape[-2]:
+            raise ValueError(f"query_token must lie in 0..{keys.shape[-2] - 1}; got {query_token}")
+        data = cls(keys, keys[..., query_token, :], labels, mask, None if values is tokens else values, head)
+        if data.mask is not None and not bool(data.mask[..., query_token].all()):
+            at = place(torch.nonzero(~data.mask[..., query_token])[0].tolist(), ("input",))
+            raise ValueError(f"query_token {query_token} is masked at {at}; choose a real token")
+        return data
+
+    @classmethod
+    def sequence(
+        cls, tokens: ArrayOrList, labels: ArrayOrList, *,
+        mask: ArrayOrList | None = None, values: ArrayOrList | None = None, head: ArrayOrList | None = None,
+    ) -> TokenDataset:
+        """Every position k of every sequence is a sample with z = x_k over the whole sequence.
+
+        Arguments:
+            tokens: ``[*batch, sequences, T, d]``, stored once.
+            labels: ``[*batch, sequences, T]``.
+            mask: real tokens of each sequence, ``[*batch, sequences, T]``; all positions must be real to be samples,
+                so a masked position is refused.
+        """
+        return cls._every_position(tokens, labels, mask, values, head, None)
+
+    @classmethod
+    def causal(
+        cls, tokens: ArrayOrList, labels: ArrayOrList, *,
+        values: ArrayOrList | None = None, head: ArrayOrList | None = None,
+    ) -> TokenDataset:
+        """Every position k is a sample with z = x_k over its prefix x_1..x_k; tokens are stored once.
+
+        Arguments:
+            tokens: ``[*batch, sequences, T, d]``.
+            labels: ``[*batch, sequences, T]``.
+        """
+        keys = as_floating(tokens, "tokens")
+        check_axes(keys)
+        prefix = torch.ones(keys.shape[-2], keys.shape[-2], dtype=torch.bool, device=keys.device).tril()
+        return cls._every_position(keys, labels, None, None if values is tokens else values, head, prefix)
+
+    @classmethod
+    def prompt(
+        cls, tokens: ArrayOrList, labels: ArrayOrList, weights: ArrayOrList | None = None, *,
+        mask: ArrayOrList | None = None, head: ArrayOrList | None = None,
+    ) -> TokenDataset:
+        """Prompt attention, logits X_i W^T p with W fixed and p trained: keys X W^T, values X, dq = 1, query 1.
+
+        The trained weights ``[*batch, d, 1]`` are the prompt p.
+
+        Arguments:
+            tokens: ``[*batch, n, T, dv]``.
+            weights: W, ``[*batch, d, dv]`` or ``[d, dv]``; None means the identity.
+        """
+        values = as_floating(tokens, "tokens")
+        check_axes(values)
+        check_finite(values, "tokens", ("input", "token", "coordinate"))
+        keys = values
+        if weights is not None:
+            fixed = as_floating(weights, "weights")
+            allowed = [tuple(fixed.shape[-2:]), (*values.shape[:-3], *fixed.shape[-2:])]
+            if fixed.ndim < 2 or 0 in fixed.shape[-2:] or tuple(fixed.shape) not in allowed or (
+                fixed.shape[-1] != values.shape[-1]
+            ):
+                raise ValueError(
+                    f"weights must have shape [d, {values.shape[-1]}], alone or per element of the batch"
+                    f" {list(values.shape[:-3])}; got {list(fixed.shape)}"
+                )
+            check_same_kind(fixed, "weights", values)
+            check_finite(fixed, "weights", ("row", "column"))
+            spread = fixed if fixed.ndim == 2 else fixed[..., None, :, :]
+            keys = values @ spread.mT
+        queries = torch.ones(*values.shape[:-2], 1, dtype=values.dtype, device=values.device)
+        return cls(keys, queries, labels, mask, None if keys is values else values, head)
+
+    # --------------------------------------------------------------- private
+
+    @classmethod
+    def _every_position(
+        cls, tokens: ArrayOrList, labels: ArrayOrList, mask: ArrayOrList | None, values: ArrayOrList | None,
+        head: ArrayOrList | None, visible: Tensor | None,
+    ) -> TokenDataset:
+        keys = as_floating(tokens, "tokens")
+        check_axes(keys)
+        *batch, sequences, length, d = keys.shape
+        sign = as_tensor(labels, "labels")
+        check_shape(sign, "labels", (*batch, sequences, length), "batch, sequences, T")
+        if mask is not None:
+            real = as_tensor(mask, "mask")
+            check_mask(real, (*batch, sequences, length), "batch, sequences, T", keys.device)
+            if not bool(real.all()):
+                at = place(torch.nonzero(~real)[0].tolist(), ("sequence", "token"))
+                raise ValueError(f"mask must be True everywhere: {at} is hidden and cannot be a sample; cut it instead")
+        shared = None if visible is None else visible.repeat(sequences, 1).expand(*batch, sequences * length, length)
+        return cls(
+            keys, keys.reshape(*batch, sequences * length, d), sign.reshape(*batch, sequences * length),
+            shared, None if values is tokens else values, head, queries_per_sequence=length,
+        )
+
+    def _map(self, function: Any) -> TokenDataset:
+        tokens = function(self.tokens)
+        return _unchecked(
+            tokens=tokens,
+            queries=function(self.queries),
+            labels=function(self.labels),
+            mask=None if self.mask is None else function(self.mask),
+            values=tokens if self.values is self.tokens else function(self.values),
+            head=None if self.head is None else function(self.head),
+            queries_per_sequence=self.queries_per_sequence,
+        )
+
+
+def replace_unchecked(data: TokenDataset, **changes: Any) -> TokenDataset:
+    """A copy with some fields exchanged, its validation left to the caller."""
+    fields = {name: getattr(data, name) for name in (*_FIELDS, "queries_per_sequence")}
+    return _unchecked(**{**fields, **changes})
+
+
+def _unchecked(**fields: Any) -> TokenDataset:
+    """A data set made of parts that are known to fit."""
+    data = object.__new__(TokenDataset)
+    for name, value in fields.items():
+        object.__setattr__(data, name, value)
+    return data

@@ -1,0 +1,219 @@
+"""The papers' hand-made examples by name, with the starting points of their runs, and one of our own."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attsvm._checks import check_positive
+from attsvm.data.dataset import TokenDataset
+from attsvm.data.random import unit
+from attsvm.data.streams import Batch, Seed, draw_batch
+
+# Keys are the first two coordinates; the third one carries the score (v = e3).
+_FIRST_TWO = torch.eye(2, 3, dtype=torch.float64)
+_THIRD = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
+
+
+def single_input_global() -> TokenDataset:
+    """[MMTS, single input] where every start reaches the optimal token: token 2 ties with its only neighbour.
+
+    p_mm of the first token is (-10, 100)/101, of the second (1, 0); token 3 is the only support of both.
+    """
+    return _single_input(0.9)
+
+
+def single_input_local() -> TokenDataset:
+    """[MMTS, single input] where token 2 out-scores its only neighbour, so that it is locally optimal."""
+    return _single_input(0.0)
+
+
+def multi_input(*, batch: Batch = None, seed: Seed = 0) -> TokenDataset:
+    """[MMTS, several inputs] n = 3, T = 7: noise 0.2 N around (1,0) for token 0, (-1,1) for 1..3, (-.5,-.5) for 4..6.
+
+    Token 0 scores 1, all others 0.5.
+    """
+    centres = np.array([(1.0, 0.0)] + 3 * [(-1.0, 1.0)] + 3 * [(-0.5, -0.5)])
+    scores = np.array([1.0] + 6 * [0.5])
+
+    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+        keys = centres + 0.2 * stream.standard_normal((3, 7, 2))
+        return {"tokens": np.concatenate([keys, np.broadcast_to(scores[:, None], (3, 7, 1))], axis=-1)}
+
+    tokens = draw_batch(draw, batch, seed)["tokens"]
+    return _scored(tokens)
+
+
+def joint_training_tight() -> TokenDataset:
+    """[MMTS, joint training] where all three selected tokens support the label margin: p_mm = (4/3, 1/3), v_mm = (0, 1).
+
+    There is no head: it is trained, from `starting_points`.
+    """
+    return _joint_training(1.0)
+
+
+def joint_training_relaxed() -> TokenDataset:
+    """[MMTS, joint training] where the third input supports no label margin: p tends to (1, 0), v_mm = (0, 1)."""
+    return _joint_training(1.5)
+
+
+def loss_comparison(*, C: float = 1.0) -> TokenDataset:
+    """[MMTS, losses] tokens (0,0)&(1,1) of score C and (0,0)&(1,-1) of score 1; p_mm = (1, 0) whatever C.
+
+    Arguments:
+        C: score of the first input's good token, positive; the paper shows 1..10 and 100.
+    """
+    check_positive(C, "C")
+    tokens = [[[0.0, 0.0, 0.0], [1.0, 1.0, float(C)]], [[0.0, 0.0, 0.0], [1.0, -1.0, 1.0]]]
+    return _scored(torch.tensor(tokens, dtype=torch.float64))
+
+
+def trajectories(*, batch: Batch = None, seed: Seed = 0) -> TokenDataset:
+    """[TaSVM, trajectories] n = 2, d = 2, T = 3: 0.3 N around (-1,0) and (1,0); v and z_i random unit; labels +1."""
+    centres = np.array([(-1.0, 0.0), (1.0, 0.0)])
+
+    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+        head = unit(stream, 2)
+        tokens = centres[:, None] + 0.3 * stream.standard_normal((2, 3, 2))
+        return {"head": head, "tokens": tokens, "queries": unit(stream, 2, 2), "labels": np.ones(2)}
+
+    return TokenDataset(**draw_batch(draw, batch, seed))
+
+
+def hyperplanes(*, batch: Batch = None, seed: Seed = 0) -> TokenDataset:
+    """[TaSVM, separating lines] n = 2, d = 2, T = 5: first tokens (1, .5) and (1, -.5), the others 0.5 N around (-1, 0).
+
+    v and z_i are random unit vectors, labels +1; the optimal token is the one of largest v^T x, not always the first.
+    """
+
+    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+        head = unit(stream, 2)
+        others = np.array([-1.0, 0.0]) + 0.5 * stream.standard_normal((2, 4, 2))
+        tokens = np.concatenate([np.array([[(1.0, 0.5)], [(1.0, -0.5)]]), others], axis=1)
+        return {"head": head, "tokens": tokens, "queries": unit(stream, 2, 2), "labels": np.ones(2)}
+
+    return TokenDataset(**draw_batch(draw, batch, seed))
+
+
+def two_inputs() -> TokenDataset:
+    """A picture-book example of our own: two inputs of four tokens in the plane, where the higher token scores more.
+
+    v = (0, 1), both labels +1, queries unit and not parallel; in both inputs token 0 is optimal and can be separated.
+    """
+    tokens = TOKENS_HERE
+    return TokenDataset(
+        torch.tensor(tokens, dtype=torch.float64),
+        torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64),
+        torch.ones(2),
+        head=torch.tensor([0.0, 1.0], dtype=torch.float64),
+    )
+
+
+EXAMPLES: dict[str, Callable[..., TokenDataset]] = {
+    "single-input-global": single_input_global,
+    "single-input-local": single_input_local,
+    "multi-input": multi_input,
+    "joint-training-tight": joint_training_tight,
+    "joint-training-relaxed": joint_training_relaxed,
+    "loss-comparison": loss_comparison,
+    "trajectories": trajectories,
+    "hyperplanes": hyperplanes,
+    "two-inputs": two_inputs,
+}
+
+
+def example(name: str, **options: object) -> TokenDataset:
+    """The example of this name; `EXAMPLES` lists them.
+
+    Arguments:
+        name: a key of `EXAMPLES`.
+        options: what that example takes: `seed` and `batch` where it is random, `C` for the comparison of losses.
+
+    Raises:
+        ValueError: if the name is unknown (with the nearest one), or the example does not take an option.
+
+    >>> example("two-inputs")
+    TokenDataset(n=2, T=4, d=2, dq=2, head, float64, cpu)
+    """
+    function = EXAMPLES[_known(name, EXAMPLES)]
+    accepted = list(inspect.signature(function).parameters)
+    for option in options:
+        if option not in accepted:
+            takes = ", ".join(accepted) or "none"
+            raise ValueError(f"example {name!r} has no option {option!r}; it takes {takes}")
+    return function(**options)
+
+
+@dataclass(frozen=True)
+class StartingPoints:
+    """Where the paper's runs on an example start, one row a start.
+
+    Arguments:
+        weights: W(0), or the prompt p(0) as a column, ``[starts, d, dq]``.
+        head: v(0) where the head is trained, ``[starts, dv]``, else None.
+    """
+
+    weights: Float[Tensor, "starts d dq"]
+    head: Float[Tensor, "starts dv"] | None = None
+
+
+_SIX = (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)
+_PROMPTS = MappingProxyType({
+    "single-input-global": tuple((0.0, c) for c in _SIX),
+    "single-input-local": tuple((0.0, c) for c in _SIX),
+    "multi-input": tuple((c, 0.0) for c in _SIX),
+    "joint-training-tight": ((0.0, -1.0),),
+    "joint-training-relaxed": ((0.0, -1.0),),
+    "loss-comparison": ((0.0, 0.0),),
+})
+_FROM_ZERO = ("trajectories", "hyperplanes", "two-inputs")
+
+
+def starting_points(name: str) -> StartingPoints:
+    """The starting points of the papers' runs on the example `name`, in float64.
+
+    p(0) = (0, c) for the single input and (c, 0) for several, c = 1, .5, 0, -.5, -1, -1.5; p(0) = (0, -1) and
+    v(0) = (-1, 0) for joint training; zero for the others.
+
+    Raises:
+        ValueError: if the name is unknown (with the nearest one).
+
+    >>> starting_points("joint-training-tight").head
+    tensor([[-1.,  0.]], dtype=torch.float64)
+    """
+    if _known(name, EXAMPLES) in _FROM_ZERO:
+        return StartingPoints(torch.zeros(1, 2, 2, dtype=torch.float64))
+    prompts = torch.tensor(_PROMPTS[name], dtype=torch.float64)[..., None]
+    trained = name.startswith("joint-training")
+    return StartingPoints(prompts, torch.tensor([[-1.0, 0.0]], dtype=torch.float64) if trained else None)
+
+
+def _known(name: str, names: dict[str, Callable[..., TokenDataset]]) -> str:
+    if name in names:
+        return name
+    near = difflib.get_close_matches(str(name), names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+    raise ValueError(f"no example is called {name!r}; {hint}")
+
+
+def _single_input(third_score: float) -> TokenDataset:
+    tokens = [[[-0.1, 1.0, 1.0], [1.0, 0.0, 0.9], [0.0, 0.0, third_score]]]
+    return _scored(torch.tensor(tokens, dtype=torch.float64))
+
+
+def _joint_training(third_height: float) -> TokenDataset:
+    tokens = [[[0.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [1.0, -1.0]], [[0.0, 0.0], [0.5, third_height]]]
+    return TokenDataset.prompt(torch.tensor(tokens, dtype=torch.float64), [1, -1, 1])
+
+
+def _scored(tokens: Float[Tensor, "*batch n T 3"]) -> TokenDataset:
+    labels = torch.ones(tokens.shape[:-2], dtype=torch.float64)
+    return TokenDataset.prompt(tokens, labels, _FIRST_TWO, head=_THIRD.expand(*tokens.shape[:-3], 3).clone())

@@ -1,0 +1,184 @@
+"""Random data sets. Element b of a batch draws from stream (seed, b), in float64 on the CPU, then moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from attsvm._checks import check_count, check_positive
+from attsvm.data.dataset import TokenDataset
+from attsvm.data.streams import Batch, Seed, draw_batch
+
+
+def random_sphere(
+    n: int, T: int, d: int, *, dq: int | None = None, batch: Batch = None, seed: Seed,
+    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+) -> TokenDataset:
+    """The papers' random data: v, every token and every query uniform on the unit sphere, labels fair +-1.
+
+    A stream draws v, X, z, Y in this order. Self-attention on the same tokens:
+    ``TokenDataset.self_attention(data.tokens, data.labels, head=data.head)``.
+
+    Arguments:
+        n, T, d: inputs, tokens an input, dimension of a token.
+        dq: dimension of a query; d by default.
+        batch: None for one data set, else how many, as an int or a shape.
+        seed: see `attsvm.data.streams`.
+
+    Returns:
+        A data set with its head v, ``[*batch, n, T, d]``.
+
+    Raises:
+        ValueError: if a size is no positive integer, or the seed does not fit.
+
+    >>> data = random_sphere(n=6, T=8, d=10, batch=100, seed=0)
+    >>> data
+    TokenDataset(batch=[100], n=6, T=8, d=10, dq=10, head, float64, cpu)
+    >>> bool((data.tokens.norm(dim=-1) - 1).abs().max() < 1e-15)
+    True
+    """
+    n, T, d, dq = _checked_sizes(n, T, d, dq)
+
+    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+        head, tokens, queries = unit(stream, d), unit(stream, n, T, d), unit(stream, n, dq)
+        return {"head": head, "tokens": tokens, "queries": queries, "labels": _fair_labels(stream, n)}
+
+    return _dataset(draw, batch, seed, dtype, device)
+
+
+def random_gaussian(
+    n: int, T: int, d: int, *, dq: int | None = None, token_scale: float = 1.0, query_scale: float = 1.0,
+    head_scale: float = 1.0, batch: Batch = None, seed: Seed,
+    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+) -> TokenDataset:
+    """Independent normal entries: tokens, queries and head N(0, scale^2), labels fair +-1.
+
+    Arguments:
+        n, T, d, dq, batch, seed: as in `random_sphere`.
+        token_scale, query_scale, head_scale: standard deviations, positive.
+
+    Returns:
+        A data set with its head v, ``[*batch, n, T, d]``.
+
+    Raises:
+        ValueError: if a size is no positive integer, a scale is not positive, or the seed does not fit.
+    """
+    n, T, d, dq = _checked_sizes(n, T, d, dq)
+    for scale, name in ((token_scale, "token_scale"), (query_scale, "query_scale"), (head_scale, "head_scale")):
+        check_positive(scale, name)
+
+    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+        return {
+            "head": head_scale * stream.standard_normal(d),
+            "tokens": token_scale * stream.standard_normal((n, T, d)),
+            "queries": query_scale * stream.standard_normal((n, dq)),
+            "labels": _fair_labels(stream, n),
+        }
+
+    return _dataset(draw, batch, seed, dtype, device)
+
+
+def orthonormal_tokens(
+    n: int, T: int, d: int, *, dq: int | None = None, batch: Batch = None, seed: Seed,
+    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+) -> TokenDataset:
+    """Tokens of each input orthonormal, X_i X_i^T = I, uniform among such frames; v and z on the sphere, fair labels.
+
+    Arguments:
+        n, T, d, dq, batch, seed: as in `random_sphere`, with T <= d.
+
+    Returns:
+        A data set with its head v, ``[*batch, n, T, d]``.
+
+    Raises:
+        ValueError: if T > d, a size is no positive integer, or the seed does not fit.
+    """
+    n, T, d, dq = _checked_sizes(n, T, d, dq)
+    if T > d:
+        raise ValueError(f"T must be at most d for orthonormal tokens; got T = {T}, d = {d}")
+
+    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+        head, tokens = unit(stream, d), _orthonormalized(stream.standard_normal((n, T, d)))
+        return {"head": head, "tokens": tokens, "queries": unit(stream, n, dq), "labels": _fair_labels(stream, n)}
+
+    return _dataset(draw, batch, seed, dtype, device)
+
+
+def equal_scores(
+    n: int, T: int, d: int, *, gap: float = 0.5, dq: int | None = None, batch: Batch = None, seed: Seed,
+    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+) -> TokenDataset:
+    """Condition B2 of [TaSVM, global convergence]: all non-optimal tokens of an input share one score.
+
+    Sphere data whose component along v is set anew: Y_i v^T x_it = c_i, and c_i + gap for one token of each
+    input, chosen fairly; c_i is the mean score that the input had. Tokens then are no longer of norm 1.
+
+    Arguments:
+        n, T, d, dq, batch, seed: as in `random_sphere`.
+        gap: how much the optimal token out-scores the others.
+
+    Returns:
+        A data set with its head v, ``[*batch, n, T, d]``; scores are equal up to the rounding of `dtype`.
+
+    Raises:
+        ValueError: if gap is not positive, a size is no positive integer, or the seed does not fit.
+    """
+    n, T, d, dq = _checked_sizes(n, T, d, dq)
+    check_positive(gap, "gap")
+
+    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+        head, tokens, queries = unit(stream, d), unit(stream, n, T, d), unit(stream, n, dq)
+        labels = _fair_labels(stream, n)
+        optimal = np.floor(T * stream.random(n))
+        scores = labels * _dot(tokens, head).mean(-1)
+        wanted = scores[:, None] + gap * (np.arange(T) == optimal[:, None])
+        for _ in range(2):  # once leaves a component of rounding size along v, twice does not
+            tokens = tokens - _dot(tokens, head)[..., None] * head
+        tokens = tokens + (labels[:, None] * wanted)[..., None] * head
+        return {"head": head, "tokens": tokens, "queries": queries, "labels": labels}
+
+    return _dataset(draw, batch, seed, dtype, device)
+
+
+def unit(stream: np.random.Generator, *shape: int) -> np.ndarray:
+    """Vectors of the last axis uniform on the unit sphere."""
+    normal = stream.standard_normal(shape)
+    return normal / np.sqrt(_dot(normal, normal))[..., None]
+
+
+def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    # Product, then sum: BLAS and einsum round differently from machine to machine.
+    summed: np.ndarray = (left * right).sum(-1)
+    return summed
+
+
+def _fair_labels(stream: np.random.Generator, n: int) -> np.ndarray:
+    return np.where(stream.random(n) < 0.5, -1.0, 1.0)
+
+
+def _orthonormalized(vectors: np.ndarray) -> np.ndarray:
+    """Gram-Schmidt, each vector cleaned twice; LAPACK's QR would round differently from machine to machine."""
+    frame = np.empty_like(vectors)
+    for t in range(vectors.shape[-2]):
+        x = vectors[:, t]
+        for _ in range(2):
+            before = frame[:, :t]
+            x = x - (_dot(before, x[:, None])[..., None] * before).sum(-2)
+            x = x / np.sqrt(_dot(x, x))[:, None]
+        frame[:, t] = x
+    return frame
+
+
+def _checked_sizes(n: int, T: int, d: int, dq: int | None) -> tuple[int, int, int, int]:
+    named = (("n", n), ("T", T), ("d", d), ("dq", d if dq is None else dq))
+    inputs, tokens, dimension, query = (check_count(size, name) for name, size in named)
+    return inputs, tokens, dimension, query
+
+
+def _dataset(
+    draw: Callable[[np.random.Generator], dict[str, np.ndarray]], batch: Batch, seed: Seed,
+    dtype: torch.dtype, device: torch.device | str,
+) -> TokenDataset:
+    return TokenDataset(**draw_batch(draw, batch, seed)).to(device, dtype)

@@ -1,0 +1,32 @@
+"""Optimizers, step sizes, the batched fit loop and its trajectory."""
+
+from attsvm.descent.compiled import CompiledEngine
+from attsvm.descent.engine import Engine, TorchEngine
+from attsvm.descent.fit import fit
+from attsvm.descent.optimizers import (
+    Adam,
+    GradientDescent,
+    MirrorDescent,
+    NormalizedGradientDescent,
+    NormalizedMirrorDescent,
+    Optimizer,
+    PolyakDescent,
+    SteepestDescent,
+)
+from attsvm.descent.run import History, Run
+from attsvm.descent.schedules import Constant, Geometric, InverseSqrt, LipschitzStep, Schedule
+from attsvm.descent.stopping import Saturated, Settled, StoppingRule
+
+__all__ = [
+    # training
+    "History", "Run", "fit",
+    # optimizers
+    "Adam", "GradientDescent", "MirrorDescent", "NormalizedGradientDescent", "NormalizedMirrorDescent", "Optimizer",
+    "PolyakDescent", "SteepestDescent",
+    # step sizes
+    "Constant", "Geometric", "InverseSqrt", "LipschitzStep", "Schedule",
+    # when to stop
+    "Saturated", "Settled", "StoppingRule",
+    # engines
+    "CompiledEngine", "Engine", "TorchEngine",
+]

@@ -1,0 +1,28 @@
+"""Which engine runs a task."""
+
+from __future__ import annotations
+
+from attsvm.descent.compiled import CompiledEngine
+from attsvm.descent.engine import Engine, Task, TorchEngine
+
+# A compiled run fills eight lanes; with fewer runs than this on data larger than this, BLAS is faster.
+_FEW_RUNS = 4
+_LARGE = 20_000
+
+
+def choose_engine(engine: Engine | None, task: Task, starts: int) -> Engine:
+    """The engine asked for, or the fastest that can run the task.
+
+    Raises:
+        ValueError: if the engine asked for cannot.
+    """
+    if engine is not None:
+        refusal = engine.refusal(task, starts)
+        if refusal is not None:
+            raise ValueError(f"{type(engine).__name__} cannot run this task: {refusal}")
+        return engine
+    data = task.data
+    few = starts * data.batch_shape[0] < _FEW_RUNS
+    if not (few and data.n * data.T * data.d > _LARGE) and CompiledEngine().refusal(task, starts) is None:
+        return CompiledEngine()
+    return TorchEngine()

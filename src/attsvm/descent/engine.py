@@ -1,0 +1,149 @@
+"""Engines advance a batch of runs by some steps; this one is PyTorch and can do everything on any device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attsvm.attention import Head, Loss, Parameterization
+from attsvm.attention.gradient import Attended, attend, fixed_scores, risk_gradient
+from attsvm.attention.linear_maps import flat_adjoint, flat_logits
+from attsvm.attention.scores import flat_scores
+from attsvm.attention.heads import LinearHead
+from attsvm.data import TokenDataset
+from attsvm.descent.batches import InputBatches
+from attsvm.descent.optimizers import Optimizer, PolyakDescent
+from attsvm.descent.optimizers.base import State, Step
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is trained on what; data have one batch axis and parameters ``[starts, batch, ...]``."""
+
+    data: TokenDataset
+    head: Head
+    loss: Loss
+    parameterization: Parameterization
+    optimizer: Optimizer
+    train_head: bool
+    factors: Tensor
+    batches: InputBatches | None = None
+
+    def weights(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The combined W ``[starts, batch, d, dq]``."""
+        return self.parameterization.weights(parameters)
+
+    def head_at(self, parameters: Mapping[str, Tensor]) -> Head:
+        """The head, with its trained parameters where it is trained."""
+        return self.head.with_parameters(_head_part(parameters)) if self.train_head else self.head
+
+    def forward(self, parameters: Mapping[str, Tensor]) -> Attended:
+        """One pass over all inputs."""
+        return attend(self.data, self.head_at(parameters), flat_logits(self.data, self.weights(parameters)))
+
+
+def _head_part(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value for name, value in parameters.items() if name == "head" or name.startswith("head.")}
+
+
+@dataclass(eq=False)
+class Progress:
+    """The moving part of a run: parameters, optimizer state, and what happened to each element on the way."""
+
+    parameters: dict[str, Tensor]
+    state: State
+    active: Tensor
+    stalled: Tensor
+    overflowed: Tensor
+    memory: dict[str, Tensor] = field(default_factory=dict)
+
+
+Advance = Callable[[Progress, int, np.ndarray], None]
+"""Takes ``len(sizes)`` steps, the first being number `first`, changing the progress in place: (progress, first, sizes)."""
+
+
+class Engine(ABC):
+    """Advances runs; all engines give the same iterates up to rounding."""
+
+    @abstractmethod
+    def refusal(self, task: Task, starts: int) -> str | None:
+        """Why this engine cannot run the task, as a clause; None if it can."""
+
+    @abstractmethod
+    def prepare(self, task: Task, starts: int) -> Advance:
+        """Lay out the task once; the result advances it, stretch by stretch."""
+
+
+@dataclass(frozen=True)
+class TorchEngine(Engine):
+    """Batched PyTorch operations: every head, loss, optimizer, device and dtype."""
+
+    def refusal(self, task: Task, starts: int) -> str | None:
+        return None
+
+    def prepare(self, task: Task, starts: int) -> Advance:
+        scores = None if task.train_head else fixed_scores(task.data, task.head)
+
+        def advance(progress: Progress, first: int, sizes: np.ndarray) -> None:
+            for offset, size in enumerate(sizes):
+                self._one_step(task, progress, first + offset, float(size), scores)
+
+        return advance
+
+    def _one_step(self, task: Task, progress: Progress, number: int, size: float, scores: Tensor | None) -> None:
+        data = task.data
+        if task.batches is not None:
+            data = data.take_inputs(task.batches.inputs(number))
+            scores = None
+        parameters = progress.parameters
+        head = task.head_at(parameters)
+        attended = attend(data, head, flat_logits(data, task.weights(parameters)))
+        risk = risk_gradient(data, head, task.loss, attended, train_head=task.train_head, scores=scores)
+        in_weights = risk.logits.map(flat_adjoint(data, risk.logits.mantissa))
+        gradients = {**task.parameterization.gradients(parameters, in_weights), **risk.head}
+
+        def log_excess() -> Tensor:
+            return _log_excess(data, head, task.loss, attended)
+
+        lengths = (size * task.factors).expand(progress.active.shape)
+        step = Step(parameters, gradients, lengths, number, log_excess)
+        moved, state = task.optimizer.step(step, progress.state)
+
+        zero = torch.stack([(part.mantissa == 0).flatten(2).all(-1) for part in gradients.values()]).all(0)
+        finite = torch.stack([torch.isfinite(value).flatten(2).all(-1) for value in moved.values()]).all(0)
+        progress.stalled |= zero & progress.active
+        progress.overflowed |= ~finite & progress.active
+        taken = finite & progress.active
+        progress.parameters = _choose(taken, moved, parameters)
+        progress.state = _choose(taken, state, progress.state)
+
+
+def _choose(taken: Tensor, new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    if bool(taken.all()):
+        return dict(new)
+    return {
+        name: torch.where(taken.reshape(taken.shape + (1,) * (value.ndim - 2)), value, old[name])
+        for name, value in new.items()
+    }
+
+
+def _log_excess(data: TokenDataset, head: Head, loss: Loss, attended: Attended) -> Tensor:
+    """log(L - L_*) for a linear head, from the shortfalls D_i = sum_t s_it (gamma_i,opt - gamma_it)."""
+    scores = flat_scores(data, head)
+    best = scores.amax(-1)
+    gaps = (best.unsqueeze(-1) - scores).clamp(min=0)
+    log_shortfall = (attended.log_attention + gaps.log().where(torch.isfinite(gaps), gaps)).masked_fill(
+        ~torch.isfinite(scores), -torch.inf
+    ).logsumexp(-1)
+    return loss.log_excess(best.expand_as(log_shortfall), log_shortfall).logsumexp(-1) - float(np.log(data.n))
+
+
+def check_optimizer_fits(optimizer: Optimizer, head: Head, train_head: bool) -> None:
+    """Raise where an optimizer needs what the task cannot give."""
+    if isinstance(optimizer, PolyakDescent) and (train_head or not isinstance(head, LinearHead)):
+        raise ValueError("PolyakDescent needs a fixed linear head, whose best risk is known; use NormalizedGradientDescent instead")

@@ -1,0 +1,244 @@
+"""Training: one leading batch of data sets, each with its own weights, followed as far as asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attsvm.attention import Logistic, Loss, Parameterization, Weights
+from attsvm.attention.gradient import invisible_tokens
+from attsvm.attention.losses import as_loss
+from attsvm.attention.module_head import as_head
+from attsvm.data import TokenDataset
+from attsvm.data.streams import Seed, stream_keys
+from attsvm.descent.batches import InputBatches
+from attsvm.descent.choice import choose_engine
+from attsvm.descent.engine import Engine, Progress, Task, check_optimizer_fits
+from attsvm.descent.initial import Initial, starting_point
+from attsvm.descent.optimizers import NormalizedGradientDescent, Optimizer
+from attsvm.descent.recording import Recorder, record_steps
+from attsvm.descent.run import Run
+from attsvm.descent.stopping import StoppingRule
+
+
+def fit(
+    data: TokenDataset,
+    head: object = None,
+    *,
+    parameterization: Parameterization | None = None,
+    optimizer: Optimizer | None = None,
+    loss: Loss | Callable[[Tensor], Tensor] | None = None,
+    steps: int = 2000,
+    seed: Seed = 0,
+    initial: Initial = None,
+    starts: int | None = None,
+    record: int | Sequence[int] = 50,
+    keep: Collection[str] = ("risk", "norm", "attention", "weights"),
+    train_head: bool = False,
+    batch_size: int | None = None,
+    stop: StoppingRule | None = None,
+    resume: Run | None = None,
+    device: torch.device | str | None = None,
+    engine: Engine | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Run:
+    """Train one attention layer on every data set of a batch, each with its own weights.
+
+    Minimises ``(1/n) sum_i loss(Y_i h(X_i^T softmax(X_i W z_i)))`` over W, or K and Q with W = K Q^T, and the head if
+    asked, with a gradient whose direction stays right however large the weights become.
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        head: a `Head`, a vector v, a torch module, or None for the data's own vector.
+        parameterization: `Weights()` (default) or `KeyQuery(rank)`.
+        optimizer: `NormalizedGradientDescent(0.1)` by default.
+        loss: `Logistic()` by default, another loss, or a function of the margin.
+        steps: total number of steps (a resumed run goes on up to it).
+        seed: of the starting point and of mini-batches; element b draws from stream (seed, b), or one seed an element.
+        initial: None draws PyTorch's default start; "zeros"; W or a mapping of parameters, shaped for one data set, for
+            the batch, or with a leading axis of starts.
+        starts: number of random starts for each data set, without copying the data.
+        record: an int records every so many steps and the first and last iterate; a sequence means those steps.
+        keep: what to record, of "risk", "norm", "attention", "weights", "parameters".
+        train_head: train the head's parameters too, one set for each element.
+        batch_size: use mini-batches of this many inputs a step.
+        stop: `Saturated()` or `Settled()`; each element stops for itself.
+        resume: an earlier run of the same configuration to go on from.
+        device: move the data there first.
+        engine: `TorchEngine()` or `CompiledEngine()`; chosen by itself if None.
+        progress: called with (steps done, steps in all).
+
+    Returns:
+        A `Run` with shapes ``[*starts, *batch, ...]``.
+
+    Raises:
+        ValueError: in one sentence, for anything that does not fit.
+
+    >>> import attsvm
+    >>> data = attsvm.data.random_sphere(n=2, T=3, d=4, seed=0)
+    >>> run = attsvm.fit(data, steps=200)
+    >>> run.weights.shape, run.history.step.tolist()
+    (torch.Size([4, 4]), [0, 50, 100, 150, 200])
+    """
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
+        raise ValueError(f"steps must be a non-negative integer; got {steps!r}")
+    began = time.perf_counter()
+    parameterization = parameterization or Weights()
+    optimizer = optimizer or NormalizedGradientDescent(0.1)
+    for value, kind, name in ((parameterization, Parameterization, "parameterization"), (optimizer, Optimizer, "optimizer")):
+        if not isinstance(value, kind):
+            raise ValueError(f"{name} must be an instance such as {'Weights()' if kind is Parameterization else 'GradientDescent(0.1)'}; got {value!r}")
+    if device is not None:
+        data = data.to(device)
+    own_head = as_head(head, data) if device is None or head is None else as_head(_moved(head, data.device), data)
+    own_loss = as_loss(loss or Logistic())
+    check_optimizer_fits(optimizer, own_head, train_head)
+    keys = stream_keys(seed, data.batch_shape)
+    flat, flat_head = data.flatten(), own_head.flatten(data.batch_shape)
+    task = Task(
+        flat, flat_head, own_loss, parameterization, optimizer, train_head,
+        factors=optimizer.schedule.factors(flat, flat_head, own_loss),
+        batches=None if batch_size is None else InputBatches(data.n, batch_size, tuple(keys), data.device),
+    )
+    configuration = _describe(task, own_head, steps, keys, batch_size, stop)
+    if resume is None:
+        parameters, several = starting_point(data, own_head, parameterization, initial, starts, keys, train_head)
+        first = 0
+        now = _fresh(parameters, optimizer)
+    else:
+        now, several, first = _resumed(resume, data, task, configuration, steps)
+    lead = next(iter(now.parameters.values())).shape[:2]
+    advance = choose_engine(engine, task, lead[0]).prepare(task, lead[0])
+    marks = record_steps(record, first, steps)
+    recorder = Recorder(task, keep)
+    taken = torch.full(lead, first, dtype=torch.int64, device=data.device)
+    if resume is not None:
+        taken = resume.steps_taken.reshape(lead).clone().to(data.device)
+
+    done = first
+    if done in marks:
+        recorder.record(done, now)
+    _apply_stop(task, stop, now, done)
+    while done < steps and bool(now.active.any()):
+        ahead = min((mark for mark in marks if mark > done), default=steps)
+        if stop is not None:
+            ahead = min(ahead, done - done % stop.every + stop.every)
+        ahead = min(ahead, steps)
+        advance(now, done, optimizer.schedule.sizes(done, ahead - done))
+        taken += (ahead - done) * now.active
+        done = ahead
+        if done in marks:
+            recorder.record(done, now)
+        if stop is not None and done % stop.every == 0:
+            _apply_stop(task, stop, now, done)
+        if progress is not None:
+            progress(done, steps)
+    if done < steps and recorder.last_step != done:
+        recorder.record(done, now)
+    return _finished(task, now, recorder, done, taken, data, several, configuration, resume, time.perf_counter() - began)
+
+
+def _moved(head: object, device: torch.device) -> object:
+    from attsvm.attention import Head
+
+    if isinstance(head, Tensor):
+        return head.to(device)
+    if isinstance(head, Head):
+        return head.moved(lambda tensor: tensor.to(device))
+    return head
+
+
+def _fresh(parameters: dict[str, Tensor], optimizer: Optimizer) -> Progress:
+    like = next(iter(parameters.values()))
+    none = torch.zeros(like.shape[:2], dtype=torch.bool, device=like.device)
+    return Progress(parameters, optimizer.start(parameters), ~none, none.clone(), none.clone())
+
+
+def _apply_stop(task: Task, stop: StoppingRule | None, now: Progress, done: int) -> None:
+    if stop is not None:
+        now.active &= ~stop.done(task.weights(now.parameters), task.forward(now.parameters), now.memory)
+
+
+def _describe(
+    task: Task, head: object, steps: int, keys: list[tuple[int, int]], batch_size: int | None, stop: StoppingRule | None
+) -> dict[str, Any]:
+    from attsvm import __version__
+
+    return {
+        "version": __version__,
+        "data": repr(task.data),
+        "head": type(head).__name__,
+        "train_head": task.train_head,
+        "parameterization": repr(task.parameterization),
+        "optimizer": repr(task.optimizer),
+        "loss": repr(task.loss),
+        "steps": steps,
+        "seed": keys,
+        "batch_size": batch_size,
+        "stop": repr(stop),
+    }
+
+
+def _resumed(
+    run: Run, data: TokenDataset, task: Task, configuration: dict[str, Any], steps: int
+) -> tuple[Progress, bool, int]:
+    for name in ("data", "head", "train_head", "parameterization", "optimizer", "loss", "batch_size"):
+        before, now = run.configuration.get(name), configuration[name]
+        if before != now:
+            raise ValueError(f"resume needs the same {name}; the run was made with {before}, now it is {now}")
+    if steps < run.step:
+        raise ValueError(f"steps counts from the start of the run: it must be at least {run.step}, where the run to resume stands; got {steps}")
+    batch = len(data.batch_shape)
+    several = run.risk.ndim > batch
+    count = data.flatten().batch_shape[0]
+
+    def folded(value: Tensor) -> Tensor:
+        return value.to(data.device).reshape(-1, count, *value.shape[run.risk.ndim :]).clone()
+
+    now = Progress(
+        {name: folded(value) for name, value in run.parameters.items()},
+        {name: folded(value) for name, value in run.state.items() if not name.startswith("stop/")},
+        active=folded(run.steps_taken) == run.step,
+        stalled=folded(run.stalled),
+        overflowed=folded(run.overflowed),
+        memory={name.removeprefix("stop/"): folded(value) for name, value in run.state.items() if name.startswith("stop/")},
+    )
+    return now, several, run.step
+
+
+def _finished(
+    task: Task, now: Progress, recorder: Recorder, done: int, taken: Tensor, data: TokenDataset, several: bool,
+    configuration: dict[str, Any], resume: Run | None, seconds: float,
+) -> Run:
+    starts = next(iter(now.parameters.values())).shape[0]
+    lead = (*((starts,) if several else ()), *data.batch_shape)
+
+    def shaped(value: Tensor) -> Tensor:
+        return value.reshape(*lead, *value.shape[2:])
+
+    attended = task.forward(now.parameters)
+    history = recorder.history(lead)
+    if resume is not None:
+        history = resume.history.followed_by(history)
+        seconds += resume.seconds
+    state = {**now.state, **{f"stop/{name}": value for name, value in now.memory.items()}}
+    return Run(
+        weights=shaped(task.weights(now.parameters)),
+        parameters={name: shaped(value) for name, value in now.parameters.items()},
+        attention=shaped(attended.attention),
+        log_attention=shaped(attended.log_attention),
+        risk=shaped(task.loss.value(attended.margin).mean(-1)),
+        history=history,
+        step=done,
+        steps_taken=shaped(taken),
+        stalled=shaped(now.stalled),
+        overflowed=shaped(now.overflowed),
+        invisible=shaped(invisible_tokens(task.data, task.head_at(now.parameters), attended)),
+        state={name: shaped(value) for name, value in state.items()},
+        configuration=configuration,
+        seconds=seconds,
+    )

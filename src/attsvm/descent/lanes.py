@@ -1,0 +1,167 @@
+"""Eight float64 numbers as one value inside Numba code: the vector register that LLVM will not find by itself.
+
+Numba turns a short loop over lanes into scalar instructions. `Lanes` is a Numba type backed by an LLVM vector, with the
+few operations that the descent kernel needs; LLVM maps it to whatever registers the processor has.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from llvmlite import ir
+from numba import float64, int64, njit, types
+from numba.extending import intrinsic, models, overload, register_model
+
+LANES = 8
+_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+_INTEGERS = ir.VectorType(ir.IntType(64), LANES)
+
+
+class LanesType(types.Type):
+    """Numba's name for eight float64 numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Lanes")
+
+
+lanes_type = LanesType()
+
+
+@register_model(LanesType)
+class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, front_end: Any) -> None:
+        super().__init__(manager, front_end, _VECTOR)
+
+
+def _splat(builder: Any, value: Any) -> Any:
+    single = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(single, ir.Constant(_VECTOR, ir.Undefined), zeros)
+
+
+def _place(context: Any, builder: Any, array_type: Any, array: Any, row: Any) -> Any:
+    data = context.make_array(array_type)(context, builder, value=array).data
+    base = builder.bitcast(data, _VECTOR.as_pointer())
+    return builder.gep(base, [row], source_etype=_VECTOR)
+
+
+@intrinsic
+def load(typing_context, array, row):  # type: ignore[no-untyped-def]
+    """Row `row` of a contiguous float64 array whose last axis has length LANES."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        loaded = builder.load(_place(context, builder, signature.args[0], *arguments), typ=_VECTOR)
+        loaded.align = 8
+        return loaded
+
+    return lanes_type(array, int64), generate
+
+
+@intrinsic
+def store(typing_context, array, row, value):  # type: ignore[no-untyped-def]
+    """Write `value` to row `row` of a contiguous array."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        kept = builder.store(arguments[2], _place(context, builder, signature.args[0], *arguments[:2]))
+        kept.align = 8
+        return context.get_dummy_value()
+
+    return types.void(array, int64, lanes_type), generate
+
+
+@intrinsic
+def splat(typing_context, value):  # type: ignore[no-untyped-def]
+    """The same number in every lane."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return _splat(builder, arguments[0])
+
+    return lanes_type(float64), generate
+
+
+def _call(builder: Any, name: str, *arguments: Any) -> Any:
+    function = ir.FunctionType(_VECTOR, [_VECTOR] * len(arguments))
+    known = builder.module.globals.get(name)
+    return builder.call(known or ir.Function(builder.module, function, name), arguments)
+
+
+def _elementwise(count: int, emit: Any) -> Any:
+    """An intrinsic of `count` lanes arguments whose code is ``emit(builder, *arguments)``."""
+
+    def make(typing_context, *given):  # type: ignore[no-untyped-def]
+        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+            return emit(builder, *arguments)
+
+        return lanes_type(*(lanes_type,) * count), generate
+
+    if count == 1:
+        return intrinsic(lambda typing_context, a: make(typing_context, a))
+    if count == 2:
+        return intrinsic(lambda typing_context, a, b: make(typing_context, a, b))
+    if count == 3:
+        return intrinsic(lambda typing_context, a, b, c: make(typing_context, a, b, c))
+    return intrinsic(lambda typing_context, a, b, c, d: make(typing_context, a, b, c, d))
+
+
+_add = _elementwise(2, lambda builder, a, b: builder.fadd(a, b))
+_subtract = _elementwise(2, lambda builder, a, b: builder.fsub(a, b))
+_multiply = _elementwise(2, lambda builder, a, b: builder.fmul(a, b))
+_divide = _elementwise(2, lambda builder, a, b: builder.fdiv(a, b))
+
+fma = _elementwise(3, lambda builder, a, b, c: _call(builder, f"llvm.fma.v{LANES}f64", a, b, c))
+root = _elementwise(1, lambda builder, a: _call(builder, f"llvm.sqrt.v{LANES}f64", a))
+absolute = _elementwise(1, lambda builder, a: _call(builder, f"llvm.fabs.v{LANES}f64", a))
+where_greater = _elementwise(4, lambda builder, a, b, x, y: builder.select(builder.fcmp_ordered(">", a, b), x, y))
+where_equal = _elementwise(4, lambda builder, a, b, x, y: builder.select(builder.fcmp_ordered("==", a, b), x, y))
+
+
+def _emit_power_of_two(builder: Any, shifted: Any) -> Any:
+    bits = builder.bitcast(shifted, _INTEGERS)
+    exponent = builder.add(bits, ir.Constant(_INTEGERS, [1023] * LANES))
+    return builder.bitcast(builder.shl(exponent, ir.Constant(_INTEGERS, [52] * LANES)), _VECTOR)
+
+
+_power_of_two = _elementwise(1, _emit_power_of_two)
+
+
+def _binary(function: Any, emit: Any) -> None:
+    @overload(function, inline="always")
+    def implement(a, b):  # type: ignore[no-untyped-def]
+        if isinstance(a, LanesType) and isinstance(b, LanesType):
+            return lambda a, b: emit(a, b)
+        return None
+
+
+for _function, _emit in ((operator.add, _add), (operator.sub, _subtract), (operator.mul, _multiply), (operator.truediv, _divide)):
+    _binary(_function, _emit)
+
+_LOG2E = 1.4426950408889634
+_LN2_HIGH = 6.93147180369123816490e-01
+_LN2_LOW = 1.90821492927058770002e-10
+_ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer, which then sits in the low bits
+
+
+@njit(inline="always")
+def exponential(x):  # type: ignore[no-untyped-def]
+    """exp(x) for x <= 708, within about one unit in the last place; 0 below -708."""
+    low = splat(-708.0)
+    y = where_greater(x, low, x, low)
+    shifted = fma(y, splat(_LOG2E), splat(_ROUND))
+    k = shifted - splat(_ROUND)
+    r = fma(k, splat(-_LN2_LOW), fma(k, splat(-_LN2_HIGH), y))
+    p = splat(1.0 / 6227020800.0)
+    p = fma(p, r, splat(1.0 / 479001600.0))
+    p = fma(p, r, splat(1.0 / 39916800.0))
+    p = fma(p, r, splat(1.0 / 3628800.0))
+    p = fma(p, r, splat(1.0 / 362880.0))
+    p = fma(p, r, splat(1.0 / 40320.0))
+    p = fma(p, r, splat(1.0 / 5040.0))
+    p = fma(p, r, splat(1.0 / 720.0))
+    p = fma(p, r, splat(1.0 / 120.0))
+    p = fma(p, r, splat(1.0 / 24.0))
+    p = fma(p, r, splat(1.0 / 6.0))
+    p = fma(p, r, splat(0.5))
+    p = fma(p, r, splat(1.0))
+    p = fma(p, r, splat(1.0))
+    return where_greater(x, low, p * _power_of_two(shifted), splat(0.0))

@@ -1,0 +1,19 @@
+"""Optimizers, one file a family."""
+
+from attsvm.descent.optimizers.adam import Adam
+from attsvm.descent.optimizers.base import Optimizer
+from attsvm.descent.optimizers.gradient import GradientDescent, NormalizedGradientDescent
+from attsvm.descent.optimizers.mirror import MirrorDescent, NormalizedMirrorDescent
+from attsvm.descent.optimizers.polyak import PolyakDescent
+from attsvm.descent.optimizers.steepest import SteepestDescent
+
+__all__ = [
+    "Adam",
+    "GradientDescent",
+    "MirrorDescent",
+    "NormalizedGradientDescent",
+    "NormalizedMirrorDescent",
+    "Optimizer",
+    "PolyakDescent",
+    "SteepestDescent",
+]

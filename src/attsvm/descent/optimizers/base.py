@@ -1,0 +1,67 @@
+"""What every optimizer has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from attsvm.attention import ScaledTensor
+from attsvm.descent.schedules import Schedule, as_schedule
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """All that one step may look at; tensors are ``[starts, batch, ...]``.
+
+    Attributes:
+        parameters: the current iterate.
+        gradients: of the risk, one for each parameter.
+        size: step size of each element ``[starts, batch]``.
+        number: 0 for the first step of a run.
+        log_excess: computes log(risk - best risk) ``[starts, batch]``.
+    """
+
+    parameters: Mapping[str, Tensor]
+    gradients: Mapping[str, ScaledTensor]
+    size: Tensor
+    number: int
+    log_excess: Callable[[], Tensor]
+
+    def spread(self, per_element: Tensor, name: str) -> Tensor:
+        """A number per element, shaped to multiply the parameter `name`."""
+        return per_element.reshape(per_element.shape + (1,) * (self.parameters[name].ndim - per_element.ndim))
+
+
+class Optimizer(ABC):
+    """A rule that turns gradients into the next iterate, each parameter (W, K, Q, head) by itself."""
+
+    step_size: float | Schedule
+
+    def __post_init__(self) -> None:
+        as_schedule(self.step_size)  # says what is wrong with it
+
+    @property
+    def schedule(self) -> Schedule:
+        """The step sizes as a schedule."""
+        return as_schedule(self.step_size)
+
+    def start(self, parameters: Mapping[str, Tensor]) -> State:
+        """State before the first step; empty unless the rule remembers."""
+        return {}
+
+    @abstractmethod
+    def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
+        """The next parameters and the next state."""
+
+
+def as_matrix(parameter: Tensor) -> Tensor:
+    """A parameter ``[starts, batch, ...]`` as matrices, the form in which norms take it; vectors become columns."""
+    trailing = parameter.shape[2:]
+    if len(trailing) == 2:
+        return parameter
+    return parameter.reshape(*parameter.shape[:2], trailing[0] if trailing else 1, -1)

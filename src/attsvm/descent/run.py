@@ -1,0 +1,168 @@
+"""What a run of descent leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attsvm.data.files import read_arrays, write_arrays
+
+RECORDABLE = ("risk", "norm", "attention", "weights", "parameters")
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """Recorded iterates; everything in row r belongs to the iterate after ``step[r]`` steps.
+
+    What was not kept is None (`parameters` is then empty).
+    """
+
+    step: Int[Tensor, "records"]
+    risk: Float[Tensor, "records *lead"] | None = None
+    norm: Float[Tensor, "records *lead"] | None = None
+    attention: Float[Tensor, "records *lead n T"] | None = None
+    weights: Float[Tensor, "records *lead d dq"] | None = None
+    parameters: Mapping[str, Tensor] | None = None
+
+    def __len__(self) -> int:
+        return self.step.shape[0]
+
+    def __repr__(self) -> str:
+        kept = [name for name in RECORDABLE if getattr(self, name)is not None]
+        return f"History({len(self)} records of steps {int(self.step[0])}..{int(self.step[-1])}: {', '.join(kept)})"
+
+    def followed_by(self, later: History) -> History:
+        """This history and a later part of the same run, whose first record repeats this one's last."""
+        fresh = later.step > self.step[-1]
+
+        def joined(name: str) -> Any:
+            mine, theirs = getattr(self, name), getattr(later, name)
+            if mine is None or theirs is None:
+                return None
+            if isinstance(mine, Mapping):
+                return {key: torch.cat([mine[key], theirs[key][fresh]]) for key in mine}
+            return torch.cat([mine, theirs[fresh]])
+
+        return History(**{name: joined(name) for name in ("step", *RECORDABLE)})
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The end of a descent run and the way there. Shapes: ``*lead`` is ``[*starts, *batch]``.
+
+    Attributes:
+        weights: final W (the product K Q^T where factors were trained).
+        parameters: every trained parameter by name: ``weights``, or ``key`` and ``query``, and ``head`` (``head.*``).
+        attention: final softmax probabilities.
+        log_attention: their logarithms, exact where the probability itself rounds to 0 or 1.
+        risk: final risk.
+        history: the recorded iterates.
+        step: number of steps of the longest-running element.
+        steps_taken: of each element (fewer where a stopping rule ended it).
+        stalled: the gradient was exactly zero at some step (zero queries, T = 1, tied scores): normalized methods stay put.
+        overflowed: a step would have left the range of floating point and was not taken.
+        invisible: tokens that the final gradient can no longer feel.
+        state: what the optimizer remembers, for `fit(..., resume=run)`.
+        configuration: how the run was made, JSON-able.
+        seconds: wall time of the computing part.
+    """
+
+    weights: Float[Tensor, "*lead d dq"]
+    parameters: Mapping[str, Tensor]
+    attention: Float[Tensor, "*lead n T"]
+    log_attention: Float[Tensor, "*lead n T"]
+    risk: Float[Tensor, "*lead"]
+    history: History
+    step: int
+    steps_taken: Int[Tensor, "*lead"]
+    stalled: Bool[Tensor, "*lead"]
+    overflowed: Bool[Tensor, "*lead"]
+    invisible: Bool[Tensor, "*lead n T"]
+    state: Mapping[str, Tensor]
+    configuration: Mapping[str, Any]
+    seconds: float
+
+    @cached_property
+    def selected(self) -> Int[Tensor, "*lead n"]:
+        """The token each input selects: the argmax of the final attention."""
+        return self.log_attention.argmax(-1)
+
+    @cached_property
+    def norm(self) -> Float[Tensor, "*lead"]:
+        """Frobenius norm of the final W."""
+        return torch.linalg.matrix_norm(self.weights)
+
+    @property
+    def notes(self) -> list[str]:
+        """Plain sentences on what a reader of the numbers should know; empty when there is nothing to say."""
+        total = self.stalled.numel()
+        said = []
+        for count, sentence in (
+            (int(self.stalled.sum()), "met a gradient of exactly zero and stayed where they were (zero queries, one token, or tied scores)"),
+            (int(self.overflowed.sum()), "would have left the range of floating point and were held at their last finite weights"),
+            (int(self.invisible.flatten(self.stalled.ndim).any(-1).sum()), "have tokens whose pull has fallen below the round-off of "
+             "others that keep probability; their direction no longer improves"),
+        ):
+            if count:
+                said.append(f"{count} of {total} runs {sentence}.")
+        return said
+
+    def __repr__(self) -> str:
+        lead = list(self.risk.shape)
+        return (
+            f"Run({'batch ' + str(lead) + ', ' if lead else ''}{self.step} steps, risk {self.risk.mean().item():.6g},"
+            f" norm {self.norm.mean().item():.6g}, {len(self.history)} records{', ' + '; '.join(self.notes) if self.notes else ''})"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write everything to .npz or .safetensors, atomically."""
+        arrays = {name: getattr(self, name) for name in _TENSORS}
+        for group in ("parameters", "state"):
+            arrays |= {f"{group}/{name}": value for name, value in getattr(self, group).items()}
+        for name in ("step", *RECORDABLE):
+            value = getattr(self.history, name)
+            if isinstance(value, Mapping):
+                arrays |= {f"history/parameters/{key}": tensor for key, tensor in value.items()}
+            elif value is not None:
+                arrays[f"history/{name}"] = value
+        return write_arrays(path, arrays, {
+            "kind": "Run", "step": self.step, "seconds": self.seconds, "configuration": json.dumps(self.configuration),
+        })
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Run:
+        """Read what `save` wrote; `fit(..., resume=run)` goes on from it.
+
+        Raises:
+            ValueError: if the file is missing, damaged or not a run.
+        """
+        arrays, metadata = read_arrays(path)
+        if metadata.get("kind") != "Run":
+            raise ValueError(f"{path} is not a saved run (its kind is {metadata.get('kind', 'unknown')!r})")
+
+        def group(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+        recorded = group("history/parameters/")
+        history = History(
+            **{name: arrays.get(f"history/{name}") for name in ("step", *RECORDABLE[:-1])},  # type: ignore[arg-type]
+            parameters=recorded or None,
+        )
+        return cls(
+            **{name: arrays[name] for name in _TENSORS},
+            parameters=group("parameters/"), state=group("state/"), history=history,
+            step=int(metadata["step"]), seconds=float(metadata["seconds"]),  # type: ignore[call-overload,arg-type]
+            configuration=json.loads(str(metadata["configuration"])),
+        )
+
+
+_TENSORS = ("weights", "attention", "log_attention", "risk", "steps_taken", "stalled", "overflowed", "invisible")

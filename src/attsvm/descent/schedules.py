@@ -1,0 +1,115 @@
+"""Step sizes along a run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attsvm._checks import check_positive
+from attsvm.attention import Head, Loss, lipschitz_bound
+from attsvm.data import TokenDataset
+
+
+class Schedule(ABC):
+    """One step size for each step, times one factor for each data set."""
+
+    @abstractmethod
+    def sizes(self, first: int, count: int) -> np.ndarray:
+        """Sizes of steps ``first .. first + count - 1``; step 0 leaves the starting point."""
+
+    def factors(self, data: TokenDataset, head: Head, loss: Loss) -> Tensor:
+        """A factor for each data set of a batch with one axis."""
+        return torch.ones(data.batch_shape, dtype=data.dtype, device=data.device)
+
+
+@dataclass(frozen=True)
+class Constant(Schedule):
+    """The same size throughout.
+
+    >>> Constant(0.1).sizes(0, 3).tolist()
+    [0.1, 0.1, 0.1]
+    """
+
+    size: float
+
+    def __post_init__(self) -> None:
+        check_positive(self.size, "step_size")
+
+    def sizes(self, first: int, count: int) -> np.ndarray:
+        return np.full(count, float(self.size))
+
+
+@dataclass(frozen=True)
+class InverseSqrt(Schedule):
+    """size / sqrt(t + 1) at step t.
+
+    >>> InverseSqrt(1.0).sizes(0, 4).tolist()[3]
+    0.5
+    """
+
+    size: float
+
+    def __post_init__(self) -> None:
+        check_positive(self.size, "step_size")
+
+    def sizes(self, first: int, count: int) -> np.ndarray:
+        return self.size / np.sqrt(np.arange(first, first + count) + 1.0)
+
+
+@dataclass(frozen=True)
+class Geometric(Schedule):
+    """size * growth^t at step t, never above `largest`: continuation to very large norms, or decay with growth < 1.
+
+    >>> Geometric(1.0, 2.0, largest=4.0).sizes(0, 4).tolist()
+    [1.0, 2.0, 4.0, 4.0]
+    """
+
+    size: float
+    growth: float
+    largest: float = 1e100
+
+    def __post_init__(self) -> None:
+        check_positive(self.size, "step_size")
+        check_positive(self.growth, "growth")
+        check_positive(self.largest, "largest")
+
+    def sizes(self, first: int, count: int) -> np.ndarray:
+        steps = np.arange(first, first + count, dtype=np.float64)
+        # In logarithms, so that a long run meets its ceiling instead of an overflow.
+        logs = np.log(self.size) + steps * np.log(self.growth)
+        return np.where(logs < np.log(self.largest), self.size * np.power(self.growth, np.minimum(steps, _power_limit(self))), self.largest)
+
+
+def _power_limit(schedule: Geometric) -> float:
+    rate = abs(np.log(schedule.growth))
+    return np.inf if rate == 0 else 690.0 / rate
+
+
+@dataclass(frozen=True)
+class LipschitzStep(Schedule):
+    """`fraction` / L for each data set, L the bound on the Lipschitz constant of its gradient (`lipschitz_bound`).
+
+    With fraction <= 1 plain gradient descent on W never increases the risk.
+    """
+
+    fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive(self.fraction, "fraction")
+
+    def sizes(self, first: int, count: int) -> np.ndarray:
+        return np.full(count, float(self.fraction))
+
+    def factors(self, data: TokenDataset, head: Head, loss: Loss) -> Tensor:
+        bound = lipschitz_bound(data, head, loss)
+        # A constant risk (T = 1, zero queries) has bound 0 and no gradient: any factor will do.
+        return torch.where(bound > 0, 1 / bound, torch.ones_like(bound))
+
+
+def as_schedule(step_size: float | Schedule) -> Schedule:
+    """A schedule; a number means `Constant`."""
+    return step_size if isinstance(step_size, Schedule) else Constant(step_size)

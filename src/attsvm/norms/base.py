@@ -1,0 +1,156 @@
+"""What every matrix norm of the library offers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attsvm._checks import ArrayLike, as_floating, as_tensor
+from attsvm.norms._scale import split_scale
+
+
+@dataclass(frozen=True)
+class Norm(ABC):
+    """A norm N on matrices ``[*batch, d, dq]``, its dual norm N°, steepest direction, prox and projection.
+
+    The same object says which steepest descent to run and which max-margin problem it should converge to:
+
+        N°(G) = max { <G, D> : N(D) <= 1 },        <G, D> = sum_ij G_ij D_ij.
+
+    Inputs are float32 or float64, tensors or NumPy arrays; results are tensors of the same type on the same device.
+    An element of the batch that holds a NaN or an infinity gives NaN, the others are untouched. Values neither
+    overflow nor underflow unless the result itself does.
+
+    A new norm states its `name` and `dual` and implements `_value`, `_steepest` and `_project`. These get checked
+    tensors, scaled by a power of two so that the largest |entry| lies in [1, 2), or zero matrices; everything else
+    follows by duality. Norms are immutable, hashable, and equal when their parameters are.
+    """
+
+    unitarily_invariant: ClassVar[bool] = False
+    """Whether N(U W V) = N(W) for orthogonal U, V; only then may a problem be projected onto spans.
+
+    False, the default, is always safe."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What a person calls it, for titles and messages."""
+
+    @property
+    @abstractmethod
+    def dual(self) -> Norm:
+        """The dual norm N°, itself a norm of the library; ``norm.dual.dual == norm``."""
+
+    def value(self, matrix: ArrayLike) -> Float[Tensor, "*batch"]:
+        """N(W) of `matrix` W ``[*batch, d, dq]``.
+
+        Returns:
+            ``[*batch]``.
+
+        Raises:
+            ValueError: if the matrix is not float32 or float64, or has fewer than two axes, or no entries.
+        """
+        scaled, scale = split_scale(as_matrix(matrix, "matrix"))
+        return self._value(scaled) * scale[..., 0, 0]
+
+    def dual_value(self, matrix: ArrayLike) -> Float[Tensor, "*batch"]:
+        """N°(W) = max { <W, D> : N(D) <= 1 } of `matrix` W ``[*batch, d, dq]``; raises as `value` does."""
+        return self.dual.value(matrix)
+
+    def steepest(self, gradient: ArrayLike) -> Float[Tensor, "*batch d dq"]:
+        """A maximiser D of <G, D> over N(D) <= 1 for `gradient` G ``[*batch, d, dq]``; steepest descent walks along -D.
+
+        Returns:
+            D with <G, D> = N°(G) and N(D) = 1, exactly zero where G is zero. Where there are several, one of them.
+
+        Raises:
+            ValueError: as `value` does.
+        """
+        scaled, scale = split_scale(as_matrix(gradient, "gradient"))
+        return torch.where(scale.isnan(), scale, self._steepest(scaled))
+
+    def project(self, matrix: ArrayLike, radius: float | ArrayLike) -> Float[Tensor, "*batch d dq"]:
+        """The nearest point to `matrix` W, argmin { ||X - W||_F : N(X) <= radius }.
+
+        Arguments:
+            matrix: ``[*batch, d, dq]``.
+            radius: a number >= 0, or one per element, ``[*batch]``.
+
+        Returns:
+            ``[*batch, d, dq]``; a matrix inside the ball comes back unchanged, bit for bit.
+
+        Raises:
+            ValueError: as `value` does, or if the radius is negative, NaN, or of another shape.
+        """
+        return self._project_checked(as_matrix(matrix, "matrix"), radius, "radius")
+
+    def prox(self, matrix: ArrayLike, step: float | ArrayLike) -> Float[Tensor, "*batch d dq"]:
+        """The proximal map argmin_X  step N(X) + ||X - W||_F^2 / 2 of `matrix` W, by Moreau's decomposition.
+
+        Arguments:
+            matrix: ``[*batch, d, dq]``.
+            step: a number >= 0, or one per element, ``[*batch]``.
+
+        Returns:
+            ``[*batch, d, dq]``: W minus its projection onto the dual ball N° <= step, exactly zero if W lies in it.
+
+        Raises:
+            ValueError: as `value` does, or if the step is negative, NaN, or of another shape.
+        """
+        tensor = as_matrix(matrix, "matrix")
+        return tensor - self.dual._project_checked(tensor, step, "step")
+
+    def _project_checked(self, tensor: Tensor, radius: float | ArrayLike, argument: str) -> Tensor:
+        bound = _as_size(radius, argument, tensor)
+        scaled, scale = split_scale(tensor)
+        inside = self._value(scaled) * scale[..., 0, 0] <= bound
+        nearest = self._project(scaled, bound / scale[..., 0, 0])
+        nearest = torch.where((bound > 0)[..., None, None], nearest, torch.zeros_like(nearest))
+        return torch.where(inside[..., None, None], tensor, nearest * scale)
+
+    @abstractmethod
+    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
+        """N(W)."""
+
+    @abstractmethod
+    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
+        """A maximiser of <G, D> over N(D) <= 1; zero at zero."""
+
+    @abstractmethod
+    def _project(
+        self, matrix: Float[Tensor, "*batch d dq"], radius: Float[Tensor, "*batch"]
+    ) -> Float[Tensor, "*batch d dq"]:
+        """The projection of matrices outside the ball; what it gives for those inside or for radius 0 is not read."""
+
+
+def as_matrix(value: object, name: str) -> Tensor:
+    """`value` as a floating tensor ``[*batch, d, dq]`` with at least one row and one column."""
+    tensor = as_floating(value, name)
+    if tensor.ndim < 2:
+        raise ValueError(f"{name} must have shape [*batch, d, dq]; got {list(tensor.shape)}")
+    if 0 in tensor.shape[-2:]:
+        raise ValueError(f"{name} must have at least one row and one column; got shape {list(tensor.shape)}")
+    return tensor
+
+
+def _as_size(value: object, name: str, matrix: Tensor) -> Tensor:
+    """A radius or step >= 0, one number or ``[*batch]``, as ``[*batch]`` beside `matrix`."""
+    size = as_tensor(value, name)
+    batch = matrix.shape[:-2]
+    if size.dtype == torch.bool or size.is_complex():
+        raise ValueError(f"{name} must be a number or numbers; got {str(size.dtype).removeprefix('torch.')}")
+    if size.ndim and size.shape != batch:
+        raise ValueError(f"{name} must be one number or have the batch's shape {list(batch)}; got {list(size.shape)}")
+    if size.ndim and size.device != matrix.device:
+        raise ValueError(f"{name} must be on {matrix.device}, like the matrix; got {size.device}")
+    wrong = ~(size >= 0)
+    if bool(wrong.any()):
+        where = torch.nonzero(wrong)[0].tolist()
+        place = f" at element {', '.join(map(str, where))}" if where else ""
+        raise ValueError(f"{name} must be at least 0; got {size[tuple(where)].item()}{place}")
+    return size.to(dtype=matrix.dtype, device=matrix.device).expand(batch)

@@ -1,0 +1,47 @@
+"""The Frobenius norm: plain gradient descent, and the max-margin problem of the papers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attsvm.norms.base import Norm
+
+
+@dataclass(frozen=True)
+class Frobenius(Norm):
+    """||W||_F = sqrt(sum_ij w_ij^2); its own dual, unitarily invariant. Its steepest direction is G / ||G||_F.
+
+    >>> W = torch.tensor([[3.0, 4.0]])
+    >>> Frobenius().value(W), Frobenius().project(W, 1.0)
+    (tensor(5.), tensor([[0.6000, 0.8000]]))
+    """
+
+    unitarily_invariant: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return "Frobenius"
+
+    @property
+    def dual(self) -> Norm:
+        """Itself."""
+        return self
+
+    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
+        length: Tensor = torch.linalg.vector_norm(matrix, dim=(-2, -1))
+        return length
+
+    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
+        length = self._value(gradient)[..., None, None]
+        return gradient / length.clamp(min=1)  # a scaled gradient has length >= 1, or is zero
+
+    def _project(
+        self, matrix: Float[Tensor, "*batch d dq"], radius: Float[Tensor, "*batch"]
+    ) -> Float[Tensor, "*batch d dq"]:
+        return self._steepest(matrix) * radius[..., None, None]
