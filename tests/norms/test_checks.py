@@ -71,20 +71,36 @@ def test_a_function_that_is_not_convex_is_caught() -> None:
         check_laws(NotConvex(), first, second)
 
 
-def test_the_laws_alone_catch_a_wrong_dual_and_direction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not only through the bidual: wrong parts inside a class that is otherwise whole."""
-    first = random_matrices(0, (20,), (3, 4), "dense")
-    second = first.clone()
-    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="Hölder inequality"):
-        patch.setattr(SumEntry, "_value", lambda self, matrix: matrix.abs().amax(dim=(-2, -1)))
-        check_laws(MaxEntry(), first, second)
-    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="Hölder equality"):
-        patch.setattr(Spectral, "_steepest", lambda self, gradient: Nuclear()._steepest(gradient))
-        check_laws(Spectral(), first, second)
-    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="unit steepest"):
-        patch.setattr(MaxEntry, "_steepest", lambda self, gradient: 1.001 * gradient.sign())
-        check_laws(MaxEntry(), first, second)
-    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="prox"):
-        patch.setattr(MaxEntry, "_project", lambda self, matrix, radius: torch.zeros_like(matrix))
-        check_laws(SumEntry(), first, second)
-    check_laws(MaxEntry(), first, second)
+def largest_entry(_norm, matrix):
+    return matrix.abs().amax(dim=(-2, -1))
+
+
+def one_pair(_norm, gradient):
+    return Nuclear()._steepest(gradient)
+
+
+def long_sign(_norm, gradient):
+    return 1.001 * gradient.sign()
+
+
+def origin(_norm, matrix, _radius):
+    return torch.zeros_like(matrix)
+
+
+@pytest.mark.parametrize(
+    ("norm", "spoiled", "method", "wrong", "law"),
+    [
+        (MaxEntry(), SumEntry, "_value", largest_entry, "Hölder inequality"),
+        (Spectral(), Spectral, "_steepest", one_pair, "Hölder equality"),
+        (MaxEntry(), MaxEntry, "_steepest", long_sign, "unit steepest"),
+        (SumEntry(), MaxEntry, "_project", origin, "prox"),
+    ],
+    ids=["dual value", "steepest direction", "length of steepest", "prox"],
+)
+def test_a_wrong_method_is_caught(monkeypatch: pytest.MonkeyPatch, norm, spoiled, method, wrong, law) -> None:
+    """Not only through the bidual: one wrong method, of the norm or of its dual, in classes otherwise whole."""
+    matrix = random_matrices(0, (20,), (3, 4), "dense")
+    check_laws(norm, matrix, matrix)
+    monkeypatch.setattr(spoiled, method, wrong)
+    with pytest.raises(AssertionError, match=law):
+        check_laws(norm, matrix, matrix)

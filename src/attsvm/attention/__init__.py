@@ -11,15 +11,33 @@ from attsvm.attention.scores import best_risk, lipschitz_bound, optimal_token_se
 
 __all__ = [
     # the model
-    "Evaluation", "evaluate", "gradient",
+    "Evaluation",
+    "evaluate",
+    "gradient",
     # heads
-    "Head", "LinearHead", "ModuleHead", "QuadraticHead", "ReluHead",
+    "Head",
+    "LinearHead",
+    "ModuleHead",
+    "QuadraticHead",
+    "ReluHead",
     # losses
-    "CustomLoss", "Exponential", "Linear", "Logistic", "Loss",
+    "CustomLoss",
+    "Exponential",
+    "Linear",
+    "Logistic",
+    "Loss",
     # parameterizations
-    "KeyQuery", "Parameterization", "Weights",
+    "KeyQuery",
+    "Parameterization",
+    "Weights",
     # scores
-    "best_risk", "lipschitz_bound", "optimal_token_set", "optimal_tokens", "token_scores",
+    "best_risk",
+    "lipschitz_bound",
+    "optimal_token_set",
+    "optimal_tokens",
+    "token_scores",
     # linear maps and scaled numbers
-    "ScaledTensor", "logits", "logits_adjoint",
+    "ScaledTensor",
+    "logits",
+    "logits_adjoint",
 ]

@@ -24,6 +24,7 @@ from attsvm.attention.losses import Loss
 from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset
 
+
 @dataclass(frozen=True, eq=False)
 class Attended:
     """One forward pass: log-probabilities, the winner of each input, attended values and margins Y_i f_i."""
@@ -65,13 +66,20 @@ def attend(data: TokenDataset, head: Head, logits: Float[Tensor, "starts batch n
     return Attended(log_attention, winner, values, data.labels * head.output(values))
 
 
-def effective_scores(data: TokenDataset, head: Head, values: Float[Tensor, "starts batch n dv"]) -> Float[Tensor, "starts batch n T"]:
+def effective_scores(
+    data: TokenDataset, head: Head, values: Float[Tensor, "starts batch n dv"]
+) -> Float[Tensor, "starts batch n T"]:
     """``u_it = Y_i x_it^T grad h(x_att)``: what moving probability to token t is worth at the attended value."""
     return flat_products(data, data.values, data.labels.unsqueeze(-1) * head.input_gradient(values))
 
 
 def risk_gradient(
-    data: TokenDataset, head: Head, loss: Loss, attended: Attended, *, train_head: bool = False,
+    data: TokenDataset,
+    head: Head,
+    loss: Loss,
+    attended: Attended,
+    *,
+    train_head: bool = False,
     scores: Float[Tensor, "1 batch n T"] | None = None,
 ) -> RiskGradient:
     """Gradient of ``(1/n) sum_i loss(Y_i f_i)`` as mantissa and log-scale.

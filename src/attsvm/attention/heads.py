@@ -39,7 +39,9 @@ class Head(ABC):
         """The same head with other parameters."""
 
     @abstractmethod
-    def parameter_gradient(self, values: Float[Tensor, "*lead n dv"], weights: Float[Tensor, "*lead n"]) -> dict[str, Tensor]:
+    def parameter_gradient(
+        self, values: Float[Tensor, "*lead n dv"], weights: Float[Tensor, "*lead n"]
+    ) -> dict[str, Tensor]:
         """Gradient of ``sum_i weights_i h(x_i)``, one set of parameters for each element of ``*lead``."""
 
     @abstractmethod
@@ -57,10 +59,12 @@ class Head(ABC):
     def broadcast(self, lead: tuple[int, ...]) -> Head:
         """The head with one set of parameters for each element of `lead`."""
         axes = self.event_axes()
-        return self.with_parameters({
-            name: value.expand(*lead, *value.shape[value.ndim - axes[name] :]).clone()
-            for name, value in self.parameters().items()
-        })
+        return self.with_parameters(
+            {
+                name: value.expand(*lead, *value.shape[value.ndim - axes[name] :]).clone()
+                for name, value in self.parameters().items()
+            }
+        )
 
     def flatten(self, batch_shape: tuple[int, ...]) -> Head:
         """The head for data whose batch axes were flattened into one."""
@@ -77,7 +81,9 @@ def check_parameter(value: Tensor, name: str, data: TokenDataset, event: tuple[i
     """Raise unless `value` is ``[*event]`` or ``[*batch, *event]``, of the data's kind; names in `event` are free."""
     shape = tuple(value.shape)
     own = shape[len(shape) - len(event) :]
-    fits = len(own) == len(event) and all(isinstance(want, str) or want == got for want, got in zip(event, own, strict=True))
+    fits = len(own) == len(event) and all(
+        isinstance(want, str) or want == got for want, got in zip(event, own, strict=True)
+    )
     lead = shape[: len(shape) - len(event)]
     if not fits or lead not in ((), data.batch_shape):
         both = f" or {[*data.batch_shape, *event]}" if data.batch_shape else ""
@@ -145,7 +151,9 @@ class ReluHead(Head):
     def __init__(self, matrix: ArrayLike) -> None:
         tensor = as_floating(matrix, "head matrix")
         if tensor.ndim < 2:
-            raise ValueError(f"head matrix must have shape [dv, width] or [*batch, dv, width]; got {list(tensor.shape)}")
+            raise ValueError(
+                f"head matrix must have shape [dv, width] or [*batch, dv, width]; got {list(tensor.shape)}"
+            )
         check_finite(tensor, "head matrix", ("row", "column"))
         object.__setattr__(self, "matrix", tensor)
 
@@ -227,7 +235,7 @@ class QuadraticHead(Head):
         check_parameter(self.penalty, "penalty", data, ())
 
 
-def _rebuilt(head: Any, **changes: Tensor) -> Any:
+def _rebuilt(head: Any, **changes: Any) -> Any:
     """A copy of a frozen head with some tensors exchanged and nothing checked again."""
     fresh = object.__new__(type(head))
     for name, value in {**head.__dict__, **changes}.items():

@@ -132,7 +132,9 @@ class CustomLoss(Loss):
         return torch.where(shortfall < 1e-6 * (1 + best.abs()), self.log_slope(best) + log_shortfall, plain)
 
     def slope_bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        raise ValueError("the Lipschitz bound needs Logistic(), Exponential() or Linear(); a custom loss states no bounds")
+        raise ValueError(
+            "the Lipschitz bound needs Logistic(), Exponential() or Linear(); a custom loss states no bounds"
+        )
 
 
 def as_loss(loss: Loss | Callable[[Tensor], Tensor]) -> Loss:

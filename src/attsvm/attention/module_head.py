@@ -77,9 +77,13 @@ class ModuleHead(Head):
         try:
             shape = tuple(self.output(probe).shape)
         except (RuntimeError, ValueError, TypeError) as error:
-            raise ValueError(f"head module must accept values [..., {data.dv}]; it raised: {str(error).splitlines()[0]}") from None
+            raise ValueError(
+                f"head module must accept values [..., {data.dv}]; it raised: {str(error).splitlines()[0]}"
+            ) from None
         if shape != tuple(probe.shape[:-1]):
-            raise ValueError(f"head module must return one number an input; for {list(probe.shape)} it gave {list(shape)}")
+            raise ValueError(
+                f"head module must return one number an input; for {list(probe.shape)} it gave {list(shape)}"
+            )
 
     def _forward(self, values: Tensor, parameters: Mapping[str, Tensor] | None) -> Tensor:
         if parameters is None:
@@ -90,8 +94,12 @@ class ModuleHead(Head):
         if all(value.ndim == axes[name] for name, value in bare.items()):
             return _one_number(torch.func.functional_call(self.module, bare, (values,)), values)
         rows = values.reshape(-1, *values.shape[-2:])
-        sets = {name: value.expand(*lead, *value.shape[value.ndim - axes[name] :]).reshape(rows.shape[0], *value.shape[value.ndim - axes[name] :])
-                for name, value in bare.items()}
+        sets = {
+            name: value.expand(*lead, *value.shape[value.ndim - axes[name] :]).reshape(
+                rows.shape[0], *value.shape[value.ndim - axes[name] :]
+            )
+            for name, value in bare.items()
+        }
         each = torch.func.vmap(lambda own, x: _one_number(torch.func.functional_call(self.module, own, (x,)), x))
         return each(sets, rows).reshape(values.shape[:-1])
 
@@ -108,7 +116,9 @@ def as_head(head: object, data: TokenDataset) -> Head:
     """
     if head is None:
         if data.head is None:
-            raise ValueError("a head is needed: pass one, for example LinearHead(v), or data that carry theirs (data.head)")
+            raise ValueError(
+                "a head is needed: pass one, for example LinearHead(v), or data that carry theirs (data.head)"
+            )
         head = LinearHead(data.head)
     elif isinstance(head, torch.nn.Module):
         head = ModuleHead(head)

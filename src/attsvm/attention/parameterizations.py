@@ -89,4 +89,6 @@ class KeyQuery(Parameterization):
     def check_initial(self, parameters: Mapping[str, Tensor]) -> None:
         zero = (parameters["key"] == 0).all(-1).all(-1) & (parameters["query"] == 0).all(-1).all(-1)
         if bool(zero.any()):
-            raise ValueError("initial key and query are both zero, a saddle that descent never leaves; start at least one elsewhere")
+            raise ValueError(
+                "initial key and query are both zero, a saddle that descent never leaves; start at least one elsewhere"
+            )

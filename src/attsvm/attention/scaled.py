@@ -59,8 +59,12 @@ class ScaledTensor:
         """``own * self + others * other`` for non-negative factors, at the larger of the two scales."""
         floor = torch.full_like(self.log_scale, -math.inf)
         mine = torch.where(self._largest() > 0, self.log_scale, floor) + (math.log(own) if own > 0 else -math.inf)
-        theirs = torch.where(other._largest() > 0, other.log_scale, floor) + (math.log(others) if others > 0 else -math.inf)
+        theirs = torch.where(other._largest() > 0, other.log_scale, floor) + (
+            math.log(others) if others > 0 else -math.inf
+        )
         top = torch.maximum(mine, theirs)
         scale = torch.where(torch.isfinite(top), top, torch.zeros_like(top))
-        mixed = self.mantissa * self._spread((mine - scale).exp()) + other.mantissa * self._spread((theirs - scale).exp())
+        mixed = self.mantissa * self._spread((mine - scale).exp()) + other.mantissa * self._spread(
+            (theirs - scale).exp()
+        )
         return ScaledTensor(mixed, scale)

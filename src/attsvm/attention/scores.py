@@ -61,7 +61,9 @@ def optimal_tokens(data: TokenDataset, head: object = None) -> Int[Tensor, "*bat
         where = torch.nonzero(tied)[0].tolist()
         names = torch.nonzero((scores == best)[tuple(where)]).flatten().tolist()
         element = "".join(f"element {index}, " for index in where[:-1])
-        raise ValueError(f"the optimal token of {element}input {where[-1]} is not unique: tokens {names} tie; use optimal_token_set")
+        raise ValueError(
+            f"the optimal token of {element}input {where[-1]} is not unique: tokens {names} tie; use optimal_token_set"
+        )
     return scores.argmax(-1)
 
 
@@ -75,7 +77,9 @@ def best_risk(data: TokenDataset, head: object = None, loss: Loss | None = None)
     """
     linear = as_head(head, data)
     if not isinstance(linear, LinearHead):
-        raise ValueError(f"best_risk needs a linear head; got {type(linear).__name__}, whose best mixture of tokens has no closed form")
+        raise ValueError(
+            f"best_risk needs a linear head; got {type(linear).__name__}, whose best mixture has no closed form"
+        )
     return (loss or Logistic()).value(token_scores(data, linear).amax(-1)).mean(-1)
 
 

@@ -91,7 +91,7 @@ class TokenDataset:
         return self.queries.shape[-2]
 
     @property
-    def T(self) -> int:
+    def T(self) -> int:  # noqa: N802 - the papers' letter
         """Number of token positions, masked ones included."""
         return self.tokens.shape[-2]
 

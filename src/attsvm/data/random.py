@@ -45,7 +45,7 @@ def random_sphere(
         head, tokens, queries = unit(stream, d), unit(stream, n, T, d), unit(stream, n, dq)
         return {"head": head, "tokens": tokens, "queries": queries, "labels": _fair_labels(stream, n)}
 
-    return _dataset(draw, batch, seed, dtype, device)
+    return draw_dataset(draw, batch, seed).to(device, dtype)
 
 
 def random_gaussian(
@@ -77,7 +77,7 @@ def random_gaussian(
             "labels": _fair_labels(stream, n),
         }
 
-    return _dataset(draw, batch, seed, dtype, device)
+    return draw_dataset(draw, batch, seed).to(device, dtype)
 
 
 def orthonormal_tokens(
@@ -96,14 +96,14 @@ def orthonormal_tokens(
         ValueError: if T > d, a size is no positive integer, or the seed does not fit.
     """
     n, T, d, dq = _checked_sizes(n, T, d, dq)
-    if T > d:
+    if d < T:
         raise ValueError(f"T must be at most d for orthonormal tokens; got T = {T}, d = {d}")
 
     def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
         head, tokens = unit(stream, d), _orthonormalized(stream.standard_normal((n, T, d)))
         return {"head": head, "tokens": tokens, "queries": unit(stream, n, dq), "labels": _fair_labels(stream, n)}
 
-    return _dataset(draw, batch, seed, dtype, device)
+    return draw_dataset(draw, batch, seed).to(device, dtype)
 
 
 def equal_scores(
@@ -131,7 +131,7 @@ def equal_scores(
     def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
         head, tokens, queries = unit(stream, d), unit(stream, n, T, d), unit(stream, n, dq)
         labels = _fair_labels(stream, n)
-        optimal = np.floor(T * stream.random(n))
+        optimal = stream.random(n) * T // 1
         scores = labels * _dot(tokens, head).mean(-1)
         wanted = scores[:, None] + gap * (np.arange(T) == optimal[:, None])
         for _ in range(2):  # once leaves a component of rounding size along v, twice does not
@@ -139,13 +139,22 @@ def equal_scores(
         tokens = tokens + (labels[:, None] * wanted)[..., None] * head
         return {"head": head, "tokens": tokens, "queries": queries, "labels": labels}
 
-    return _dataset(draw, batch, seed, dtype, device)
+    return draw_dataset(draw, batch, seed).to(device, dtype)
 
 
 def unit(stream: np.random.Generator, *shape: int) -> np.ndarray:
     """Vectors of the last axis uniform on the unit sphere."""
     normal = stream.standard_normal(shape)
-    return normal / np.sqrt(_dot(normal, normal))[..., None]
+    vectors: np.ndarray = normal / np.sqrt(_dot(normal, normal))[..., None]
+    return vectors
+
+
+def draw_dataset(
+    draw: Callable[[np.random.Generator], dict[str, np.ndarray]], batch: Batch, seed: Seed
+) -> TokenDataset:
+    """The data set whose element b is what `draw` makes of stream (seed, b): tokens, queries, labels and head."""
+    parts = draw_batch(draw, batch, seed)
+    return TokenDataset(parts["tokens"], parts["queries"], parts["labels"], head=parts["head"])
 
 
 def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -175,10 +184,3 @@ def _checked_sizes(n: int, T: int, d: int, dq: int | None) -> tuple[int, int, in
     named = (("n", n), ("T", T), ("d", d), ("dq", d if dq is None else dq))
     inputs, tokens, dimension, query = (check_count(size, name) for name, size in named)
     return inputs, tokens, dimension, query
-
-
-def _dataset(
-    draw: Callable[[np.random.Generator], dict[str, np.ndarray]], batch: Batch, seed: Seed,
-    dtype: torch.dtype, device: torch.device | str,
-) -> TokenDataset:
-    return TokenDataset(**draw_batch(draw, batch, seed)).to(device, dtype)

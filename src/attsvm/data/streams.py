@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -39,8 +39,30 @@ def streams(seed: Seed, batch_shape: tuple[int, ...], *, purpose: int | None = N
     spawn = () if purpose is None else (_checked_key(purpose, "purpose"),)
     return [
         np.random.Generator(np.random.Philox(np.random.SeedSequence(list(key), spawn_key=spawn)))
-        for key in _keys(seed, math.prod(batch_shape))
+        for key in stream_keys(seed, batch_shape)
     ]
+
+
+def stream_keys(seed: Seed, batch_shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    """The pair (seed, element) behind each stream: a seed in its lasting form, drawn from once if it is a generator.
+
+    Raises:
+        ValueError: if a seed is no non-negative integer, or a sequence has the wrong length.
+
+    >>> stream_keys(7, (2,)), stream_keys([7, 8], (2,))
+    ([(7, 0), (7, 1)], [(7, 0), (8, 0)])
+    """
+    count = math.prod(batch_shape)
+    if isinstance(seed, torch.Generator):
+        seed = int(torch.randint(2**63 - 1, (), generator=seed, device=seed.device))
+    if isinstance(seed, (str, bytes)) or not isinstance(seed, Sequence):
+        single = _checked_key(seed, "seed")
+        return [(single, element) for element in range(count)]
+    if len(seed) != count:
+        pair = tuple(seed)
+        hint = f"; the stream {pair} of a single data set is written [{pair}]" if count == 1 and len(pair) == 2 else ""
+        raise ValueError(f"seed must have one entry for each element, {count} in all; got {len(pair)}{hint}")
+    return [_entry(entry, place) for place, entry in enumerate(seed)]
 
 
 def draw_batch(
@@ -70,21 +92,6 @@ def batch_shape(batch: Batch) -> tuple[int, ...]:
     return tuple(check_count(size, "batch") for size in sizes)
 
 
-def _keys(seed: Seed, count: int) -> Iterator[tuple[int, int]]:
-    if isinstance(seed, torch.Generator):
-        drawn = torch.randint(2**63 - 1, (), generator=seed, device=seed.device)
-        seed = int(drawn)
-    if isinstance(seed, (str, bytes)) or not isinstance(seed, Sequence):
-        single = _checked_key(seed, "seed")
-        return ((single, element) for element in range(count))
-    if len(seed) != count:
-        hint = ""
-        if count == 1 and len(seed) == 2:
-            hint = f"; the stream {tuple(seed)} of a single data set is written [{tuple(seed)}]"
-        raise ValueError(f"seed must have one entry for each of the {count} elements; got {len(seed)}{hint}")
-    return iter([_entry(entry, place) for place, entry in enumerate(seed)])
-
-
 def _entry(entry: object, place: int) -> tuple[int, int]:
     name = f"seed[{place}]"
     if isinstance(entry, (tuple, list)):
@@ -99,12 +106,3 @@ def _checked_key(value: object, name: str) -> int:
         kinds = {"seed": "an integer of at least 0, one for each element, or a torch.Generator"}
         raise ValueError(f"{name} must be {kinds.get(name, 'an integer of at least 0')}; got {value!r}")
     return int(value)
-
-
-def stream_keys(seed: Seed, batch_shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """The pair (seed, element) behind each stream: a seed in its lasting form, drawn from once if it is a generator.
-
-    >>> stream_keys(7, (2,)), stream_keys([7, 8], (2,))
-    ([(7, 0), (7, 1)], [(7, 0), (8, 0)])
-    """
-    return list(_keys(seed, math.prod(batch_shape)))

@@ -19,14 +19,30 @@ from attsvm.descent.stopping import Saturated, Settled, StoppingRule
 
 __all__ = [
     # training
-    "History", "Run", "fit",
+    "History",
+    "Run",
+    "fit",
     # optimizers
-    "Adam", "GradientDescent", "MirrorDescent", "NormalizedGradientDescent", "NormalizedMirrorDescent", "Optimizer",
-    "PolyakDescent", "SteepestDescent",
+    "Adam",
+    "GradientDescent",
+    "MirrorDescent",
+    "NormalizedGradientDescent",
+    "NormalizedMirrorDescent",
+    "Optimizer",
+    "PolyakDescent",
+    "SteepestDescent",
     # step sizes
-    "Constant", "Geometric", "InverseSqrt", "LipschitzStep", "Schedule",
+    "Constant",
+    "Geometric",
+    "InverseSqrt",
+    "LipschitzStep",
+    "Schedule",
     # when to stop
-    "Saturated", "Settled", "StoppingRule",
+    "Saturated",
+    "Settled",
+    "StoppingRule",
     # engines
-    "CompiledEngine", "Engine", "TorchEngine",
+    "CompiledEngine",
+    "Engine",
+    "TorchEngine",
 ]

@@ -39,7 +39,9 @@ _PURPOSE = 2
 @lru_cache(maxsize=4)
 def _orders(batches: InputBatches, number: int) -> Tensor:
     orders = [
-        np.random.Generator(np.random.Philox(np.random.SeedSequence(key, spawn_key=(_PURPOSE, number)))).permutation(batches.n)
+        np.random.Generator(np.random.Philox(np.random.SeedSequence(key, spawn_key=(_PURPOSE, number)))).permutation(
+            batches.n
+        )
         for key in batches.keys
     ]
     return torch.from_numpy(np.stack(orders)).to(batches.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -75,14 +76,24 @@ class CompiledEngine(Engine):
 
         def share(part: slice) -> None:
             run(
-                layout.tokens, layout.queries, layout.scores, layout.real, layout.pack_of[part],
-                *(array[part] for array in arrays), sizes, factors[part], rule, loss, active[part], stalled[part],
+                layout.tokens,
+                layout.queries,
+                layout.scores,
+                layout.real,
+                layout.pack_of[part],
+                *(array[part] for array in arrays),
+                sizes,
+                factors[part],
+                rule,
+                loss,
+                active[part],
+                stalled[part],
             )
 
         groups = len(layout.pack_of)
         workers = min(self.threads or torch.get_num_threads(), groups)
         edges = np.linspace(0, groups, workers + 1).astype(int)
-        parts = [slice(low, high) for low, high in zip(edges[:-1], edges[1:], strict=True)]
+        parts = [slice(low, high) for low, high in itertools.pairwise(edges)]
         if workers == 1:
             share(parts[0])
         else:
@@ -92,7 +103,11 @@ class CompiledEngine(Engine):
 
     @staticmethod
     def _take_back(
-        progress: Progress, layout: _Layout, names: list[str], arrays: list[np.ndarray], before: list[np.ndarray],
+        progress: Progress,
+        layout: _Layout,
+        names: list[str],
+        arrays: list[np.ndarray],
+        before: list[np.ndarray],
         stalled: np.ndarray,
     ) -> None:
         finite = np.logical_and.reduce([np.isfinite(array).all(axis=(1, 2)) for array in arrays])
@@ -126,7 +141,7 @@ class _Layout:
     lanes, different starts of the same one."""
 
     def __init__(self, task: Task, starts: int) -> None:
-        from attsvm.descent.compiled_kernel import LANES
+        from attsvm.descent.lanes import LANES
 
         data, batch = task.data, task.data.batch_shape[0]
         self.shape = (starts, batch)

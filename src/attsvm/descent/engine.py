@@ -12,9 +12,9 @@ from torch import Tensor
 
 from attsvm.attention import Head, Loss, Parameterization
 from attsvm.attention.gradient import Attended, attend, fixed_scores, risk_gradient
+from attsvm.attention.heads import LinearHead
 from attsvm.attention.linear_maps import flat_adjoint, flat_logits
 from attsvm.attention.scores import flat_scores
-from attsvm.attention.heads import LinearHead
 from attsvm.data import TokenDataset
 from attsvm.descent.batches import InputBatches
 from attsvm.descent.optimizers import Optimizer, PolyakDescent
@@ -64,7 +64,7 @@ class Progress:
 
 
 Advance = Callable[[Progress, int, np.ndarray], None]
-"""Takes ``len(sizes)`` steps, the first being number `first`, changing the progress in place: (progress, first, sizes)."""
+"""Called with (progress, first, sizes): takes ``len(sizes)`` steps, numbered from `first`, in place."""
 
 
 class Engine(ABC):
@@ -137,13 +137,17 @@ def _log_excess(data: TokenDataset, head: Head, loss: Loss, attended: Attended) 
     scores = flat_scores(data, head)
     best = scores.amax(-1)
     gaps = (best.unsqueeze(-1) - scores).clamp(min=0)
-    log_shortfall = (attended.log_attention + gaps.log().where(torch.isfinite(gaps), gaps)).masked_fill(
-        ~torch.isfinite(scores), -torch.inf
-    ).logsumexp(-1)
+    log_shortfall = (
+        (attended.log_attention + gaps.log().where(torch.isfinite(gaps), gaps))
+        .masked_fill(~torch.isfinite(scores), -torch.inf)
+        .logsumexp(-1)
+    )
     return loss.log_excess(best.expand_as(log_shortfall), log_shortfall).logsumexp(-1) - float(np.log(data.n))
 
 
 def check_optimizer_fits(optimizer: Optimizer, head: Head, train_head: bool) -> None:
     """Raise where an optimizer needs what the task cannot give."""
     if isinstance(optimizer, PolyakDescent) and (train_head or not isinstance(head, LinearHead)):
-        raise ValueError("PolyakDescent needs a fixed linear head, whose best risk is known; use NormalizedGradientDescent instead")
+        raise ValueError(
+            "PolyakDescent needs a fixed linear head, whose best risk is known; use NormalizedGradientDescent instead"
+        )

@@ -89,9 +89,10 @@ def fit(
     began = time.perf_counter()
     parameterization = parameterization or Weights()
     optimizer = optimizer or NormalizedGradientDescent(0.1)
-    for value, kind, name in ((parameterization, Parameterization, "parameterization"), (optimizer, Optimizer, "optimizer")):
-        if not isinstance(value, kind):
-            raise ValueError(f"{name} must be an instance such as {'Weights()' if kind is Parameterization else 'GradientDescent(0.1)'}; got {value!r}")
+    if not isinstance(parameterization, Parameterization):
+        raise ValueError(f"parameterization must be Weights() or KeyQuery(rank); got {parameterization!r}")
+    if not isinstance(optimizer, Optimizer):
+        raise ValueError(f"optimizer must be an optimizer such as GradientDescent(0.1); got {optimizer!r}")
     if device is not None:
         data = data.to(device)
     own_head = as_head(head, data) if device is None or head is None else as_head(_moved(head, data.device), data)
@@ -100,7 +101,12 @@ def fit(
     keys = stream_keys(seed, data.batch_shape)
     flat, flat_head = data.flatten(), own_head.flatten(data.batch_shape)
     task = Task(
-        flat, flat_head, own_loss, parameterization, optimizer, train_head,
+        flat,
+        flat_head,
+        own_loss,
+        parameterization,
+        optimizer,
+        train_head,
         factors=optimizer.schedule.factors(flat, flat_head, own_loss),
         batches=None if batch_size is None else InputBatches(data.n, batch_size, tuple(keys), data.device),
     )
@@ -139,7 +145,9 @@ def fit(
             progress(done, steps)
     if done < steps and recorder.last_step != done:
         recorder.record(done, now)
-    return _finished(task, now, recorder, done, taken, data, several, configuration, resume, time.perf_counter() - began)
+    return _finished(
+        task, now, recorder, done, taken, data, several, configuration, resume, time.perf_counter() - began
+    )
 
 
 def _moved(head: object, device: torch.device) -> object:
@@ -191,7 +199,9 @@ def _resumed(
         if before != now:
             raise ValueError(f"resume needs the same {name}; the run was made with {before}, now it is {now}")
     if steps < run.step:
-        raise ValueError(f"steps counts from the start of the run: it must be at least {run.step}, where the run to resume stands; got {steps}")
+        raise ValueError(
+            f"steps counts from the start of the run and must be at least the {run.step} already taken; got {steps}"
+        )
     batch = len(data.batch_shape)
     several = run.risk.ndim > batch
     count = data.flatten().batch_shape[0]
@@ -205,20 +215,30 @@ def _resumed(
         active=folded(run.steps_taken) == run.step,
         stalled=folded(run.stalled),
         overflowed=folded(run.overflowed),
-        memory={name.removeprefix("stop/"): folded(value) for name, value in run.state.items() if name.startswith("stop/")},
+        memory={
+            name.removeprefix("stop/"): folded(value) for name, value in run.state.items() if name.startswith("stop/")
+        },
     )
     return now, several, run.step
 
 
 def _finished(
-    task: Task, now: Progress, recorder: Recorder, done: int, taken: Tensor, data: TokenDataset, several: bool,
-    configuration: dict[str, Any], resume: Run | None, seconds: float,
+    task: Task,
+    now: Progress,
+    recorder: Recorder,
+    done: int,
+    taken: Tensor,
+    data: TokenDataset,
+    several: bool,
+    configuration: dict[str, Any],
+    resume: Run | None,
+    seconds: float,
 ) -> Run:
     starts = next(iter(now.parameters.values())).shape[0]
     lead = (*((starts,) if several else ()), *data.batch_shape)
 
     def shaped(value: Tensor) -> Tensor:
-        return value.reshape(*lead, *value.shape[2:])
+        return value.reshape((*lead, *value.shape[2:]))
 
     attended = task.forward(now.parameters)
     history = recorder.history(lead)

@@ -18,10 +18,15 @@ _PURPOSE = 1
 
 
 def starting_point(
-    data: TokenDataset, head: Head, parameterization: Parameterization, initial: Initial, starts: int | None,
-    keys: Sequence[tuple[int, int]], train_head: bool,
+    data: TokenDataset,
+    head: Head,
+    parameterization: Parameterization,
+    initial: Initial,
+    starts: int | None,
+    keys: Sequence[tuple[int, int]],
+    train_head: bool,
 ) -> tuple[dict[str, Tensor], bool]:
-    """Parameters ``[starts, batch, ...]`` for data whose batch may have any shape, and whether there is an axis of starts.
+    """Parameters ``[starts, batch, ...]`` for data of any batch shape, and whether the caller asked for several starts.
 
     Raises:
         ValueError: if a given tensor does not fit, or the start is a saddle.
@@ -75,17 +80,21 @@ def _given(
         shapes |= {name: tuple(value.shape[value.ndim - axes[name] :]) for name, value in head.parameters().items()}
     if initial is None:
         return {}, None
-    if isinstance(initial, str) or (isinstance(initial, (int, float)) and not isinstance(initial, bool)):
-        if initial not in ("zeros", 0):
+    if isinstance(initial, str | int | float):
+        if initial is False or initial not in ("zeros", 0):
             raise ValueError(f"initial must be 'zeros', a tensor or a mapping of tensors; got {initial!r}")
         initial = {name: torch.zeros(shapes[name], dtype=data.dtype, device=data.device) for name in names}
     if not isinstance(initial, Mapping):
         if names != ["weights"]:
-            raise ValueError(f"initial of {parameterization} must be a mapping with {' and '.join(names)}; got one array")
+            raise ValueError(
+                f"initial of {parameterization} must be a mapping with {' and '.join(names)}; got one array"
+            )
         initial = {"weights": initial}
     unknown = [name for name in initial if name not in shapes]
     if unknown:
-        raise ValueError(f"initial names {unknown[0]!r}, which is not trained; the trained parameters are {', '.join(shapes)}")
+        raise ValueError(
+            f"initial names {unknown[0]!r}, which is not trained; the trained parameters are {', '.join(shapes)}"
+        )
     several: int | None = None
     given: dict[str, Tensor] = {}
     for name, value in initial.items():
@@ -98,17 +107,22 @@ def _given(
 
 def _fitted(value: Tensor, name: str, event: tuple[int, ...], data: TokenDataset) -> tuple[Tensor, int | None]:
     lead = tuple(value.shape[: value.ndim - len(event)])
-    if value.ndim < len(event) or tuple(value.shape[len(lead) :]) != event or lead not in ((), data.batch_shape) and lead[1:] != data.batch_shape:
+    if (
+        value.ndim < len(event)
+        or tuple(value.shape[len(lead) :]) != event
+        or (lead not in ((), data.batch_shape)
+        and lead[1:] != data.batch_shape)
+    ):
         raise ValueError(
-            f"initial {name} must have shape {list(event)}, {[*data.batch_shape, *event]} or {['starts', *data.batch_shape, *event]};"
-            f" got {list(value.shape)}"
+            f"initial {name} must have shape {list(event)}, {[*data.batch_shape, *event]} or"
+            f" {['starts', *data.batch_shape, *event]}; got {list(value.shape)}"
         )
     if value.dtype != data.dtype or value.device != data.device:
         raise ValueError(
             f"initial {name} must be {str(data.dtype).removeprefix('torch.')} on {data.device}, like the data;"
             f" got {str(value.dtype).removeprefix('torch.')} on {value.device}"
         )
-    check_finite(value, f"initial {name}", tuple("row column".split())[: len(event)] if len(event) <= 2 else ())
+    check_finite(value, f"initial {name}", ("row", "column")[: len(event)])
     if lead in ((), data.batch_shape):
         return value.reshape(1, -1 if lead else 1, *event), None
     return value.reshape(lead[0], -1, *event), lead[0]

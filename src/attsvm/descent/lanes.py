@@ -18,7 +18,7 @@ _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 _INTEGERS = ir.VectorType(ir.IntType(64), LANES)
 
 
-class LanesType(types.Type):
+class LanesType(types.Type):  # type: ignore[misc]
     """Numba's name for eight float64 numbers."""
 
     def __init__(self) -> None:
@@ -89,19 +89,20 @@ def _call(builder: Any, name: str, *arguments: Any) -> Any:
 def _elementwise(count: int, emit: Any) -> Any:
     """An intrinsic of `count` lanes arguments whose code is ``emit(builder, *arguments)``."""
 
-    def make(typing_context, *given):  # type: ignore[no-untyped-def]
+    def typed() -> Any:
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
             return emit(builder, *arguments)
 
         return lanes_type(*(lanes_type,) * count), generate
 
-    if count == 1:
-        return intrinsic(lambda typing_context, a: make(typing_context, a))
-    if count == 2:
-        return intrinsic(lambda typing_context, a, b: make(typing_context, a, b))
-    if count == 3:
-        return intrinsic(lambda typing_context, a, b, c: make(typing_context, a, b, c))
-    return intrinsic(lambda typing_context, a, b, c, d: make(typing_context, a, b, c, d))
+    # Numba reads the number of arguments off the function, so each needs its own.
+    makers = {
+        1: lambda typing_context, a: typed(),
+        2: lambda typing_context, a, b: typed(),
+        3: lambda typing_context, a, b, c: typed(),
+        4: lambda typing_context, a, b, c, d: typed(),
+    }
+    return intrinsic(makers[count])
 
 
 _add = _elementwise(2, lambda builder, a, b: builder.fadd(a, b))
@@ -133,7 +134,12 @@ def _binary(function: Any, emit: Any) -> None:
         return None
 
 
-for _function, _emit in ((operator.add, _add), (operator.sub, _subtract), (operator.mul, _multiply), (operator.truediv, _divide)):
+for _function, _emit in (
+    (operator.add, _add),
+    (operator.sub, _subtract),
+    (operator.mul, _multiply),
+    (operator.truediv, _divide),
+):
     _binary(_function, _emit)
 
 _LOG2E = 1.4426950408889634

@@ -24,7 +24,11 @@ def record_steps(record: int | Sequence[int], first: int, steps: int) -> frozens
         if record < 1:
             raise ValueError(f"record must be a positive number of steps or a sequence of steps; got {record}")
         return frozenset({first, *range(0, steps + 1, record), steps}) & frozenset(range(first, steps + 1))
-    if isinstance(record, (str, bytes, bool)) or not isinstance(record, (Sequence, range)) and not hasattr(record, "__iter__"):
+    if (
+        isinstance(record, (str, bytes, bool))
+        or (not isinstance(record, (Sequence, range))
+        and not hasattr(record, "__iter__"))
+    ):
         raise ValueError(f"record must be a positive number of steps or a sequence of steps; got {record!r}")
     chosen = [int(step) for step in record]
     wrong = [step for step in chosen if not 0 <= step <= steps]

@@ -37,7 +37,7 @@ class History:
         return self.step.shape[0]
 
     def __repr__(self) -> str:
-        kept = [name for name in RECORDABLE if getattr(self, name)is not None]
+        kept = [name for name in RECORDABLE if getattr(self, name) is not None]
         return f"History({len(self)} records of steps {int(self.step[0])}..{int(self.step[-1])}: {', '.join(kept)})"
 
     def followed_by(self, later: History) -> History:
@@ -68,7 +68,7 @@ class Run:
         history: the recorded iterates.
         step: number of steps of the longest-running element.
         steps_taken: of each element (fewer where a stopping rule ended it).
-        stalled: the gradient was exactly zero at some step (zero queries, T = 1, tied scores): normalized methods stay put.
+        stalled: the gradient was exactly zero at some step (zero queries, T = 1, tied scores); most methods then stay.
         overflowed: a step would have left the range of floating point and was not taken.
         invisible: tokens that the final gradient can no longer feel.
         state: what the optimizer remembers, for `fit(..., resume=run)`.
@@ -107,10 +107,19 @@ class Run:
         total = self.stalled.numel()
         said = []
         for count, sentence in (
-            (int(self.stalled.sum()), "met a gradient of exactly zero and stayed where they were (zero queries, one token, or tied scores)"),
-            (int(self.overflowed.sum()), "would have left the range of floating point and were held at their last finite weights"),
-            (int(self.invisible.flatten(self.stalled.ndim).any(-1).sum()), "have tokens whose pull has fallen below the round-off of "
-             "others that keep probability; their direction no longer improves"),
+            (
+                int(self.stalled.sum()),
+                "met a gradient of exactly zero and stayed where they were (zero queries, one token, or tied scores)",
+            ),
+            (
+                int(self.overflowed.sum()),
+                "would have left the range of floating point and were held at their last finite weights",
+            ),
+            (
+                int(self.invisible.flatten(self.stalled.ndim).any(-1).sum()),
+                "have tokens whose pull has fallen below the round-off of "
+                "others that keep probability; their direction no longer improves",
+            ),
         ):
             if count:
                 said.append(f"{count} of {total} runs {sentence}.")
@@ -120,7 +129,7 @@ class Run:
         lead = list(self.risk.shape)
         return (
             f"Run({'batch ' + str(lead) + ', ' if lead else ''}{self.step} steps, risk {self.risk.mean().item():.6g},"
-            f" norm {self.norm.mean().item():.6g}, {len(self.history)} records{', ' + '; '.join(self.notes) if self.notes else ''})"
+            f" norm {self.norm.mean().item():.6g}, {', '.join([f'{len(self.history)} records', *self.notes])})"
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -134,9 +143,16 @@ class Run:
                 arrays |= {f"history/parameters/{key}": tensor for key, tensor in value.items()}
             elif value is not None:
                 arrays[f"history/{name}"] = value
-        return write_arrays(path, arrays, {
-            "kind": "Run", "step": self.step, "seconds": self.seconds, "configuration": json.dumps(self.configuration),
-        })
+        return write_arrays(
+            path,
+            arrays,
+            {
+                "kind": "Run",
+                "step": self.step,
+                "seconds": self.seconds,
+                "configuration": json.dumps(self.configuration),
+            },
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Run:
@@ -159,8 +175,11 @@ class Run:
         )
         return cls(
             **{name: arrays[name] for name in _TENSORS},
-            parameters=group("parameters/"), state=group("state/"), history=history,
-            step=int(metadata["step"]), seconds=float(metadata["seconds"]),  # type: ignore[call-overload,arg-type]
+            parameters=group("parameters/"),
+            state=group("state/"),
+            history=history,
+            step=int(metadata["step"]),
+            seconds=float(metadata["seconds"]),  # type: ignore[arg-type]
             configuration=json.loads(str(metadata["configuration"])),
         )
 

@@ -81,7 +81,11 @@ class Geometric(Schedule):
         steps = np.arange(first, first + count, dtype=np.float64)
         # In logarithms, so that a long run meets its ceiling instead of an overflow.
         logs = np.log(self.size) + steps * np.log(self.growth)
-        return np.where(logs < np.log(self.largest), self.size * np.power(self.growth, np.minimum(steps, _power_limit(self))), self.largest)
+        return np.where(
+            logs < np.log(self.largest),
+            self.size * np.power(self.growth, np.minimum(steps, _power_limit(self))),
+            self.largest,
+        )
 
 
 def _power_limit(schedule: Geometric) -> float:

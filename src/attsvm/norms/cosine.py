@@ -26,6 +26,7 @@ def direction_cosine(a: ArrayLike, b: ArrayLike) -> Float[Tensor, "*batch"]:
     Raises:
         ValueError: if either is not a floating matrix, or shapes or devices do not fit.
 
+    >>> import torch
     >>> A = torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
     >>> float(direction_cosine(A, torch.tensor([[3.0, 0.0], [0.0, -4.0]], dtype=torch.float64)))
     0.6
@@ -48,6 +49,7 @@ def direction_distance(a: ArrayLike, b: ArrayLike) -> Float[Tensor, "*batch"]:
     Raises:
         ValueError: as `direction_cosine` does.
 
+    >>> import torch
     >>> A, B = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([[1.0, 2e-12]]).double()
     >>> f"{float(direction_distance(A, B)):.6g}"
     '2e-24'

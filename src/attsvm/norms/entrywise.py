@@ -28,6 +28,7 @@ class Entrywise(Norm):
     Raises:
         ValueError: if p is no such number; the ends are SumEntry() (p = 1) and MaxEntry() (p = infinity).
 
+    >>> import torch
     >>> W = torch.tensor([[3.0, 4.0], [5.0, 0.0]], dtype=torch.float64)
     >>> round(float(Entrywise(3).value(W)), 12)
     6.0
@@ -39,7 +40,7 @@ class Entrywise(Norm):
     conjugate: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        p = float(self.p) if isinstance(self.p, Real) and not isinstance(self.p, bool) else math.nan
+        p = _number(self.p)
         if p == 1:
             raise ValueError("p must be strictly between 1 and infinity; for p = 1 use SumEntry()")
         if p == math.inf:
@@ -79,6 +80,11 @@ class Entrywise(Norm):
     ) -> Float[Tensor, "*batch d dq"]:
         sizes = project_onto_power_ball(matrix.abs().flatten(-2), radius, self.p)
         return matrix.sign() * sizes.reshape(matrix.shape)
+
+
+def _number(value: object) -> float:
+    """`value` as a float; NaN if it is no real number."""
+    return float(value) if not isinstance(value, bool) and isinstance(value, Real) else math.nan
 
 
 def _relative(matrix: Tensor) -> tuple[Tensor, Tensor]:

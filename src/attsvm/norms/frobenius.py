@@ -16,6 +16,7 @@ from attsvm.norms.base import Norm
 class Frobenius(Norm):
     """||W||_F = sqrt(sum_ij w_ij^2); its own dual, unitarily invariant. Its steepest direction is G / ||G||_F.
 
+    >>> import torch
     >>> W = torch.tensor([[3.0, 4.0]])
     >>> Frobenius().value(W), Frobenius().project(W, 1.0)
     (tensor(5.), tensor([[0.6000, 0.8000]]))

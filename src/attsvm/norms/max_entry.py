@@ -17,6 +17,7 @@ class MaxEntry(Norm):
 
     Its steepest direction is sign(G) (0 at 0), its projection clips entries.
 
+    >>> import torch
     >>> W = torch.tensor([[3.0, -4.0], [0.0, 1.0]])
     >>> MaxEntry().value(W), MaxEntry().dual_value(W)
     (tensor(4.), tensor(8.))

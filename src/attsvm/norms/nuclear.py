@@ -21,6 +21,7 @@ class Nuclear(Norm):
     Also min (||K||_F^2 + ||Q||_F^2) / 2 over K Q^T = W, which is why training (K, Q) favours it. Its steepest direction
     is the leading singular pair u_1 v_1^T of the gradient (one of them where sigma_1 is multiple).
 
+    >>> import torch
     >>> W = torch.diag(torch.tensor([3.0, -4.0]))
     >>> Nuclear().value(W), Nuclear().dual_value(W)
     (tensor(7.), tensor(4.))

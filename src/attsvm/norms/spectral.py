@@ -21,6 +21,7 @@ class Spectral(Norm):
     to max(d, dq) eps sigma_1 are round-off, their directions arbitrary, and they count as 0. Projection clips singular
     values at the radius.
 
+    >>> import torch
     >>> W = torch.diag(torch.tensor([3.0, -4.0, 0.0]))
     >>> Spectral().value(W), Spectral().dual_value(W)
     (tensor(4.), tensor(7.))

@@ -20,6 +20,7 @@ class SumEntry(Norm):
     Its steepest direction is the sign of the largest |entry| at that entry, the first one in row order where several
     are largest; its prox is soft-thresholding.
 
+    >>> import torch
     >>> W = torch.tensor([[3.0, -4.0], [0.0, 1.0]])
     >>> SumEntry().value(W), SumEntry().dual_value(W)
     (tensor(8.), tensor(4.))

@@ -16,7 +16,7 @@ class MirrorDescent(Optimizer):
     """Mirror descent with potential ``(1/p) sum_ij |w_ij|^p`` and the gradient's true size (arXiv 2410.14581).
 
     ``sign(w)|w|^(p-1) <- sign(w)|w|^(p-1) - step_size * grad``; p = 2 is gradient descent. Its direction tends to the
-    entrywise l_p max-margin solution, slowly, as plain gradient descent does; `NormalizedMirrorDescent` is the fast one.
+    entrywise l_p max-margin solution, slowly, as plain gradient descent does; `NormalizedMirrorDescent` is fast.
 
     Arguments:
         p: 1 < p < inf.

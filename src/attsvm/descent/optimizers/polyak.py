@@ -16,9 +16,9 @@ from attsvm.descent.schedules import Schedule
 class PolyakDescent(Optimizer):
     """``W <- W - step_size * (L - L_*) / ||grad||^2 * grad``, L_* the best risk of a linear head (arXiv 2402.05738).
 
-    Risk above the best and gradient norm are taken in logarithms, so the ratio is right long after both underflow. Where
-    descent settles on a selection that is only locally optimal, L - L_* stays positive while the gradient vanishes: the
-    displacement is therefore capped.
+    Risk above the best and gradient norm are taken in logarithms, so the ratio is right long after both underflow.
+    Where descent settles on a selection that is only locally optimal, L - L_* stays positive while the gradient
+    vanishes: the displacement is therefore capped.
 
     Arguments:
         step_size: a factor on Polyak's step, a number or a `Schedule`; 1 is Polyak's own.

@@ -1,0 +1,175 @@
+"""Real images as token data: scikit-learn's bundled 8 x 8 digits, cut into patches. Nothing is downloaded."""
+
+from __future__ import annotations
+
+import importlib
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attsvm._checks import check_count
+from attsvm.data.dataset import TokenDataset
+from attsvm.data.streams import Seed, streams
+
+_SIDE = 8
+_PATCHES = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class DigitImages:
+    """Images of two digits.
+
+    Arguments:
+        images: grey values in [0, 1], ``[n, 8, 8]``.
+        labels: -1 for the first class, +1 for the second, ``[n]``.
+        index: their rows in ``sklearn.datasets.load_digits()``, ``[n]``.
+    """
+
+    images: Float[Tensor, "n 8 8"]
+    labels: Float[Tensor, " n"]
+    index: Int[Tensor, " n"]
+
+
+def digits_images(classes: tuple[int, int] = (0, 1), *, count: int | None = None, seed: Seed = 0) -> DigitImages:
+    """Two classes of scikit-learn's digits, in a reproducible order.
+
+    Arguments:
+        classes: two different digits; the first gets label -1, the second +1.
+        count: how many images to draw without replacement, half of each class (the first class takes the odd one),
+            in random order; None means all, in the order of the collection.
+        seed: see `attsvm.data.streams`; without `count` nothing is drawn.
+
+    Raises:
+        ValueError: if a class is no digit, both are the same, or `count` is more than there are.
+        ImportError: if scikit-learn is missing.
+    """
+    first, second = _checked_classes(classes)
+    pixels, target = _load()
+    rows = [np.flatnonzero(target == digit) for digit in (first, second)]
+    if count is None:
+        index = np.sort(np.concatenate(rows))
+    else:
+        count = check_count(count, "count")
+        wanted = (count - count // 2, count // 2)
+        for digit, of_class, number in zip((first, second), rows, wanted, strict=True):
+            if number > len(of_class):
+                have = f"there are {len(of_class)} images of the digit {digit}"
+                raise ValueError(f"count must leave enough images: {have}, count = {count} needs {number}")
+        (stream,) = streams(seed, ())
+        chosen = [stream.permutation(of_class)[:number] for of_class, number in zip(rows, wanted, strict=True)]
+        index = stream.permutation(np.concatenate(chosen))
+    labels = np.where(target[index] == first, -1.0, 1.0)
+    return DigitImages(*(torch.from_numpy(part) for part in (pixels[index], labels, index.astype(np.int64))))
+
+
+def digits_patches(
+    patch: int = 4, classes: tuple[int, int] = (0, 1), *, count: int | None = None, seed: Seed = 0,
+    query_token: int | None = None, positions: Callable[[int], Tensor] | None = None,
+    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+) -> TokenDataset:
+    """Two digits as token data: an image is an input, its patches (row by row) are the tokens, self-attention.
+
+    The images are those of ``digits_images(classes, count=count, seed=seed)``, in their order. There is no head. Other
+    queries: ``TokenDataset(data.tokens, data.tokens.mean(-2), data.labels)`` asks with the mean patch, and
+    ``TokenDataset.prompt(data.tokens, data.labels)`` with a trained prompt. Blank patches are equal tokens: a
+    selection that must tell two of them apart is not separable unless `positions` are appended.
+
+    Arguments:
+        patch: side of a patch, 1, 2, 4 or 8: T = (8 / patch)^2 tokens of d = patch^2 grey values in [0, 1].
+        classes, count, seed: as in `digits_images`.
+        query_token: the patch that asks, z_i = x_{i, query_token}; None means the one below and right of the middle
+            (the corners are often blank, and a zero query sees nothing).
+        positions: `one_hot_positions`, `grid_positions` or any function that gives, for a number of patches a side, the
+            rows ``[T, k]`` to append to the tokens; None appends nothing.
+
+    Raises:
+        ValueError: if an argument does not fit.
+        ImportError: if scikit-learn is missing.
+
+    >>> digits_patches(patch=2, classes=(3, 8), count=20)
+    TokenDataset(n=20, T=16, d=4, dq=4, float64, cpu)
+    """
+    side = _SIDE // _checked_patch(patch)
+    if query_token is None:
+        query_token = side // 2 * (side + 1)
+    elif not isinstance(query_token, numbers.Integral) or not 0 <= query_token < side * side:
+        raise ValueError(f"query_token must lie in 0..{side * side - 1}; got {query_token!r}")
+    drawn = digits_images(classes, count=count, seed=seed)
+    cut = drawn.images.reshape(-1, side, patch, side, patch).transpose(2, 3)
+    tokens = cut.reshape(-1, side * side, patch * patch)
+    if positions is not None:
+        rows = positions(side).to(tokens)
+        if rows.ndim != 2 or len(rows) != side * side:
+            raise ValueError(f"positions must give rows of shape [{side * side}, k]; got {list(rows.shape)}")
+        tokens = torch.cat([tokens, rows.expand(len(tokens), *rows.shape)], dim=-1)
+    return TokenDataset.self_attention(tokens, drawn.labels, query_token=query_token).to(device, dtype)
+
+
+def patches_to_images(tokens: Float[Tensor, "*batch T d"], patch: int) -> Float[Tensor, "*batch 8 8"]:
+    """The images whose patches these are; appended positions are dropped.
+
+    Raises:
+        ValueError: if `tokens` are no patches of this side.
+
+    >>> data = digits_patches(patch=4, count=10)
+    >>> bool((patches_to_images(data.tokens, 4) == digits_images(count=10).images).all())
+    True
+    """
+    side = _SIDE // _checked_patch(patch)
+    if tokens.ndim < 2 or tokens.shape[-2] != side * side or tokens.shape[-1] < patch * patch:
+        expected = f"[*batch, {side * side}, {patch * patch} or more]"
+        raise ValueError(f"tokens must have shape {expected} for patches of side {patch}; got {list(tokens.shape)}")
+    grid = tokens[..., : patch * patch].reshape(*tokens.shape[:-2], side, side, patch, patch)
+    return grid.transpose(-3, -2).reshape(*tokens.shape[:-2], _SIDE, _SIDE)
+
+
+def one_hot_positions(side: int) -> Float[Tensor, "T T"]:
+    """A 1 in the place of each patch, `side` patches a row: the identity of order side^2."""
+    return torch.eye(side * side, dtype=torch.float64)
+
+
+def grid_positions(side: int) -> Float[Tensor, "T 2"]:
+    """Row and column of the middle of each patch, in (-1, 1).
+
+    >>> grid_positions(2)
+    tensor([[-0.5000, -0.5000],
+            [-0.5000,  0.5000],
+            [ 0.5000, -0.5000],
+            [ 0.5000,  0.5000]], dtype=torch.float64)
+    """
+    middle = (2 * torch.arange(side, dtype=torch.float64) + 1) / side - 1
+    return torch.cartesian_prod(middle, middle).reshape(side * side, 2)
+
+
+@lru_cache(maxsize=1)
+def _load() -> tuple[np.ndarray, np.ndarray]:
+    try:
+        datasets: Any = importlib.import_module("sklearn.datasets")
+    except ImportError:
+        raise ImportError("the digits come with scikit-learn; install it with: pip install scikit-learn") from None
+    bunch = datasets.load_digits()
+    return bunch.images / 16.0, bunch.target
+
+
+def _checked_patch(patch: int) -> int:
+    if isinstance(patch, bool) or patch not in _PATCHES:
+        raise ValueError(f"patch must divide 8: 1, 2, 4 or 8; got {patch!r}")
+    return patch
+
+
+def _checked_classes(classes: tuple[int, int]) -> tuple[int, int]:
+    if not isinstance(classes, (tuple, list)) or len(classes) != 2:
+        raise ValueError(f"classes must be two digits; got {classes!r}")
+    for digit in classes:
+        if not isinstance(digit, numbers.Integral) or isinstance(digit, bool) or not 0 <= digit <= 9:
+            raise ValueError(f"classes must be digits 0..9; got {digit!r}")
+    if classes[0] == classes[1]:
+        raise ValueError(f"classes must be two different digits; got {classes[0]} twice")
+    return classes[0], classes[1]
