@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
-import jaxtyping
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
@@ -48,8 +45,3 @@ def assert_same(left: TokenDataset, right: TokenDataset) -> None:
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.device == b.device and bool(torch.equal(a, b))
-
-
-def refuses(match: str) -> contextlib.AbstractContextManager[Any]:
-    """The sentence that a user reads about an argument of the wrong type; a run-time type checker may speak first."""
-    return pytest.raises((ValueError, jaxtyping.TypeCheckError), match=match)

@@ -29,6 +29,8 @@ def test_self_attention_asks_with_its_own_token(query_token: int) -> None:
 def test_self_attention_refuses() -> None:
     with pytest.raises(ValueError, match=r"^query_token must lie in 0..3; got 4$"):
         TokenDataset.self_attention(TOKENS, [1, 1, 1], query_token=4)
+    with pytest.raises(ValueError, match=r"^query_token must lie in 0..3; got 1.0$"):
+        TokenDataset.self_attention(TOKENS, [1, 1, 1], query_token=1.0)  # type: ignore[arg-type]
     mask = np.ones((3, 4), bool)
     mask[1, 0] = False
     with pytest.raises(ValueError, match=r"^query_token 0 is masked at input 1; choose a real token$"):

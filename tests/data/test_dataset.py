@@ -13,7 +13,7 @@ import torch
 from attsvm.data import TokenDataset
 from attsvm.data.dataset import replace_unchecked
 
-from .helpers import FIELDS, assert_same, make, parts, refuses, same_bits
+from .helpers import FIELDS, assert_same, make, parts, same_bits
 
 FLOATS = ("tokens", "queries", "values", "head")
 
@@ -225,20 +225,20 @@ def test_another_device(name: str) -> None:
 
 @pytest.mark.parametrize("bad", ["words", None, [[1.0], [1.0, 2.0]], [object()]])
 def test_no_arrays_at_all(bad: object) -> None:
-    with refuses("tokens"):
+    with pytest.raises(ValueError, match="tokens"):
         TokenDataset(bad, np.ones((1, 2)), [1])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="^tokens must be a tensor or an array of numbers; got list"):
+    with pytest.raises(ValueError, match=r"^tokens must be a tensor or an array of numbers; got list"):
         TokenDataset([["a", "b"]], np.ones((1, 2)), [1])
 
 
 def test_sparse() -> None:
-    with pytest.raises(ValueError, match="^tokens must be a dense tensor; got layout sparse_coo$"):
+    with pytest.raises(ValueError, match=r"^tokens must be a dense tensor; got layout sparse_coo$"):
         TokenDataset(torch.ones(1, 2, 3).to_sparse(), torch.ones(1, 2), [1])
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, 1.5])
 def test_queries_per_sequence(bad: int) -> None:
-    with refuses("queries_per_sequence"):
+    with pytest.raises(ValueError, match="queries_per_sequence"):
         TokenDataset(**parts(), queries_per_sequence=bad)
 
 
@@ -264,6 +264,7 @@ def test_index_one_batch_axis(index: object) -> None:
     [
         (1, [3, 4, 5]), ((1, 2), 5), ((slice(None), 0), [0, 3]), ((..., 1), [1, 4]), ((1, ...), [3, 4, 5]),
         ((..., 1, 2), 5), ((0, ..., 2), 2), ((..., torch.tensor([2, 0])), [[2, 0], [5, 3]]),
+        ([[0, 1], [1, 1]], [[[0, 1, 2], [3, 4, 5]], [[3, 4, 5], [3, 4, 5]]]), ((..., [2, 0]), [[2, 0], [5, 3]]),
         (torch.tensor([[True, False, False], [False, False, True]]), [0, 5]),
         ((np.array([[True, False, False], [False, False, True]]), ...), [0, 5]),
         ((torch.tensor([0, 1]), torch.tensor([2, 0])), [2, 3]),
@@ -273,7 +274,7 @@ def test_index_two_batch_axes(index: object, flat: object) -> None:
     data = make(2, 3)
     taken = data[index]
     for name in FIELDS:
-        assert same_bits(getattr(taken, name), getattr(data, name).flatten(0, 1)[flat])
+        assert same_bits(getattr(taken, name), getattr(data, name).flatten(0, 1)[torch.tensor(flat)])
 
 
 def test_an_index_keeps_shared_values_shared() -> None:
@@ -322,7 +323,7 @@ def test_to_refuses_what_would_not_be_a_data_set() -> None:
         make().to(dtype=torch.float16)
     given = parts()
     given["tokens"][0, 1, 2] = 1e300
-    with pytest.raises(ValueError, match="^tokens must be finite; got inf at input 0, token 1, coordinate 2$"):
+    with pytest.raises(ValueError, match=r"^tokens must be finite; got inf at input 0, token 1, coordinate 2$"):
         TokenDataset(**given).to(dtype=torch.float32)
 
 

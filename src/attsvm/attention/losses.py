@@ -33,7 +33,7 @@ class Loss(ABC):
 def _log_expm1(log_x: Tensor) -> Tensor:
     """log(exp(x) - 1) for x = exp(log_x): x itself when tiny, exp(x) when large."""
     x = log_x.exp()
-    return torch.where(x < 1e-5, log_x + x / 2, torch.where(x > 30, x, torch.expm1(x.clamp(1e-6, 40.0)).log()))
+    return torch.where(x < 1e-8, log_x, torch.where(x > 40, x, torch.expm1(x.clamp(1e-9, 50.0)).log()))
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class Logistic(Loss):
     """
 
     def value(self, margin: Tensor) -> Tensor:
-        return torch.nn.functional.softplus(-margin, threshold=1e9)
+        return -torch.nn.functional.logsigmoid(margin)
 
     def log_slope(self, margin: Tensor) -> Tensor:
-        return -torch.nn.functional.softplus(margin, threshold=1e9)
+        return torch.nn.functional.logsigmoid(-margin)
 
     def log_excess(self, best: Tensor, log_shortfall: Tensor) -> Tensor:
         # log(1+e^(D-b)) - log(1+e^-b) = log1p( sigmoid(-b) expm1(D) )
         inner = torch.nn.functional.logsigmoid(-best) + _log_expm1(log_shortfall)
-        small = inner < -20
+        small = inner < -40
         plain = torch.log1p(inner.clamp(max=600.0).exp())
         return torch.where(small, inner, torch.where(inner > 600, inner, plain).log())
 
@@ -111,8 +111,18 @@ class CustomLoss(Loss):
     function: Callable[[Tensor], Tensor]
     log_slope_function: Callable[[Tensor], Tensor] | None = None
 
+    def __repr__(self) -> str:
+        # By name, without the address: a run that is resumed elsewhere must recognise its loss.
+        named = [function for function in (self.function, self.log_slope_function) if function is not None]
+        return f"CustomLoss({', '.join(getattr(each, '__qualname__', type(each).__name__) for each in named)})"
+
     def value(self, margin: Tensor) -> Tensor:
-        return self.function(margin)
+        loss = self.function(margin)
+        if loss.shape != margin.shape:
+            raise ValueError(
+                f"loss must return one number for each margin, shape {list(margin.shape)}; it gave {list(loss.shape)}"
+            )
+        return loss
 
     def log_slope(self, margin: Tensor) -> Tensor:
         if self.log_slope_function is not None:

@@ -31,9 +31,11 @@ class ScaledTensor:
         return self.mantissa.flatten(self.log_scale.ndim).abs().amax(-1)
 
     def tensor(self) -> Tensor:
-        """The plain tensor; what is too small becomes 0, what is too large the largest finite number's size."""
-        ceiling = math.log(torch.finfo(self.mantissa.dtype).max) - 5.0
-        return self.mantissa * self._spread(self.log_scale.clamp(max=ceiling).exp())
+        """The plain tensor; what is too small becomes 0, what is too large the largest finite number."""
+        limit = torch.finfo(self.mantissa.dtype).max
+        # Half of the scale at a time, so that a large mantissa meets a small scale without underflow on the way.
+        half = self._spread((self.log_scale / 2).clamp(max=math.log(limit)).exp())
+        return (self.mantissa * half * half).clamp(-limit, limit)
 
     def norm_of_mantissa(self) -> Tensor:
         """Frobenius norm of the mantissa, without overflow or underflow of its squares: one number an element."""

@@ -17,17 +17,18 @@ def batch_index(index: Any, batch_shape: tuple[int, ...], device: torch.device) 
         IndexError: if it does not fit the batch.
     """
     items = index if isinstance(index, tuple) else (index,)
+    items = tuple(as_tensor(item, "index") if isinstance(item, list) and item else item for item in items)
     if any(item is Ellipsis for item in items):
         rest = (slice(None),) * max(len(batch_shape) - sum(map(_axes_taken, items)), 0)
         at = next(k for k, item in enumerate(items) if item is Ellipsis)
-        items = index = (*items[:at], *rest, *items[at + 1 :])
+        items = (*items[:at], *rest, *items[at + 1 :])
     basic = all(isinstance(item, (int, slice, type(None))) for item in items)
     probe = torch.empty(batch_shape, dtype=torch.bool, device="meta" if basic else device)
     try:
-        _ = probe[index]
+        _ = probe[items]
     except (IndexError, TypeError) as error:
         raise IndexError(f"index {index!r} does not fit the batch of shape {list(batch_shape)}: {error}") from None
-    return index
+    return items
 
 
 def _axes_taken(item: Any) -> int:

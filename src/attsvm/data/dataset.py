@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ class TokenDataset:
     Logits are ``a_it = x_it^T W z_i``; heads and scores read `values` (by default the tokens themselves).
     Several queries may share one sequence of tokens (``queries_per_sequence``): sample
     ``i = sequence * queries_per_sequence + position``, so causal data store each token once.
+    Tensors and NumPy arrays are not copied.
 
     Arguments:
         tokens: keys, ``[*batch, n / queries_per_sequence, T, d]``.
@@ -157,12 +159,12 @@ class TokenDataset:
             ValueError: if `dtype` is neither float32 nor float64, or a number overflows in it.
         """
         if dtype in (None, self.dtype):
-            return self._map(lambda tensor: tensor.to(device))
+            return self._map(lambda tensor: tensor.to(device=device))
         if dtype not in (torch.float32, torch.float64):
             raise ValueError(f"dtype must be torch.float32 or torch.float64; got {dtype}")
         changed = self._map(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
         check_dataset(changed)
-        return changed._map(lambda tensor: tensor.to(device))
+        return changed._map(lambda tensor: tensor.to(device=device))
 
     def flatten(self) -> TokenDataset:
         """The same data with all batch axes in one (batch 1 for a single data set), without a copy where possible."""
@@ -244,8 +246,8 @@ class TokenDataset:
         """The query is one of the input's own tokens, z_i = x_{i, query_token} (the first by convention)."""
         keys = as_floating(tokens, "tokens")
         check_axes(keys)
-        if not -keys.shape[-2] <= query_token < keys.shape[-2]:
-            raise ValueError(f"query_token must lie in 0..{keys.shape[-2] - 1}; got {query_token}")
+        if not isinstance(query_token, numbers.Integral) or not -keys.shape[-2] <= query_token < keys.shape[-2]:
+            raise ValueError(f"query_token must lie in 0..{keys.shape[-2] - 1}; got {query_token!r}")
         data = cls(keys, keys[..., query_token, :], labels, mask, None if values is tokens else values, head)
         if data.mask is not None and not bool(data.mask[..., query_token].all()):
             at = place(torch.nonzero(~data.mask[..., query_token])[0].tolist(), ("input",))

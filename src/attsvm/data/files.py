@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import secrets
+import stat
 import tokenize
 import zipfile
 import zlib
@@ -50,10 +51,12 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Tensor], met
     temporary = path.with_name(f".{secrets.token_hex(8)}{suffix}")
     try:
         temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode  # that of any new file; safetensors would leave 0600
         if suffix == ".npz":
             _write_npz(temporary, {**plain, _METADATA: np.array(described)})
         else:
             _write_safetensors(temporary, plain, described)
+        temporary.chmod(stat.S_IMODE(mode))
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -106,15 +109,16 @@ def _parse(text: str) -> dict[str, object]:
 
 
 def _read_npz(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
-    with path.open("rb") as handle:
+    with path.open("rb") as handle:  # np.load forgets to close a damaged file that it opened itself
         start = handle.read(6)
-    if start == b"\x93NUMPY":
-        raise ValueError("it holds a single .npy array")
-    if not start.startswith(b"PK"):
-        raise ValueError("it is no zip archive" if start else "it is empty")
-    with np.load(path, allow_pickle=False) as archive:
-        metadata = _parse(str(archive[_METADATA])) if _METADATA in archive.files else {}
-        arrays = {name: _numeric(archive[name], name) for name in archive.files if name != _METADATA}
+        if start == b"\x93NUMPY":
+            raise ValueError("it holds a single .npy array")
+        if not start.startswith(b"PK"):
+            raise ValueError("it is no zip archive" if start else "it is empty")
+        handle.seek(0)
+        with np.load(handle, allow_pickle=False) as archive:
+            metadata = _parse(str(archive[_METADATA])) if _METADATA in archive.files else {}
+            arrays = {name: _numeric(archive[name], name) for name in archive.files if name != _METADATA}
     return arrays, metadata
 
 

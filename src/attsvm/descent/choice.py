@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attsvm.descent.compiled import CompiledEngine
+from attsvm.descent.cuda import CudaEngine
 from attsvm.descent.engine import Engine, Task, TorchEngine
 
 # A compiled run fills eight lanes; with fewer runs than this on data larger than this, BLAS is faster.
@@ -22,6 +23,8 @@ def choose_engine(engine: Engine | None, task: Task, starts: int) -> Engine:
             raise ValueError(f"{type(engine).__name__} cannot run this task: {refusal}")
         return engine
     data = task.data
+    if data.device.type == "cuda":
+        return CudaEngine() if CudaEngine().refusal(task, starts) is None else TorchEngine()
     few = starts * data.batch_shape[0] < _FEW_RUNS
     if not (few and data.n * data.T * data.d > _LARGE) and CompiledEngine().refusal(task, starts) is None:
         return CompiledEngine()

@@ -21,32 +21,37 @@ MARKERS = ("o", "s", "D", "^", "v", "P", "X", "h")
 INK = "#222222"
 FAINT = "#8A8A8A"
 HAIRLINE = "#D5D5D5"
+DISC = "#F5F5F2"
 
-STYLE = MappingProxyType({
-    "font.family": "DejaVu Sans",
-    "font.size": 9.5,
-    "mathtext.fontset": "dejavusans",
-    "axes.titlesize": 12,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 9.5,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.color": INK,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "lines.linewidth": 2.0,
-    "lines.solid_capstyle": "round",
-    "legend.frameon": False,
-    "figure.facecolor": "white",
-    "savefig.dpi": 200,
-    "svg.hashsalt": "attsvm",
-})
+STYLE = MappingProxyType(
+    {
+        "font.family": "DejaVu Sans",
+        "font.size": 9.5,
+        "mathtext.fontset": "dejavusans",
+        "axes.titlesize": 12,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.labelsize": 9.5,
+        "axes.edgecolor": FAINT,
+        "axes.labelcolor": INK,
+        "axes.linewidth": 0.8,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "text.color": INK,
+        "xtick.color": FAINT,
+        "ytick.color": FAINT,
+        "xtick.labelcolor": INK,
+        "ytick.labelcolor": INK,
+        "lines.linewidth": 2.0,
+        "lines.solid_capstyle": "round",
+        "legend.frameon": False,
+        "figure.facecolor": "white",
+        "figure.constrained_layout.w_pad": 0.12,
+        "figure.constrained_layout.h_pad": 0.10,
+        "savefig.dpi": 200,
+        "svg.hashsalt": "attsvm",
+    }
+)
 
 
 @contextmanager

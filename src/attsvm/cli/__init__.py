@@ -1,0 +1,5 @@
+"""The command line: `attsvm demo`, `attsvm train`."""
+
+from attsvm.cli.app import app, main
+
+__all__ = ["app", "main"]

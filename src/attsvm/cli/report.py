@@ -1,0 +1,95 @@
+"""What the user sees: tables on stdout, progress on stderr, JSON where asked."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+
+class Reporter(Protocol):
+    """Takes the number of steps done."""
+
+    def __call__(self, done: int) -> None: ...
+
+
+@contextmanager
+def progress_bar(title: str, total: int, *, quiet: bool, done: int = 0) -> Iterator[Reporter]:
+    """A bar with the time left on stderr; nothing where that is no terminal, or `quiet`."""
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps ·"), TimeElapsedColumn(),
+        TextColumn("·"), TimeRemainingColumn(), TextColumn("left"),
+    )  # fmt: skip
+    hidden = quiet or not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
+        task = bar.add_task(title, total=total, completed=done)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
+    """A table; `columns` are (name, "left" or "right"), and a row that is empty draws a line."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, side in columns:
+        table.add_column(name, justify="right" if side == "right" else "left", no_wrap=True)
+    for row in rows:
+        if row:
+            table.add_row(*row)
+        else:
+            table.add_section()
+    _console(table).print(table)
+
+
+def print_json(result: Mapping[str, Any]) -> None:
+    """`result` on stdout; a number JSON cannot hold becomes null."""
+    typer.echo(json.dumps(_plain(result), indent=2, allow_nan=False))
+
+
+def number(value: float, digits: int = 6) -> str:
+    """A number for a table.
+
+    >>> number(0.3721704), number(22140.8), number(3e-9)
+    ('0.37217', '22140.8', '3e-09')
+    """
+    return f"{value:.{digits}g}"
+
+
+def tiny(log_value: float) -> str:
+    """exp(log_value) in words a table can hold, also where it is below the smallest float.
+
+    >>> tiny(math.log(0.25)), tiny(-10000.0), tiny(-math.inf)
+    ('0.25', '1.1e-4343', '0')
+    """
+    if log_value == -math.inf:
+        return "0"
+    if log_value > -600:
+        return f"{math.exp(log_value):.2g}"
+    tens = log_value / math.log(10.0)
+    power = math.floor(tens)
+    return f"{10 ** (tens - power):.1f}e{power}"
+
+
+def _console(table: Table) -> Console:
+    console = Console()
+    if console.is_terminal:
+        return console
+    # In a file or a pipe nothing forces a width; the table takes what it needs.
+    return Console(width=max(80, Console(width=10_000).measure(table).maximum))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,174 @@
+"""`attsvm train`: one attention layer on every data set of a file."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from attsvm.cli import train_options as options
+from attsvm.cli.manifest import NAME, now, read_manifest, versions, write_manifest
+from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_device, checked_folder, load_data
+from attsvm.cli.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named, stopping_named
+from attsvm.cli.report import print_json, progress_bar
+from attsvm.cli.stretches import Stretches
+from attsvm.cli.summary import print_summary, summary, write_history
+from attsvm.cli.train_task import TrainTask, starting_head, starting_point
+from attsvm.descent import Run, fit
+
+RUN = "run.safetensors"
+
+
+def train(
+    context: typer.Context,
+    data: options.Data,
+    parameterization: options.Parameterization = "w",
+    rank: options.Rank = None,
+    optimizer: options.Optimizer = "ngd",
+    step_size: options.StepSize = None,
+    schedule: options.Schedule = "constant",
+    growth: options.Growth = None,
+    largest: options.Largest = None,
+    norm: options.Norm = None,
+    p: options.Exponent = None,
+    momentum: options.Momentum = None,
+    steps: options.Steps = 2000,
+    loss: options.Loss = "logistic",
+    record: options.Record = 50,
+    keep: options.Keep = "risk,norm,attention,weights",
+    starts: options.Starts = None,
+    initial: options.Initial = None,
+    head: options.Head = None,
+    train_head: options.TrainHead = False,
+    batch_size: options.BatchSize = None,
+    stop: options.Stop = None,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
+    checkpoint: options.Checkpoint = 10.0,
+    out: Out = Path("out"),
+    seed: SeedOption = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Train W, or K and Q, on every data set of DATA; write weights, history and a manifest to FOLDER.
+
+    FOLDER/run.safetensors holds the run (attsvm.Run.load reads it), history.csv a row for each recorded step, and
+    manifest.json how it was made. The run is saved as it goes: after a crash, the same command with --resume goes on.
+    """
+    began = time.perf_counter()
+    if record < 1:
+        raise ValueError(f"--record must be a positive number of steps; got {record}")
+    if not 0 <= checkpoint < math.inf:
+        raise ValueError(f"--checkpoint must be a number of seconds, not negative; got {checkpoint}")
+    where = checked_device(device)
+    loaded = load_data(data).to(where)
+    begin, own_head = starting_point(initial, data, loaded, train_head)
+    task = TrainTask(
+        data=loaded,
+        head=starting_head(head, loaded, own_head),
+        parameterization=parameterization_named(parameterization, rank),
+        optimizer=optimizer_named(optimizer, OptimizerOptions(step_size, schedule, growth, largest, norm, p, momentum)),
+        loss=loss_named(loss),
+        # Asked at divisors of --record, at whose multiples stretches end: the same steps with and without a break.
+        stop=stopping_named(stop, every=math.gcd(10, record)),
+        initial=begin,
+        starts=starts,
+        train_head=train_head,
+        batch_size=batch_size,
+        seed=seed,
+        record=record,
+        keep=tuple(name.strip() for name in keep.split(",") if name.strip()),
+    )
+    folder = checked_folder(out)
+    earlier, spent = _earlier(folder, task, steps, resume, overwrite)
+
+    def manifest(run: Run, status: str) -> dict[str, Any]:
+        return {
+            "status": status,
+            "command": shlex.join(["attsvm", *(context.obj or [])]),
+            "source": data,
+            "description": repr(loaded),
+            "settings": task.settings(),
+            "steps": steps,
+            "step": run.step,
+            "seed": seed,
+            "device": str(where),
+            "versions": versions(),
+            "wall_seconds": round(spent + time.perf_counter() - began, 3),
+            "written": now(),
+            "files": [RUN, "history.csv", NAME],
+            "notes": run.notes,
+        }
+
+    if earlier is None or earlier.step < steps:
+        run = _walk(task, folder, steps, checkpoint, earlier, manifest, quiet or json)
+    else:
+        run = earlier
+    write_history(folder / "history.csv", run)
+    content = manifest(run, "finished")
+    write_manifest(folder, content)
+    result = summary(task.data, task.head, run, train_head=train_head)
+    if json:
+        files = [str(folder / name) for name in content["files"]]
+        print_json({**result, "seconds": content["wall_seconds"], "files": files})
+    else:
+        print_summary(result, folder, quiet=quiet)
+
+
+def _walk(
+    task: TrainTask,
+    folder: Path,
+    steps: int,
+    checkpoint: float,
+    earlier: Run | None,
+    manifest: Callable[[Run, str], dict[str, Any]],
+    quiet: bool,
+) -> Run:
+    done = 0 if earlier is None else earlier.step
+    with progress_bar("Training", steps, quiet=quiet, done=done) as report:
+
+        def advance(target: int, run: Run | None) -> Run:
+            marks = [*range(0, target, task.record), target]
+            return fit(
+                **task.arguments(), steps=target, record=marks, resume=run, progress=lambda done, _: report(done)
+            )
+
+        def save(run: Run) -> None:
+            if earlier is None and run.step <= task.record:
+                (folder / NAME).unlink(missing_ok=True)  # an earlier run's: a manifest describes the run beside it
+            run.save(folder / RUN)
+            write_manifest(folder, manifest(run, "running"))
+
+        return Stretches(steps, task.record, checkpoint).run(advance, earlier, save)
+
+
+def _earlier(folder: Path, task: TrainTask, steps: int, resume: bool, overwrite: bool) -> tuple[Run | None, float]:
+    """The run to go on from and the time already spent on it."""
+    found, path = read_manifest(folder), folder / RUN
+    unfinished = found is not None and found.get("status") == "running" and path.is_file()
+    if not resume:
+        if unfinished and not overwrite and found is not None:
+            at = f"at step {found.get('step')}"
+            raise ValueError(f"{folder} holds an unfinished run, {at}: --resume goes on, --overwrite starts over")
+        return None, 0.0
+    if overwrite:
+        raise ValueError("--resume and --overwrite contradict each other; give one of them")
+    if found is None or not path.is_file():
+        typer.echo(f"There is no checkpoint in {folder}; starting from the beginning.", err=True)
+        return None, 0.0
+    before = found.get("settings") or {}
+    for name, value in task.settings().items():
+        if before.get(name) != value:
+            fingerprint = name in ("data", "head", "initial")
+            was = "" if fingerprint else f"; it was made with {before.get(name)}, now it is {value}"
+            raise ValueError(f"--resume needs the same {name.replace('_', ' ')} as the run in {folder}{was}")
+    run = Run.load(path)
+    if run.step > steps:
+        raise ValueError(f"--steps counts from the start: the run in {folder} stands at {run.step}; got {steps}")
+    return run, float(found.get("wall_seconds") or 0.0)

@@ -1,0 +1,216 @@
+"""The CUDA engine: very many small runs at once on an NVIDIA GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attsvm.attention import Exponential, KeyQuery, Linear, LinearHead, Logistic, Weights
+from attsvm.attention.gradient import fixed_scores
+from attsvm.descent.engine import Advance, Engine, Progress, Task
+from attsvm.descent.optimizers import GradientDescent, NormalizedGradientDescent, SteepestDescent
+from attsvm.norms import Frobenius, MaxEntry
+
+if TYPE_CHECKING:
+    from attsvm.descent.cuda_kernel import Shape
+
+# Scores beyond this would let the slope of the loss leave the range in which the kernel keeps it unscaled.
+_LARGEST_SCORE = 300.0
+_LOSSES: dict[type, int] = {Logistic: 0, Exponential: 1, Linear: 2}
+# What a block may use without asking, and what the driver keeps of a multiprocessor's memory for each block.
+_PLAIN_BYTES = 48 * 1024
+_WARP = 32
+_MOST_THREADS = 256
+
+
+@dataclass(frozen=True)
+class CudaEngine(Engine):
+    """Numba's CUDA: one thread block a run, the data and weights of the run in shared memory, a stretch of steps a launch.
+
+    For a fixed linear head with gradient, normalized or sign descent. Inside a stretch it computes in float64, also for
+    float32 data. Several starts of one data set read the same data. The first run of each shape waits for a compiler.
+
+    Arguments:
+        threads: of a block, a multiple of 32 up to 256; None chooses by the size of the data.
+
+    Raises:
+        ValueError: if `threads` is not such a number.
+    """
+
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads not in range(_WARP, _MOST_THREADS + 1, _WARP):
+            raise ValueError(f"threads must be a multiple of {_WARP} up to {_MOST_THREADS}, or None; got {self.threads!r}")
+
+    def refusal(self, task: Task, starts: int) -> str | None:
+        data = task.data
+        checks = (
+            (data.device.type == "cuda", f"it runs on a CUDA device, and the data are on {data.device}"),
+            (isinstance(task.head, LinearHead) and not task.train_head, "it needs a fixed linear head"),
+            (type(task.loss) in _LOSSES, "it knows Logistic, Exponential and Linear losses"),
+            (type(task.parameterization) in (Weights, KeyQuery), "it knows Weights and KeyQuery"),
+            (rule_of(task) is not None, "it knows gradient, normalized and sign descent without momentum"),
+            (task.batches is None, "it takes no mini-batches"),
+            (data.queries_per_sequence == 1, "it does not share tokens between queries"),
+        )
+        for holds, reason in checks:
+            if not holds:
+                return reason
+        if not _numba_sees_device():
+            return "Numba finds no CUDA device; the package numba-cuda may be missing"
+        if float(_scores(task).abs().amax()) > _LARGEST_SCORE:
+            return f"scores beyond {_LARGEST_SCORE:g} need the scaled slopes of TorchEngine"
+        needed, most = shape_of(task).bytes(self._threads(task)), _most_shared(data.device)
+        if needed > most:
+            return f"a run needs {needed} bytes of shared memory, and a block of this device may have {most}"
+        return None
+
+    def prepare(self, task: Task, starts: int) -> Advance:
+        launch = Launch(task, starts, self._threads(task))
+
+        def advance(progress: Progress, first: int, sizes: np.ndarray) -> None:
+            _advance(task, launch, progress, sizes)
+
+        return advance
+
+    def _threads(self, task: Task) -> int:
+        if self.threads is not None:
+            return self.threads
+        data = task.data
+        # Two items a thread: fewer threads pay less for barriers, more hide the latency of shared memory.
+        items = max(data.n * data.T, data.n * data.d, data.d * data.dq)
+        return min(max(64, 2 ** (items // 2 - 1).bit_length()), _MOST_THREADS)
+
+
+def _advance(task: Task, launch: Launch, progress: Progress, sizes: np.ndarray) -> None:
+    before = progress.parameters
+    moved = {name: value.contiguous().clone() for name, value in before.items()}
+    stalled = launch(list(moved.values()), torch.from_numpy(np.asarray(sizes, dtype=np.float64)), progress.active)
+    finite = torch.stack([torch.isfinite(value).flatten(2).all(-1) for value in moved.values()]).all(0)
+    kept = finite.reshape(*finite.shape, 1, 1)
+    progress.parameters = {name: torch.where(kept, value, before[name]) for name, value in moved.items()}
+    progress.overflowed |= ~finite & progress.active
+    progress.active &= ~progress.overflowed
+    progress.stalled |= stalled & progress.active
+
+
+class Launch:
+    """A task laid out for the kernel; calling it takes a stretch of steps on parameters, in place.
+
+    Under Numba's simulator (`NUMBA_ENABLE_CUDASIM=1`) the same class serves tensors on the CPU.
+    """
+
+    def __init__(self, task: Task, starts: int, threads: int) -> None:
+        from attsvm.descent.cuda_kernel import MASKED_SCORE, build
+
+        data, batch = task.data, task.data.batch_shape[0]
+        self.device = data.device
+        self._lead = (starts, batch)
+        self._threads = threads
+        shape = shape_of(task)
+        self._bytes = shape.bytes(threads)
+        self._kernel = build(shape, threads)
+        scores = _scores(task).to(torch.float64)
+        if data.mask is not None:
+            scores = scores.masked_fill(~data.mask, MASKED_SCORE)
+        self._data = [value.reshape(batch, -1).contiguous() for value in (data.tokens, data.queries, scores)]
+        self._factors = task.factors.to(torch.float64).expand(self._lead).reshape(-1).contiguous()
+        self._codes = (rule_of(task), _LOSSES[type(task.loss)])
+        self._nothing = torch.zeros(1, 1, dtype=data.dtype, device=data.device)
+        self._allowed = False
+
+    def __call__(self, parameters: list[Tensor], sizes: Tensor, active: Tensor) -> Tensor:
+        """Change contiguous `parameters` ``[starts, batch, ...]``; returns which runs met a gradient of exactly zero."""
+        runs = self._lead[0] * self._lead[1]
+        stalled = torch.zeros(runs, dtype=torch.int32, device=self.device)
+        first, second = (*(value.view(runs, -1) for value in parameters), self._nothing)[:2]
+        tensors = [
+            *self._data, first, second, sizes.to(self.device), self._factors, active.reshape(-1).to(torch.uint8), stalled,
+        ]
+        if runs and len(sizes):
+            self._run(tensors, runs)
+        return (stalled != 0).reshape(self._lead)
+
+    def _run(self, tensors: list[Tensor], runs: int) -> None:
+        from numba import cuda
+        from numba.core.errors import NumbaPerformanceWarning
+
+        if self.device.type == "cpu":
+            arrays = [tensor.numpy() for tensor in tensors]
+            self._kernel[runs, self._threads, 0, self._bytes](*arrays, *self._codes)
+            return
+        with torch.cuda.device(self.device), cuda.gpus[torch.cuda.current_device()], warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumbaPerformanceWarning)  # a few runs leave most of the device idle
+            arguments = (*(cuda.as_cuda_array(tensor) for tensor in tensors), *self._codes)
+            if not self._allowed:
+                _allow_shared(self._kernel, arguments, self._bytes)
+                self._allowed = True
+            # The kernel joins torch's own stream, so everything stays in order without waiting.
+            handle = torch.cuda.current_stream().cuda_stream
+            stream = cuda.external_stream(handle) if handle else 0
+            self._kernel[runs, self._threads, stream, self._bytes](*arguments)
+
+
+def shape_of(task: Task) -> Shape:
+    """The sizes that the kernel is compiled for."""
+    from attsvm.descent.cuda_kernel import Shape
+
+    data, parameterization = task.data, task.parameterization
+    rank = (parameterization.rank or data.d) if isinstance(parameterization, KeyQuery) else 0
+    return Shape(data.n, data.T, data.d, data.dq, rank)
+
+
+def rule_of(task: Task) -> int | None:
+    """The kernel's number for the optimizer; None if it has none."""
+    optimizer = task.optimizer
+    if type(optimizer) is NormalizedGradientDescent:
+        return 0
+    if type(optimizer) is GradientDescent:
+        return 1
+    if type(optimizer) is SteepestDescent and optimizer.momentum == 0:
+        return {Frobenius: 0, MaxEntry: 2}.get(type(optimizer.norm))
+    return None
+
+
+def _scores(task: Task) -> Tensor:
+    scores = fixed_scores(task.data, task.head)
+    assert scores is not None  # refused otherwise
+    return scores[0]
+
+
+def _numba_sees_device() -> bool:
+    try:
+        from numba import cuda
+
+        return bool(cuda.is_available())
+    except Exception:  # no driver, no compiler or a broken installation: TorchEngine serves
+        return False
+
+
+def _most_shared(device: torch.device) -> int:
+    properties = torch.cuda.get_device_properties(device)
+    return int(getattr(properties, "shared_memory_per_block_optin", _PLAIN_BYTES))
+
+
+_MAX_DYNAMIC_SHARED_SIZE_BYTES, _PREFERRED_SHARED_MEMORY_CARVEOUT = 8, 9  # of CUfunction_attribute
+
+
+def _allow_shared(kernel: Any, arguments: tuple[Any, ...], needed: int) -> None:
+    """Ask the driver for blocks above 48 KB; Numba has no call for it (numba-cuda issue 94)."""
+    if needed <= _PLAIN_BYTES:
+        return
+    from numba import typeof
+
+    function = kernel.compile(tuple(typeof(argument) for argument in arguments)).library.get_cufunc()
+    handle = function.handle
+    address = ctypes.c_void_p(int(getattr(handle, "value", handle)))
+    status = ctypes.CDLL("libcuda.so.1").cuFuncSetAttribute(address, _MAX_DYNAMIC_SHARED_SIZE_BYTES, ctypes.c_int(needed))
+    if status != 0:
+        raise RuntimeError(f"the driver refused {needed} bytes of shared memory a block (error {status}); use TorchEngine()")

@@ -1,0 +1,102 @@
+"""Proof of optimality or of infeasibility, computed from the data, the weights and the duals alone.
+
+Nothing here knows which solver ran, what it claims, or in which coordinates it worked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attsvm.norms import Norm
+from attsvm.svm.problem import AttentionSVM
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What the weights and duals prove, one number an element ``[*batch]`` (theory: norm duality).
+
+    Attributes:
+        primal_value: N(W).
+        dual_value: a lower bound on N of every feasible W: ``(b^T lam + c^T nu) / N°(M)`` with negative lam set to 0.
+        relative_gap: how far N(W), after scaling W to feasibility where that is allowed, lies above `dual_value`.
+        min_margin: smallest ``margin / b`` over inequality rows with b > 0 (inf where there are none).
+        largest_violation: largest shortfall of a row or miss of an equality, relative to 1 + |b|.
+        dual_violation: largest negative lam, and what N°(M) exceeds 1 by.
+        ray_residual: ``N°(M) / sum_k |lam_k| N°(A_k)`` (Frobenius norms): 0 for an exact ray of infeasibility.
+        bound: below this N no solution exists, proved by the duals; +inf where the ray is exact.
+    """
+
+    primal_value: Float[Tensor, "*batch"]
+    dual_value: Float[Tensor, "*batch"]
+    relative_gap: Float[Tensor, "*batch"]
+    min_margin: Float[Tensor, "*batch"]
+    largest_violation: Float[Tensor, "*batch"]
+    dual_violation: Float[Tensor, "*batch"]
+    ray_residual: Float[Tensor, "*batch"]
+    bound: Float[Tensor, "*batch"]
+
+    def proves_optimal(self, tolerance: float) -> Tensor:
+        """Where weights and duals are feasible and within `tolerance` of each other."""
+        return (
+            (self.relative_gap <= tolerance)
+            & (self.largest_violation <= tolerance)
+            & (self.dual_violation <= tolerance)
+        )
+
+    def proves_infeasible(self, tolerance: float) -> Tensor:
+        """Where the duals are a ray: A*(lam) vanishes to `tolerance` while b^T lam > 0."""
+        return (self.ray_residual <= tolerance) & (self.bound > 0)
+
+    def __getitem__(self, index: Any) -> Certificate:
+        return Certificate(**{name: value[index] for name, value in self.__dict__.items()})
+
+
+def certify(
+    problem: AttentionSVM, norm: Norm, weights: Float[Tensor, "*batch d dq"], duals: Float[Tensor, "*batch n T"]
+) -> Certificate:
+    """Compute the certificate of a pair (W, duals) in float64 from the original data."""
+    weights, duals = weights.to(torch.float64), duals.to(torch.float64)
+    lam = torch.where(problem.equalities, duals, duals.clamp(min=0.0)).masked_fill(~problem.rows, 0.0)
+    combined = problem.combine(lam)
+    size = norm.dual_value(combined)
+    reward = (lam * problem.values).sum((-1, -2))
+    dual_value = torch.where(reward > 0, reward / size, torch.zeros_like(reward))
+    dual_value = torch.where((reward > 0) & (size == 0), torch.full_like(reward, torch.inf), dual_value)
+
+    margins = problem.margins(weights)
+    asks = problem.values
+    short = torch.where(problem.equalities, (margins - asks).abs(), (asks - margins).clamp(min=0.0)) / (1 + asks.abs())
+    violation = short.masked_fill(~problem.rows, 0.0).amax((-1, -2))
+    wanted = problem.inequalities & (asks > 0)
+    ratio = torch.where(wanted, margins / torch.where(wanted, asks, 1.0), torch.inf)
+    min_margin = ratio.amin((-1, -2))
+
+    value = norm.value(weights)
+    # Scaling W up is allowed where equalities ask for 0 and no row asks for a negative margin.
+    scalable = ~((problem.equalities & (asks != 0)) | (problem.inequalities & (asks < 0))).any(-1).any(-1)
+    stretch = torch.where(scalable & (min_margin > 0) & (min_margin < 1), 1 / min_margin, torch.ones_like(min_margin))
+    upper = torch.where(min_margin > 0, value * stretch, torch.full_like(value, torch.inf))
+    nothing = (upper == 0) & (dual_value == 0)
+    gap = torch.where(nothing, torch.zeros_like(upper), (upper - dual_value) / dual_value)
+    gap = torch.where(torch.isnan(gap), torch.full_like(gap, torch.inf), gap)
+
+    negative = (-duals).masked_fill(~problem.inequalities, 0.0).clamp(min=0.0).amax((-1, -2))
+    lengths = problem.row_norms()
+    weight = (lam.abs() * lengths).sum((-1, -2))
+    frobenius = torch.linalg.matrix_norm(combined)
+    residual = torch.where(weight > 0, frobenius / weight, torch.where(reward > 0, 0.0, torch.inf))
+    return Certificate(
+        primal_value=value,
+        dual_value=dual_value,
+        relative_gap=gap,
+        min_margin=min_margin,
+        largest_violation=violation,
+        dual_violation=torch.maximum(negative / duals.abs().amax((-1, -2)).clamp(min=1e-300), (size - 1).clamp(min=0.0)),
+        ray_residual=residual,
+        bound=dual_value,
+    )

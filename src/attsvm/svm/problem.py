@@ -1,0 +1,258 @@
+"""The max-margin problem of a selection of tokens, in any norm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attsvm._checks import ArrayLike, as_tensor, check_finite, check_shape
+from attsvm.attention.linear_maps import folded, logits, logits_adjoint
+from attsvm.data import TokenDataset
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionSVM:
+    """Separate the tokens attention keeps from the tokens it drops, for a batch of data sets.
+
+    One token an input (`selected`), r_i its index:
+
+        min N(W)   s.t.   (x_i,r_i - x_it)^T W z_i >= b_it   for every real token t != r_i
+
+    Several tokens an input (`selected_set`, a mask; r_i its first token): equality rows
+    ``(x_i,r_i - x_it)^T W z_i = c_it`` for the other tokens t of the set, inequality rows for tokens outside it. One
+    representative suffices: within the set all logits agree up to the c's.
+
+    Arguments:
+        data: ``[*batch]`` data sets; ragged masks, prompts (dq = 1), sequence and causal data included.
+        selected: ``[*batch, n]`` token indices.
+        selected_set: ``[*batch, n, T]`` mask, in place of `selected`.
+        right_hand_side: b: one number (default 1), one per input ``[*batch, n]``, or one per row ``[*batch, n, T]``.
+        equality_values: c, ``[*batch, n, T]``, read at the tokens of `selected_set`; default 0. Only differences to the
+            representative's value matter.
+
+    Raises:
+        ValueError: naming the argument, what was expected, what came and where.
+    """
+
+    data: TokenDataset
+    reference: Int[Tensor, "*batch n"]
+    inequalities: Bool[Tensor, "*batch n T"]
+    equalities: Bool[Tensor, "*batch n T"]
+    values: Float[Tensor, "*batch n T"]
+
+    def __init__(
+        self,
+        data: TokenDataset,
+        selected: ArrayLike | None = None,
+        *,
+        selected_set: ArrayLike | None = None,
+        right_hand_side: ArrayLike | float = 1.0,
+        equality_values: ArrayLike | None = None,
+    ) -> None:
+        if (selected is None) == (selected_set is None):
+            raise ValueError("give either selected (one token an input) or selected_set (a mask), not both and not neither")
+        if equality_values is not None and selected_set is None:
+            raise ValueError("equality_values belong to a selected_set; with one selected token there are no equality rows")
+        data = data.to(dtype=torch.float64)
+        shape = (*data.batch_shape, data.n, data.T)
+        real = torch.ones(shape, dtype=torch.bool, device=data.device) if data.mask is None else data.mask
+        if selected is not None:
+            reference = _checked_selection(selected, data, real)
+            kept = torch.zeros(shape, dtype=torch.bool, device=data.device).scatter(-1, reference.unsqueeze(-1), True)
+        else:
+            kept = _checked_set(selected_set, data, real)
+            reference = kept.to(torch.uint8).argmax(-1)
+        equalities = kept.scatter(-1, reference.unsqueeze(-1), False)
+        inequalities = real & ~kept
+        values = _right_hand_side(right_hand_side, data).masked_fill(~inequalities, 0.0)
+        if equality_values is not None:
+            values = torch.where(equalities, _equality_values(equality_values, data, equalities, reference), values)
+        fields = {"data": data, "reference": reference, "inequalities": inequalities, "equalities": equalities, "values": values}
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes; () for a single problem."""
+        return self.data.batch_shape
+
+    @property
+    def rows(self) -> Bool[Tensor, "*batch n T"]:
+        """Where there is a row, equality or inequality."""
+        return self.inequalities | self.equalities
+
+    def __repr__(self) -> str:
+        counts = f"{int(self.inequalities.sum())} inequalities"
+        if bool(self.equalities.any()):
+            counts += f", {int(self.equalities.sum())} equalities"
+        return f"AttentionSVM({counts}, {self.data!r})"
+
+    def __getitem__(self, index: Any) -> AttentionSVM:
+        """One problem, or some of them, along the batch."""
+        parts = {name: getattr(self, name)[index] for name in ("data", "reference", "inequalities", "equalities", "values")}
+        return _unchecked(**parts)
+
+    def flatten(self) -> AttentionSVM:
+        """The same problems with all batch axes in one."""
+        axes = len(self.batch_shape)
+        if axes == 1:
+            return self
+
+        def fold(tensor: Tensor) -> Tensor:
+            return tensor[None] if axes == 0 else tensor.flatten(0, axes - 1)
+
+        tensors = {name: fold(getattr(self, name)) for name in ("reference", "inequalities", "equalities", "values")}
+        return _unchecked(data=self.data.flatten(), **tensors)
+
+    def margins(self, weights: ArrayLike) -> Float[Tensor, "*lead n T"]:
+        """``(x_i,r_i - x_it)^T W z_i`` of every row: one attention forward; 0 where there is no row."""
+        scores = logits(self.data, weights)
+        reference = self.reference.expand(scores.shape[:-1]).unsqueeze(-1)
+        return (scores.gather(-1, reference) - scores).masked_fill(~self.rows, 0.0)
+
+    def combine(self, multipliers: ArrayLike) -> Float[Tensor, "*lead d dq"]:
+        """``sum_it lam_it (x_i,r_i - x_it) z_i^T``, the adjoint of `margins`: one attention backward."""
+        lam = folded_rows(self, multipliers)
+        reference = self.reference.expand(lam.shape[:-1]).unsqueeze(-1)
+        return logits_adjoint(self.data, (-lam).scatter_add(-1, reference, lam.sum(-1, keepdim=True)))
+
+    def differences(self) -> Float[Tensor, "*batch n T d"]:
+        """The rows' token parts x_i,r_i - x_it, 0 where there is no row: only for problems small enough to hold them."""
+        chosen = self.data.tokens_of(self.reference)
+        batch, shared = self.batch_shape, self.data.queries_per_sequence
+        tokens = self.data.tokens.unsqueeze(-3).expand(*batch, self.data.sequences, shared, self.data.T, self.data.d)
+        spread = tokens.reshape(*batch, self.data.n, self.data.T, self.data.d)
+        return (chosen.unsqueeze(-2) - spread).masked_fill(~self.rows.unsqueeze(-1), 0.0)
+
+    def row_norms(self) -> Float[Tensor, "*batch n T"]:
+        """Frobenius norm of every row, ``||x_i,r_i - x_it|| ||z_i||``; 0 where there is no row.
+
+        Computed sequence by sequence, so that shared tokens are never copied for each query.
+        """
+        data, shared = self.data, self.data.queries_per_sequence
+        chosen = data.tokens_of(self.reference).reshape(*self.batch_shape, data.sequences, shared, data.d)
+        distances = torch.cdist(chosen, data.tokens, compute_mode="donot_use_mm_for_euclid_dist")
+        lengths = distances.reshape(*self.batch_shape, data.n, data.T) * torch.linalg.vector_norm(data.queries, dim=-1)[..., None]
+        return lengths.masked_fill(~self.rows, 0.0)
+
+
+def folded_rows(problem: AttentionSVM, multipliers: ArrayLike) -> Tensor:
+    """Multipliers with zeros where there is no row, after a check of their shape."""
+    data = problem.data
+    _, lead = folded(data, multipliers, (data.n, data.T), "multipliers", "n, T")
+    return as_tensor(multipliers, "multipliers").reshape(*lead, data.n, data.T).masked_fill(~problem.rows, 0.0)
+
+
+def finite_component_problem(
+    data: TokenDataset, attention: ArrayLike, selected_set: ArrayLike
+) -> AttentionSVM:
+    """Equality rows only: ``(x_it - x_iu)^T W z_i = log(s_it / s_iu)`` for t, u in O_i [TaSVM, generalized SVM].
+
+    Arguments:
+        attention: probabilities s, ``[*batch, n, T]``, positive on `selected_set`.
+        selected_set: O, ``[*batch, n, T]``.
+    """
+    probabilities = as_tensor(attention, "attention").to(torch.float64)
+    check_shape(probabilities, "attention", (*data.batch_shape, data.n, data.T), "batch, n, T")
+    real = torch.ones_like(probabilities, dtype=torch.bool) if data.mask is None else data.mask
+    kept = _checked_set(selected_set, data, real, full_makes_sense=True)
+    bad = kept & ~(probabilities > 0)
+    if bool(bad.any()):
+        where = torch.nonzero(bad)[0].tolist()
+        raise ValueError(
+            f"attention must be positive on selected_set; got {probabilities[tuple(where)].item():g} at {_place(where)}"
+        )
+    whole = data.to(dtype=torch.float64)
+    reference = kept.to(torch.uint8).argmax(-1)
+    equalities = kept.scatter(-1, reference.unsqueeze(-1), False)
+    logs = probabilities.clamp(min=torch.finfo(torch.float64).tiny).log()
+    values = torch.where(equalities, _equality_values(logs, whole, equalities, reference), torch.zeros_like(logs))
+    return _unchecked(
+        data=whole, reference=reference, inequalities=torch.zeros_like(kept), equalities=equalities, values=values
+    )
+
+
+def _unchecked(**fields: Any) -> AttentionSVM:
+    problem = object.__new__(AttentionSVM)
+    for name, value in fields.items():
+        object.__setattr__(problem, name, value)
+    return problem
+
+
+def _checked_selection(selected: ArrayLike, data: TokenDataset, real: Tensor) -> Tensor:
+    index = as_tensor(selected, "selected")
+    if index.is_floating_point() or index.dtype == torch.bool:
+        raise ValueError(f"selected must hold token indices; got {str(index.dtype).removeprefix('torch.')}")
+    index = index.to(device=data.device, dtype=torch.int64)
+    check_shape(index, "selected", (*data.batch_shape, data.n), "batch, n")
+    outside = (index < 0) | (index >= data.T)
+    if bool(outside.any()):
+        where = torch.nonzero(outside)[0].tolist()
+        raise ValueError(f"selected must lie in 0..{data.T - 1}; got {index[tuple(where)].item()} at {_place_input(where)}")
+    hidden = ~real.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+    if bool(hidden.any()):
+        where = torch.nonzero(hidden)[0].tolist()
+        raise ValueError(f"selected must be a real token; token {index[tuple(where)].item()} of {_place_input(where)} is masked")
+    return index
+
+
+def _checked_set(selected_set: Any, data: TokenDataset, real: Tensor, full_makes_sense: bool = False) -> Tensor:
+    kept = as_tensor(selected_set, "selected_set").to(data.device)
+    if kept.dtype != torch.bool:
+        raise ValueError(f"selected_set must be a boolean mask; got {str(kept.dtype).removeprefix('torch.')}")
+    check_shape(kept, "selected_set", (*data.batch_shape, data.n, data.T), "batch, n, T")
+    if bool((kept & ~real).any()):
+        raise ValueError(f"selected_set must hold real tokens; {_place(torch.nonzero(kept & ~real)[0].tolist())} is masked")
+    empty = ~kept.any(-1)
+    if bool(empty.any()):
+        raise ValueError(f"selected_set must keep a token of every input; {_place_input(torch.nonzero(empty)[0].tolist())} has none")
+    if not full_makes_sense and data.T > 1:
+        full = (kept == real).all(-1).all(-1) & (real.sum(-1) > 1).any(-1)
+        if bool(full.any()):
+            element = "".join(f" of element {index}" for index in torch.nonzero(full)[0].tolist()) if full.ndim else ""
+            raise ValueError(f"selected_set keeps every token{element}, so there is nothing to separate; use finite_component for equalities alone")
+    return kept
+
+
+def _right_hand_side(value: ArrayLike | float, data: TokenDataset) -> Tensor:
+    sides = torch.as_tensor(value, dtype=torch.float64, device=data.device)
+    full, inputs = (*data.batch_shape, data.n, data.T), (*data.batch_shape, data.n)
+    if tuple(sides.shape) == inputs:
+        sides = sides.unsqueeze(-1)
+    elif sides.ndim != 0 and tuple(sides.shape) != full:
+        raise ValueError(
+            f"right_hand_side must be one number, {list(inputs)} (batch, n) or {list(full)} (batch, n, T); got {list(sides.shape)}"
+        )
+    check_finite(sides, "right_hand_side", ("input", "token")[: min(sides.ndim, 2)])
+    return sides.expand(full).clone()
+
+
+def _equality_values(value: ArrayLike, data: TokenDataset, equalities: Tensor, reference: Tensor) -> Tensor:
+    given = as_tensor(value, "equality_values").to(device=data.device, dtype=torch.float64)
+    check_shape(given, "equality_values", tuple(equalities.shape), "batch, n, T")
+    check_finite(given.masked_fill(~equalities, 0.0), "equality_values", ("input", "token"))
+    values = given.gather(-1, reference.unsqueeze(-1)) - given
+    chosen = data.tokens_of(reference).unsqueeze(-2)
+    shared = data.queries_per_sequence
+    tokens = data.tokens.repeat_interleave(shared, -3) if shared > 1 else data.tokens
+    same = equalities & (tokens == chosen).all(-1) & (values != 0)
+    if bool(same.any()):
+        where = torch.nonzero(same)[0].tolist()
+        first = reference[tuple(where[:-1])].item()
+        raise ValueError(
+            f"tokens {first} and {where[-1]} of {_place_input(where[:-1])} are equal but are asked for different values;"
+            " no weights can tell them apart"
+        )
+    return values
+
+
+def _place_input(where: list[int]) -> str:
+    return ", ".join([*(f"element {b}" for b in where[:-1]), f"input {where[-1]}"])
+
+
+def _place(where: list[int]) -> str:
+    return f"{_place_input(where[:-1])}, token {where[-1]}"

@@ -1,0 +1,161 @@
+"""Solving: choose a solver, run it, and let the certificate decide what came of it."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch import Tensor
+
+from attsvm.norms import Entrywise, Frobenius, Norm
+from attsvm.svm.certificate import Certificate, certify
+from attsvm.svm.choice import choose_solver, feasibility_solver
+from attsvm.svm.problem import AttentionSVM
+from attsvm.svm.solution import SUPPORT_TOLERANCE, SVMSolution
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
+from attsvm.svm.status import CODES, Status
+
+RAY_TOLERANCE = 1e-9
+_SOLVED, _INFEASIBLE, _NO_ROWS, _NOT_CONVERGED = (
+    CODES.index(status) for status in (Status.SOLVED, Status.INFEASIBLE, Status.NO_ROWS, Status.NOT_CONVERGED)
+)
+
+
+def solve(
+    problem: AttentionSVM,
+    norm: Norm | None = None,
+    *,
+    solver: Solver | None = None,
+    initial: SVMSolution | Tensor | None = None,
+    progress: ProgressReport | None = None,
+) -> SVMSolution:
+    """The max-margin solution of every problem of a batch, with a proof of optimality or of infeasibility.
+
+        min N(W)   s.t.   (x_i,selected - x_it)^T W z_i >= b_it
+
+    Arguments:
+        problem: ``[*batch]`` problems; a batch may mix feasible and infeasible ones.
+        norm: N, `Frobenius()` by default.
+        solver: chosen by norm, size and device if None (the documentation has the table).
+        initial: a solution of a similar problem, or duals ``[*batch, n, T]``, to start from.
+        progress: called with a line of text now and then while a large problem is solved.
+
+    Returns:
+        An `SVMSolution`; each element has its own status.
+
+    Raises:
+        ValueError: if the solver asked for cannot solve this problem, or `initial` does not fit.
+
+    >>> import torch
+    >>> from attsvm.data import TokenDataset
+    >>> data = TokenDataset(torch.tensor([[[2.0], [0.0]]], dtype=torch.float64), torch.ones(1, 1).double(), [1])
+    >>> solve(AttentionSVM(data, selected=[0])).weights.item()
+    0.5
+    """
+    began = time.perf_counter()
+    norm = norm or Frobenius()
+    if not isinstance(norm, Norm):
+        raise ValueError(f"norm must be a norm such as Frobenius() or Nuclear(); got {norm!r}")
+    flat = problem.flatten()
+    chosen = choose_solver(solver, flat, norm)
+    raw = chosen.solve(flat, norm, _start(initial, problem, flat), progress)
+    weights, duals, codes, certificate = _judged(flat, norm, raw, chosen.accuracy)
+    if bool((codes == _NOT_CONVERGED).any()):
+        weights, duals, codes, certificate = _with_rays(flat, norm, weights, duals, codes, certificate, chosen.accuracy)
+    return _assembled(problem, flat, norm, chosen, raw, weights, duals, codes, certificate, time.perf_counter() - began)
+
+
+def _start(initial: SVMSolution | Tensor | None, problem: AttentionSVM, flat: AttentionSVM) -> Tensor | None:
+    if initial is None:
+        return None
+    duals = initial.duals if isinstance(initial, SVMSolution) else initial
+    shape = tuple(problem.reference.shape) + (problem.data.T,)
+    if tuple(duals.shape) != shape:
+        raise ValueError(f"initial must hold duals of shape {list(shape)} (batch, n, T); got {list(duals.shape)}")
+    folded = duals.to(problem.data.device, torch.float64).reshape(flat.values.shape)
+    # Only rows carry multipliers; the representative's entry is minus the sum of the equality ones.
+    return folded.masked_fill(~flat.rows, 0.0)
+
+
+def _judged(
+    flat: AttentionSVM, norm: Norm, raw: RawSolution, accuracy: float
+) -> tuple[Tensor, Tensor, Tensor, Certificate]:
+    """Bring the raw pair into norm form, stretch W to feasibility where allowed, and certify it."""
+    weights = torch.where(torch.isfinite(raw.weights), raw.weights, torch.zeros_like(raw.weights))
+    duals = torch.where(torch.isfinite(raw.duals), raw.duals, torch.zeros_like(raw.duals)).masked_fill(~flat.rows, 0.0)
+    reward = (duals * flat.values).sum((-1, -2))
+    size = norm.dual_value(flat.combine(duals))
+    form = torch.where(raw.infeasible, reward, size)
+    duals = duals / torch.where(form > 0, form, torch.ones_like(form))[:, None, None]
+    certificate = certify(flat, norm, weights, duals)
+    stretch = torch.where(
+        torch.isfinite(certificate.min_margin) & (certificate.min_margin > 0) & (certificate.min_margin < 1) & _scalable(flat),
+        1 / certificate.min_margin, torch.ones_like(certificate.min_margin),
+    )
+    if bool((stretch != 1).any()):
+        weights = weights * stretch[:, None, None]
+        certificate = certify(flat, norm, weights, duals)
+    empty = ~flat.rows.any(-1).any(-1)
+    codes = torch.full(empty.shape, _NOT_CONVERGED, dtype=torch.int64, device=empty.device)
+    codes[certificate.proves_infeasible(RAY_TOLERANCE) & raw.infeasible] = _INFEASIBLE
+    codes[certificate.proves_optimal(accuracy)] = _SOLVED
+    codes[empty] = _NO_ROWS
+    return weights, duals, codes, certificate
+
+
+def _scalable(flat: AttentionSVM) -> Tensor:
+    fixed = (flat.equalities & (flat.values != 0)) | (flat.inequalities & (flat.values < 0))
+    return ~fixed.any(-1).any(-1)
+
+
+def _with_rays(
+    flat: AttentionSVM, norm: Norm, weights: Tensor, duals: Tensor, codes: Tensor, certificate: Certificate, accuracy: float
+) -> tuple[Tensor, Tensor, Tensor, Certificate]:
+    """Whether a selection is separable does not depend on the norm: ask the Frobenius solver for rays."""
+    open_ones = codes == _NOT_CONVERGED
+    index = torch.nonzero(open_ones).flatten()
+    part = flat[index]
+    raw = feasibility_solver(part).solve(part, Frobenius(), None, None)
+    found = torch.nonzero(raw.infeasible).flatten()
+    if len(found) == 0:
+        return weights, duals, codes, certificate
+    where = index[found]
+    sub = flat[where]
+    rays = RawSolution(
+        torch.zeros_like(weights[where]), raw.duals[found], torch.ones_like(codes[where], dtype=torch.bool), raw.iterations[found]
+    )
+    new_weights, new_duals, new_codes, _ = _judged(sub, norm, rays, accuracy)
+    proved = new_codes == _INFEASIBLE
+    where = where[proved]
+    weights[where], duals[where], codes[where] = new_weights[proved], new_duals[proved], new_codes[proved]
+    return weights, duals, codes, certify(flat, norm, weights, duals)
+
+
+def _assembled(
+    problem: AttentionSVM, flat: AttentionSVM, norm: Norm, solver: Solver, raw: RawSolution,
+    weights: Tensor, duals: Tensor, codes: Tensor, certificate: Certificate, seconds: float,
+) -> SVMSolution:
+    infeasible = codes == _INFEASIBLE
+    margins = flat.margins(weights).masked_fill(infeasible[:, None, None], torch.nan)
+    slack = margins - flat.values
+    support = flat.inequalities & (slack <= SUPPORT_TOLERANCE)
+    line = (slack > SUPPORT_TOLERANCE / 10) & (slack <= SUPPORT_TOLERANCE * 10)
+    weights = weights.masked_fill(infeasible[:, None, None], torch.nan)
+    representative = -(duals * flat.equalities).sum(-1, keepdim=True)
+    shown = duals.scatter_add(-1, flat.reference.unsqueeze(-1), representative)
+    if isinstance(norm, (Frobenius, Entrywise)):
+        unique = ~infeasible
+    else:
+        unique = torch.zeros_like(infeasible) if raw.unique is None else raw.unique & ~infeasible
+    shape = problem.batch_shape
+
+    def shaped(value: Tensor) -> Tensor:
+        return value.reshape((*shape, *value.shape[1:]))
+
+    return SVMSolution(
+        weights=shaped(weights), duals=shaped(shown), codes=shaped(codes), margins=shaped(margins), support=shaped(support),
+        ambiguous=shaped((flat.inequalities & line).sum((-1, -2))), unique=shaped(unique),
+        certificate=Certificate(**{name: shaped(value) for name, value in certificate.__dict__.items()}),
+        norm=norm, solver=type(solver).__name__, iterations=shaped(raw.iterations), seconds=seconds,
+        tolerance=solver.accuracy,
+    )

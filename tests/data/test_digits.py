@@ -1,0 +1,149 @@
+"""Real patches: nothing of the images is lost, labels and order are right, bad requests are refused."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from attsvm.data import (
+    TokenDataset,
+    digits,
+    digits_images,
+    digits_patches,
+    grid_positions,
+    one_hot_positions,
+    patches_to_images,
+)
+
+from .helpers import assert_same, same_bits
+
+PATCHES = [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+@pytest.mark.parametrize("positions", [None, one_hot_positions, grid_positions])
+def test_reassembling_gives_the_images_back(patch: int, positions: object) -> None:
+    data = digits_patches(patch, (3, 8), count=30, seed=1, positions=positions)
+    drawn = digits_images((3, 8), count=30, seed=1)
+    original = load_digits().images[drawn.index] / 16
+    assert np.array_equal(patches_to_images(data.tokens, patch), original)
+    assert np.array_equal(drawn.images, original)
+    assert same_bits(data.labels, drawn.labels)
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+def test_a_patch_is_a_square_of_neighbouring_pixels(patch: int) -> None:
+    data, drawn = digits_patches(patch, count=4), digits_images(count=4)
+    side = 8 // patch
+    assert (data.T, data.d) == (side**2, patch**2)
+    for row, column in np.ndindex(side, side):
+        square = drawn.images[:, row * patch : (row + 1) * patch, column * patch : (column + 1) * patch]
+        assert torch.equal(data.tokens[:, row * side + column], square.reshape(4, -1))
+
+
+def test_labels_and_values() -> None:
+    drawn, bunch = digits_images((7, 2)), load_digits()
+    target = bunch.target[drawn.index]
+    assert drawn.labels.tolist() == [-1.0 if digit == 7 else 1.0 for digit in target]
+    assert set(target) == {2, 7}
+    assert len(target) == int(np.isin(bunch.target, (2, 7)).sum())
+    assert drawn.index.tolist() == sorted(drawn.index.tolist())
+    assert (float(drawn.images.min()), float(drawn.images.max())) == (0.0, 1.0)
+
+
+def test_counts_are_even_and_without_repetition() -> None:
+    for count in (1, 2, 7, 100):
+        drawn = digits_images(count=count, seed=3)
+        assert len(set(drawn.index.tolist())) == count
+        assert int((drawn.labels == -1).sum()) == count - count // 2
+
+
+def test_order_is_reproducible() -> None:
+    assert_same(digits_patches(count=20, seed=5), digits_patches(count=20, seed=5))
+    one, other = digits_images(count=20, seed=5), digits_images(count=20, seed=6)
+    assert one.index.tolist() != other.index.tolist()
+    assert one.index.tolist() == digits_images(count=20, seed=[(5, 0)]).index.tolist()
+    assert same_bits(digits_images(seed=5).index, digits_images(seed=6).index)
+
+
+def test_the_collection_cannot_be_changed_through_what_was_drawn() -> None:
+    digits_images().images.zero_()
+    assert float(digits_images().images.max()) == 1.0
+
+
+@pytest.mark.parametrize(("patch", "middle"), [(1, 36), (2, 10), (4, 3), (8, 0)])
+def test_query(patch: int, middle: int) -> None:
+    if patch < 8:
+        assert_same(digits_patches(patch, count=6), digits_patches(patch, count=6, query_token=middle))
+    data = digits_patches(patch, count=6, query_token=0)
+    assert same_bits(data.queries, data.tokens[:, 0])
+
+
+def test_other_queries_from_the_docstring() -> None:
+    data = digits_patches(count=6)
+    mean = TokenDataset(data.tokens, data.tokens.mean(-2), data.labels)
+    assert torch.allclose(mean.queries, data.tokens.sum(-2) / 4)
+    assert TokenDataset.prompt(data.tokens, data.labels).dq == 1
+
+
+def test_positions() -> None:
+    tokens = digits_patches(4, count=3, positions=one_hot_positions).tokens
+    assert torch.equal(tokens[..., 16:], torch.eye(4, dtype=torch.float64).expand(3, 4, 4))
+    tokens = digits_patches(2, count=3, positions=grid_positions).tokens
+    corners = tokens[0, [0, 3, 12, 15], 4:]
+    assert corners.tolist() == [[-0.75, -0.75], [-0.75, 0.75], [0.75, -0.75], [0.75, 0.75]]
+    assert grid_positions(1).tolist() == [[0.0, 0.0]]
+    with pytest.raises(ValueError, match=r"^positions must give rows of shape \[4, k\]; got \[9, 9\]$"):
+        digits_patches(4, count=3, positions=lambda side: one_hot_positions(side + 1))
+
+
+def test_precision_and_device() -> None:
+    assert digits_patches(count=4, dtype=torch.float32).dtype == torch.float32
+    assert digits_patches(count=4, device="meta").device.type == "meta"
+
+
+@pytest.mark.parametrize("bad", [0, 3, 16, -4, True, 2.5, "4"])
+def test_patches_that_do_not_divide(bad: int) -> None:
+    with pytest.raises(ValueError, match="patch"):
+        digits_patches(bad)
+
+
+@pytest.mark.parametrize("bad", [(0, 10), (-1, 1), (0, True), (0, 1.5), (0, "1"), (0,), (0, 1, 2), 3])
+def test_classes_that_are_none(bad: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="classes"):
+        digits_patches(classes=bad)
+
+
+def test_sentences() -> None:
+    with pytest.raises(ValueError, match=r"^patch must divide 8: 1, 2, 4 or 8; got 3$"):
+        digits_patches(3)
+    with pytest.raises(ValueError, match=r"^classes must be digits 0..9; got 10$"):
+        digits_patches(classes=(0, 10))
+    with pytest.raises(ValueError, match=r"^classes must be two different digits; got 4 twice$"):
+        digits_patches(classes=(4, 4))
+    with pytest.raises(ValueError, match=r"there are 178 images of the digit 0, count = 400 needs 200$"):
+        digits_patches(count=400)
+    with pytest.raises(ValueError, match=r"^count must be a positive integer; got 0$"):
+        digits_patches(count=0)
+    for bad in (4, -1):
+        with pytest.raises(ValueError, match=rf"^query_token must lie in 0..3; got {bad}$"):
+            digits_patches(4, query_token=bad)
+    with pytest.raises(ValueError, match=r"^tokens must have shape \[\*batch, 16, 4 or more\] .*; got \[3, 4, 16\]$"):
+        patches_to_images(digits_patches(4, count=3).tokens, 2)
+
+
+def test_largest_count() -> None:
+    assert digits_patches(count=356).n == 356
+    with pytest.raises(ValueError, match=r"digit 0, count = 357 needs 179$"):
+        digits_patches(count=357)
+
+
+def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    digits._load.cache_clear()
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ImportError, match="the digits come with scikit-learn; install it with"):
+        digits_patches(count=2)

@@ -1,0 +1,257 @@
+"""The CUDA engine against TorchEngine: the kernel under Numba's simulator everywhere, the engine where there is a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attsvm
+from attsvm.attention.module_head import as_head
+from attsvm.descent import CudaEngine, TorchEngine
+from attsvm.descent.choice import choose_engine
+from attsvm.descent.engine import Progress, Task
+
+STEPS = 3
+
+
+def random_data(
+    n: int = 2, T: int = 3, d: int = 3, batch: int = 2, masked: bool = False, scale: float = 1.0
+) -> attsvm.TokenDataset:
+    draw = torch.Generator().manual_seed(n + 10 * T + 100 * d)
+    mask = torch.rand(batch, n, T, generator=draw) > 0.4
+    mask[..., 1] = True
+    return attsvm.TokenDataset(
+        torch.randn(batch, n, T, d, generator=draw, dtype=torch.float64),
+        torch.randn(batch, n, d + 1, generator=draw, dtype=torch.float64),
+        torch.where(torch.rand(batch, n, generator=draw) > 0.5, 1.0, -1.0).to(torch.float64),
+        mask if masked else None,
+        head=scale * torch.randn(batch, d, generator=draw, dtype=torch.float64),
+    )
+
+
+def task_of(
+    data: attsvm.TokenDataset, parameterization: Any = None, optimizer: Any = None, loss: Any = None, **changes: Any
+) -> Task:
+    optimizer = optimizer or attsvm.NormalizedGradientDescent(0.1)
+    fields = {
+        "data": data, "head": as_head(None, data), "loss": loss or attsvm.Logistic(),
+        "parameterization": parameterization or attsvm.Weights(), "optimizer": optimizer, "train_head": False,
+        "factors": torch.linspace(0.5, 1.0, data.batch_shape[0], dtype=torch.float64, device=data.device),
+    }
+    return Task(**{**fields, **changes})
+
+
+def progress_of(task: Task, starts: int = 2, norm: float = 1.0) -> Progress:
+    draw = torch.Generator().manual_seed(0)
+    lead = (starts, task.data.batch_shape[0])
+    parameters = {}
+    for name, shape in task.parameterization.shapes(task.data).items():
+        value = torch.randn(*lead, *shape, generator=draw, dtype=torch.float64)
+        parameters[name] = norm * value.to(task.data.device)
+    none = torch.zeros(lead, dtype=torch.bool, device=task.data.device)
+    return Progress(parameters, {}, ~none, none.clone(), none.clone())
+
+
+# ------------------------------------------------------- under the simulator
+
+CASES: dict[str, dict[str, Any]] = {
+    "weights": {"data": {"batch": 3}},
+    "masked": {"data": {"masked": True}, "loss": attsvm.Exponential()},
+    "key_query": {"parameterization": attsvm.KeyQuery(2), "data": {"masked": True}},
+    "sign": {"optimizer": attsvm.SteepestDescent(attsvm.MaxEntry(), 0.1), "loss": attsvm.Linear()},
+    "plain": {"optimizer": attsvm.GradientDescent(0.7)},
+    "plain_key_query": {"optimizer": attsvm.GradientDescent(0.7), "parameterization": attsvm.KeyQuery()},
+    "shifted": {"norm": 1e4},
+    "shifted_key_query": {"norm": 1e2, "parameterization": attsvm.KeyQuery(2)},
+    "two_warps": {"threads": 64, "data": {"n": 4, "T": 18, "batch": 1}},
+    "small_slopes": {"data": {"scale": 60.0}, "loss": attsvm.Exponential()},
+    "stalled": {"data": {"scale": 0.0}},
+    "stalled_two_warps": {"data": {"scale": 0.0, "batch": 1}, "threads": 64, "parameterization": attsvm.KeyQuery(2)},
+}
+
+
+def simulated(case: str) -> dict[str, Any]:
+    """How far the kernel and TorchEngine end apart, relative to the way they went."""
+    from attsvm.descent.cuda import Launch, _advance
+
+    options = dict(CASES[case])
+    data = random_data(**options.pop("data", {}))
+    threads, norm = options.pop("threads", 32), options.pop("norm", 1.0)
+    task = task_of(data, **options)
+    sizes = np.linspace(1.0, 0.5, STEPS)
+    theirs, ours = progress_of(task, norm=norm), progress_of(task, norm=norm)
+    for progress in (theirs, ours):
+        progress.active[0, 0] = False
+    before = dict(theirs.parameters)
+    TorchEngine().prepare(task, 2)(theirs, 0, sizes)
+    _advance(task, Launch(task, 2, threads), ours, sizes)
+    way = max(float((theirs.parameters[name] - before[name]).abs().max()) for name in before)
+    apart = max(float((theirs.parameters[name] - ours.parameters[name]).abs().max()) for name in before)
+    return {
+        "way": way, "apart": apart,
+        "same_flags": all(
+            bool((getattr(theirs, name) == getattr(ours, name)).all()) for name in ("active", "stalled", "overflowed")
+        ),
+        "stalled": theirs.stalled.tolist(),
+    }
+
+
+def exchange(self: Any, mask: int, value: Any, lanes: int) -> Any:
+    """A shuffle for the simulator, which has none: right as long as all threads of a block take part."""
+    thread: Any = threading.current_thread()
+    board = thread._manager.__dict__.setdefault("board", {})
+    board[thread.thread_id] = value
+    thread.syncthreads()
+    other = board[thread.thread_id ^ lanes]
+    thread.syncthreads()
+    return other
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, dict[str, Any]]:
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "OMP_NUM_THREADS": "1"}
+    ran = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_kernel_takes_the_steps_of_torch(outcomes: dict[str, dict[str, Any]], case: str) -> None:
+    outcome = outcomes[case]
+    assert outcome["same_flags"]
+    if case.startswith("stalled"):
+        assert outcome["way"] == outcome["apart"] == 0
+        assert not outcome["stalled"][0][0]  # it was not active
+        assert outcome["stalled"][1][0]
+    else:
+        assert outcome["way"] > 1e-3 or case.startswith(("small", "shifted"))
+        # Logits of size 1e4 carry a round-off of 1e-12, and so do exponents.
+        assert outcome["apart"] <= (1e-9 if case.startswith("shifted") else 1e-12) * outcome["way"]
+
+
+# ------------------------------------------------------------------- refusals
+
+def test_refuses_the_cpu() -> None:
+    task = task_of(random_data())
+    assert CudaEngine().refusal(task, 1) == "it runs on a CUDA device, and the data are on cpu"
+    with pytest.raises(ValueError, match="CudaEngine cannot run this task: it runs on a CUDA device"):
+        choose_engine(CudaEngine(), task, 1)
+
+
+@pytest.mark.parametrize("threads", [0, 16, 48, 512])
+def test_refuses_odd_numbers_of_threads(threads: int) -> None:
+    with pytest.raises(ValueError, match=f"threads must be a multiple of 32 up to 256, or None; got {threads}"):
+        CudaEngine(threads)
+
+
+# ------------------------------------------------------------------ on a GPU
+
+on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+RULES = [
+    attsvm.NormalizedGradientDescent(0.1), attsvm.GradientDescent(0.5),
+    attsvm.GradientDescent(attsvm.LipschitzStep()), attsvm.NormalizedGradientDescent(attsvm.InverseSqrt(1.0)),
+    attsvm.SteepestDescent(attsvm.Frobenius(), 0.1), attsvm.SteepestDescent(attsvm.MaxEntry(), 0.01),
+]
+
+
+def assert_same_runs(data: attsvm.TokenDataset, tolerance: float = 1e-9, threads: int | None = None, **options: Any) -> None:
+    runs = [attsvm.fit(data, engine=engine, record=50, **options) for engine in (TorchEngine(), CudaEngine(threads))]
+    theirs, ours = (run.weights for run in runs)
+    assert float((theirs - ours).abs().max() / theirs.abs().max()) < tolerance
+    for name in ("steps_taken", "stalled", "overflowed"):
+        assert torch.equal(*(getattr(run, name) for run in runs))
+
+
+@pytest.mark.parametrize("parameterization", [attsvm.Weights(), attsvm.KeyQuery(), attsvm.KeyQuery(2)], ids=repr)
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+class TestRules:
+    pytestmark = on_gpu
+
+    def test_same_runs(self, rule: attsvm.Optimizer, parameterization: attsvm.Parameterization) -> None:
+        data = random_data(4, 5, 4, batch=20, masked=True).to("cuda")
+        assert_same_runs(data, optimizer=rule, parameterization=parameterization, steps=60, starts=3)
+
+
+class TestDevice:
+    pytestmark = on_gpu
+
+    @pytest.mark.parametrize("threads", [None, 32, 64, 128, 256])
+    @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 2, 3), (6, 8, 10), (3, 40, 7), (40, 3, 16), (5, 6, 33)])
+    @pytest.mark.parametrize("masked", [False, True])
+    def test_sizes(self, shape: tuple[int, int, int], masked: bool, threads: int | None) -> None:
+        n, T, d = shape
+        if T == 1 and masked:
+            pytest.skip("the only token must be real")
+        data = random_data(n, max(T, 2), d, batch=7, masked=masked).to("cuda")
+        assert_same_runs(data, threads=threads, steps=30, starts=2)
+
+    @pytest.mark.parametrize("loss", [attsvm.Logistic(), attsvm.Exponential(), attsvm.Linear()], ids=repr)
+    def test_losses(self, loss: attsvm.Loss) -> None:
+        assert_same_runs(random_data(6, 8, 10, batch=50).to("cuda"), loss=loss, steps=100)
+
+    def test_many_steps_from_a_large_norm(self) -> None:
+        data = random_data(6, 8, 10, batch=20).to("cuda")
+        task = task_of(data)
+        start = progress_of(task, 1, norm=1e4).parameters["weights"][0]
+        assert float(start.flatten(1).norm(dim=-1).max()) > 1e5
+        runs = [
+            attsvm.fit(data, initial=start, steps=200, engine=engine).weights - start
+            for engine in (TorchEngine(), CudaEngine())
+        ]
+        # Logits of size 1e5 carry a round-off of 1e-11, and so does the direction of each step.
+        assert float((runs[0] - runs[1]).abs().max() / runs[0].abs().max()) < 1e-7
+
+    def test_shared_memory_above_the_default(self) -> None:
+        data = random_data(10, 20, 40, batch=3).to("cuda")  # about 90 KB a run
+        assert_same_runs(data, steps=20)
+
+    def test_too_large_for_shared_memory(self) -> None:
+        task = task_of(random_data(40, 40, 40, batch=1).to("cuda"))
+        assert "bytes of shared memory" in str(CudaEngine().refusal(task, 1))
+        assert type(choose_engine(None, task, 1)) is TorchEngine
+
+    def test_chosen_on_the_device(self) -> None:
+        assert type(choose_engine(None, task_of(random_data().to("cuda")), 1)) is CudaEngine
+
+    def test_large_scores_are_refused(self) -> None:
+        task = task_of(random_data(scale=1e3).to("cuda"))
+        assert str(CudaEngine().refusal(task, 1)).startswith("scores beyond 300")
+
+    def test_float32(self) -> None:
+        data = random_data(6, 8, 10, batch=20).to("cuda", torch.float32)
+        assert_same_runs(data, tolerance=1e-3, steps=20)
+
+    def test_other_streams(self) -> None:
+        data = random_data(6, 8, 10, batch=50).to("cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            assert_same_runs(data, steps=50)
+
+    def test_stopping_and_overflow(self) -> None:
+        data = random_data(6, 8, 10, batch=20).to("cuda")
+        assert_same_runs(data, steps=400, stop=attsvm.Settled())
+        task = task_of(data)
+        progress = progress_of(task, 1)
+        progress.parameters["weights"][0, 3] = 1e308
+        kept = progress.parameters["weights"].clone()
+        CudaEngine().prepare(task, 1)(progress, 0, np.full(3, 1e308))
+        assert bool(progress.overflowed[0, 3])
+        assert not bool(progress.active[0, 3])
+        assert torch.equal(progress.parameters["weights"][0, 3], kept[0, 3])
+
+
+if __name__ == "__main__":
+    from numba.cuda.simulator.kernelapi import FakeCUDAModule
+
+    FakeCUDAModule.shfl_xor_sync = exchange
+    names = sys.argv[1:] or list(CASES)
+    sys.stdout.write(json.dumps({name: simulated(name) for name in names}))
