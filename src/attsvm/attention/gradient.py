@@ -31,8 +31,15 @@ class Attended:
 
     log_attention: Float[Tensor, "starts batch n T"]
     winner: Int[Tensor, "starts batch n"]
-    values: Float[Tensor, "starts batch n dv"]
+    mixed: Float[Tensor, "starts batch n dv"] | None
     margin: Float[Tensor, "starts batch n"]
+
+    @property
+    def values(self) -> Float[Tensor, "starts batch n dv"]:
+        """The attended values X_i^T s_i, what the head reads."""
+        if self.mixed is None:
+            raise ValueError("values were not mixed: this pass was made from the scores of a fixed linear head")
+        return self.mixed
 
     @property
     def attention(self) -> Float[Tensor, "starts batch n T"]:
@@ -59,9 +66,19 @@ def log_softmax(
     return shifted - torch.log1p(others), winner.squeeze(-1)
 
 
-def attend(data: TokenDataset, head: Head, logits: Float[Tensor, "starts batch n T"]) -> Attended:
-    """Forward pass from logits (one batch axis, one axis of starts before it)."""
+def attend(
+    data: TokenDataset,
+    head: Head,
+    logits: Float[Tensor, "starts batch n T"],
+    scores: Float[Tensor, "1 batch n T"] | None = None,
+) -> Attended:
+    """Forward pass from logits (one batch axis, one axis of starts before it).
+
+    Given the `scores` of a fixed linear head (`fixed_scores`), margins are their means and values are not mixed.
+    """
     log_attention, winner = log_softmax(logits, data.mask)
+    if scores is not None:
+        return Attended(log_attention, winner, None, (log_attention.exp() * scores).sum(-1))
     values = flat_mixture(data, data.values, log_attention.exp())
     return Attended(log_attention, winner, values, data.labels * head.output(values))
 

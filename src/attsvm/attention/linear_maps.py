@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -101,7 +103,5 @@ def folded(
             f"{name} must be {str(data.dtype).removeprefix('torch.')} on {data.device}, like the data;"
             f" got {str(tensor.dtype).removeprefix('torch.')} on {tensor.device}"
         )
-    count = 1
-    for size in batch:
-        count *= size
+    count = math.prod(batch)
     return tensor.reshape(-1, count, *trailing), lead

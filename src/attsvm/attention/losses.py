@@ -33,7 +33,7 @@ class Loss(ABC):
 def _log_expm1(log_x: Tensor) -> Tensor:
     """log(exp(x) - 1) for x = exp(log_x): x itself when tiny, exp(x) when large."""
     x = log_x.exp()
-    return torch.where(x < 1e-8, log_x, torch.where(x > 40, x, torch.expm1(x.clamp(1e-9, 50.0)).log()))
+    return torch.where(x < 1e-8, log_x + x / 2, torch.where(x > 40, x, torch.expm1(x.clamp(1e-9, 50.0)).log()))
 
 
 @dataclass(frozen=True)

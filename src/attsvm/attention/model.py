@@ -54,7 +54,7 @@ def evaluate(
     [[0.5, 0.5]]
     """
     matrix, lead = folded(data, weights, (data.d, data.dq), "weights", "d, dq")
-    check_finite(matrix, "weights", ("row", "column"))
+    check_finite(as_floating(weights, "weights"), "weights", ("row", "column"))
     flat, own = data.flatten(), as_head(head, data).flatten(data.batch_shape)
     attended = attend(flat, own, flat_logits(flat, matrix))
     risk = as_loss(loss or Logistic()).value(attended.margin).mean(-1)
@@ -100,8 +100,12 @@ def gradient(
     matrices: dict[str, Tensor] = {}
     lead: tuple[int, ...] = ()
     for name, shape in shapes.items():
-        matrices[name], lead = folded(data, as_floating(given[name], name), shape, name, "rows, columns")
-        check_finite(matrices[name], name, ("row", "column"))
+        matrices[name], own_lead = folded(data, given[name], shape, name, "rows, columns")
+        if len(matrices) > 1 and own_lead != lead:
+            first = next(iter(matrices))
+            raise ValueError(f"{name} must have as many starts as {first}, {list(lead)}; got {list(own_lead)}")
+        check_finite(as_floating(given[name], name), name, ("row", "column"))
+        lead = own_lead
     if train_head:
         own = own.broadcast(tuple(next(iter(matrices.values())).shape[:2]))
     attended = attend(flat, own, flat_logits(flat, kind.weights(matrices)))
@@ -109,6 +113,6 @@ def gradient(
     in_weights = result.logits.map(flat_adjoint(flat, result.logits.mantissa))
     each = {**kind.gradients(matrices, in_weights), **result.head}
     return {
-        name: ScaledTensor(part.mantissa.reshape(*lead, *part.mantissa.shape[2:]), part.log_scale.reshape(lead))
+        name: ScaledTensor(part.mantissa.reshape((*lead, *part.mantissa.shape[2:])), part.log_scale.reshape(lead))
         for name, part in each.items()
     }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attsvm.attention.heads import Head, LinearHead
-from attsvm.attention.losses import Logistic, Loss
+from attsvm.attention.losses import Logistic, Loss, as_loss
 from attsvm.attention.module_head import as_head
 from attsvm.data import TokenDataset
 
@@ -67,7 +68,7 @@ def optimal_tokens(data: TokenDataset, head: object = None) -> Int[Tensor, "*bat
     return scores.argmax(-1)
 
 
-def best_risk(data: TokenDataset, head: object = None, loss: Loss | None = None) -> Float[Tensor, "*batch"]:
+def best_risk(data: TokenDataset, head: object = None, loss: Loss | Callable[[Tensor], Tensor] | None = None) -> Float[Tensor, "*batch"]:
     """The infimum candidate ``L_* = (1/n) sum_i loss(max_t gamma_it)`` of a linear head.
 
     No finite W attains it where the optimum is unique; it is the infimum iff the SVM of the optimal tokens is feasible.
@@ -80,10 +81,10 @@ def best_risk(data: TokenDataset, head: object = None, loss: Loss | None = None)
         raise ValueError(
             f"best_risk needs a linear head; got {type(linear).__name__}, whose best mixture has no closed form"
         )
-    return (loss or Logistic()).value(token_scores(data, linear).amax(-1)).mean(-1)
+    return as_loss(loss or Logistic()).value(token_scores(data, linear).amax(-1)).mean(-1)
 
 
-def lipschitz_bound(data: TokenDataset, head: object = None, loss: Loss | None = None) -> Float[Tensor, "*batch"]:
+def lipschitz_bound(data: TokenDataset, head: object = None, loss: Loss | Callable[[Tensor], Tensor] | None = None) -> Float[Tensor, "*batch"]:
     """An upper bound on the Lipschitz constant of the risk's gradient in W (Frobenius norm), for a linear head.
 
     With range r_i of the scores of input i, diameter D_i of its tokens, and suprema M1_i, M2_i of |loss'| and |loss''|
@@ -105,10 +106,12 @@ def lipschitz_bound(data: TokenDataset, head: object = None, loss: Loss | None =
     scores = flat_scores(flat, linear.flatten(data.batch_shape))
     high = scores.amax(-1)
     low = scores.masked_fill(torch.isinf(scores), math.inf).amin(-1)
-    slope, curvature = (loss or Logistic()).slope_bounds(low, high)
+    slope, curvature = as_loss(loss or Logistic()).slope_bounds(low, high)
     spread = high - low
     squared = flat.queries.square().sum(-1) * _squared_diameters(flat)
-    bound = (squared * (curvature * spread.square() / 16 + slope * spread / 4)).mean(-1)
+    each = squared * (curvature * spread.square() / 16 + slope * spread / 4)
+    # One token, tied scores or a zero query leave nothing to change, however steep the loss (0 * inf).
+    bound = each.masked_fill((squared == 0) | (spread == 0), 0).mean(-1)
     return bound.reshape(data.batch_shape)
 
 

@@ -37,23 +37,21 @@ def summary(data: TokenDataset, head: LinearHead | None, run: Run, *, train_head
 
 def print_summary(result: dict[str, Any], folder: Path, *, quiet: bool) -> None:
     """The summary as a table, or, if `quiet`, in one line."""
-    share = result["share_of_runs_with_optimal_selection"]
+    share, several = result["share_of_runs_with_optimal_selection"], result["runs"] > 1
+    title = f"{result['runs']} run{'s' if several else ''}, {result['steps']} steps"
     if quiet:
-        typer.echo(
-            f"{result['runs']} runs, {result['steps']} steps: risk {number(result['risk']['median'])}, norm"
-            f" {number(result['norm']['median'])} (medians), optimal selection in {share:.1%}; in {folder}"
-        )
+        risk, norm = (number(result[name]["median"]) for name in ("risk", "norm"))
+        typer.echo(f"{title}: risk {risk}, norm {norm} (medians), optimal selection in {share:.1%}; in {folder}")
         return
     names = {
         "risk": "Risk",
         "norm": "Norm of W",
         "least_attention_on_selected": "Least attention on a selected token",
     }
-    several = result["runs"] > 1
     kinds = ("median", "lowest", "highest") if several else ("median",)
     columns = [("", "left"), *((kind.capitalize() if several else "Value", "right") for kind in kinds)]
     rows = [[label, *(number(result[name][kind]) for kind in kinds)] for name, label in names.items()]
-    print_table(f"{result['runs']} run{'s' if several else ''}, {result['steps']} steps", columns, rows)
+    print_table(title, columns, rows)
     typer.echo(f"Optimal token selected in every input: {share:.1%} of runs.")
     typer.echo(f"Optimal token selected: {result['share_of_inputs_with_optimal_selection']:.1%} of inputs.")
     for note in result["notes"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -106,10 +107,7 @@ def train(
             "notes": run.notes,
         }
 
-    if earlier is None or earlier.step < steps:
-        run = _walk(task, folder, steps, checkpoint, earlier, manifest, quiet or json)
-    else:
-        run = earlier
+    run = _walk(task, folder, steps, checkpoint, earlier, manifest, quiet or json)
     write_history(folder / "history.csv", run)
     content = manifest(run, "finished")
     write_manifest(folder, content)
@@ -131,6 +129,8 @@ def _walk(
     quiet: bool,
 ) -> Run:
     done = 0 if earlier is None else earlier.step
+    if earlier is not None and (done == steps or _complete(folder, steps)):
+        return earlier
     with progress_bar("Training", steps, quiet=quiet, done=done) as report:
 
         def advance(target: int, run: Run | None) -> Run:
@@ -145,7 +145,19 @@ def _walk(
             run.save(folder / RUN)
             write_manifest(folder, manifest(run, "running"))
 
-        return Stretches(steps, task.record, checkpoint).run(advance, earlier, save)
+        try:
+            return Stretches(steps, task.record, checkpoint).run(advance, earlier, save)
+        except KeyboardInterrupt:
+            saved = (read_manifest(folder) or {}).get("status") == "running"
+            where = f"--resume goes on from the last checkpoint in {folder}" if saved else "nothing was saved yet"
+            typer.echo(f"attsvm: interrupted; {where}", err=True)
+            sys.exit(130)
+
+
+def _complete(folder: Path, steps: int) -> bool:
+    """Whether the run in `folder` went as far as it wanted, a stopping rule included."""
+    found = read_manifest(folder) or {}
+    return found.get("status") == "finished" and found.get("steps") == steps
 
 
 def _earlier(folder: Path, task: TrainTask, steps: int, resume: bool, overwrite: bool) -> tuple[Run | None, float]:

@@ -40,7 +40,7 @@ Initial = Annotated[
     Option(
         "--initial",
         metavar="START",
-        help="zeros; paper, the starts of a built-in example; or a file: a saved run, or arrays weights, or key, query.",
+        help="zeros; paper (the starts of a built-in example); a file: a saved run, or weights, or key and query.",
         rich_help_panel=_MODEL,
     ),
 ]

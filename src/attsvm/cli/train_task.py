@@ -61,6 +61,7 @@ class TrainTask:
 
 
 def starting_head(path: Path | None, data: TokenDataset, own: Tensor | None) -> LinearHead | None:
+    """The head of a file, or where training starts it, or None for the data's own."""
     if path is not None:
         arrays, _ = read_arrays(path)
         if "head" not in arrays:

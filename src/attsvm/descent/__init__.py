@@ -44,6 +44,7 @@ __all__ = [
     "StoppingRule",
     # engines
     "CompiledEngine",
+    "CudaEngine",
     "Engine",
     "TorchEngine",
 ]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attsvm.attention import Exponential, KeyQuery, Linear, LinearHead, Logistic, Weights
 from attsvm.attention.gradient import fixed_scores
-from attsvm.descent.engine import Advance, Engine, Progress, Task
+from attsvm.descent.engine import Advance, Engine, Progress, Task, TorchEngine
 from attsvm.descent.optimizers import GradientDescent, NormalizedGradientDescent, SteepestDescent
 from attsvm.norms import Frobenius, MaxEntry
 
@@ -58,16 +58,15 @@ class CompiledEngine(Engine):
         layout = _Layout(task, starts)
 
         def advance(progress: Progress, first: int, sizes: np.ndarray) -> None:
-            self._advance(task, layout, progress, sizes)
+            self._advance(task, layout, progress, first, sizes)
 
         return advance
 
-    def _advance(self, task: Task, layout: _Layout, progress: Progress, sizes: np.ndarray) -> None:
+    def _advance(self, task: Task, layout: _Layout, progress: Progress, first: int, sizes: np.ndarray) -> None:
         from attsvm.descent import compiled_kernel as kernel  # Numba starts only where it is used
 
         names = list(progress.parameters)
         arrays = [layout.pack(progress.parameters[name]) for name in names]
-        before = [array.copy() for array in arrays]
         active = layout.pack(progress.active.to(torch.float64))
         stalled = np.zeros(active.shape, dtype=np.bool_)
         factors = layout.pack(task.factors.to(torch.float64).expand(progress.active.shape))
@@ -99,24 +98,20 @@ class CompiledEngine(Engine):
         else:
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(share, parts))
-        self._take_back(progress, layout, names, arrays, before, stalled)
+        if self._in_range(layout, arrays):
+            progress.parameters = {name: layout.unpack(array) for name, array in zip(names, arrays, strict=True)}
+            progress.stalled |= layout.unpack(stalled) & progress.active
+        else:
+            # Some run left the range of floating point on the way: the other engine finds its last finite step.
+            TorchEngine().prepare(task, layout.shape[0])(progress, first, sizes)
 
     @staticmethod
-    def _take_back(
-        progress: Progress,
-        layout: _Layout,
-        names: list[str],
-        arrays: list[np.ndarray],
-        before: list[np.ndarray],
-        stalled: np.ndarray,
-    ) -> None:
-        finite = np.logical_and.reduce([np.isfinite(array).all(axis=(1, 2)) for array in arrays])
-        for array, old in zip(arrays, before, strict=True):
-            np.copyto(array, old, where=~finite[:, None, None, :])
-        progress.parameters = {name: layout.unpack(array) for name, array in zip(names, arrays, strict=True)}
-        progress.overflowed |= ~layout.unpack(finite) & progress.active
-        progress.active &= ~progress.overflowed
-        progress.stalled |= layout.unpack(stalled) & progress.active
+    def _in_range(layout: _Layout, arrays: list[np.ndarray]) -> bool:
+        """Whether weights are finite and far from logits that are not; the kernel does not carry NaN through."""
+        reach = layout.reach
+        for array in arrays:
+            reach *= max(float(array.max()), -float(array.min())) * array.shape[1] * array.shape[2]
+        return reach < 1e300  # False for NaN as well
 
 
 def _rule(task: Task) -> int | None:
@@ -131,9 +126,10 @@ def _rule(task: Task) -> int | None:
 
 
 def _scores(task: Task) -> Tensor:
+    """Token scores ``[batch, n, T]``, 0 at masked tokens."""
     scores = fixed_scores(task.data, task.head)
     assert scores is not None  # refused otherwise
-    return scores[0]
+    return scores[0] if task.data.mask is None else scores[0].masked_fill(~task.data.mask, 0.0)
 
 
 class _Layout:
@@ -165,12 +161,12 @@ class _Layout:
         self._index = start * batch + element  # [groups, lanes]; lanes past the end repeat the last run
         self._place = np.empty(starts * batch, dtype=np.int64)
         self._place[self._index.ravel()[::-1]] = np.arange(self._index.size)[::-1]
+        self.reach = float(data.tokens.abs().amax()) * float(data.queries.abs().amax())
         self.tokens = _lanes_last(data.tokens, members)
         self.queries = _lanes_last(data.queries, members)
         self.scores = _lanes_last(_scores(task), members)
         real = torch.ones(data.n, data.T, dtype=torch.float64) if data.mask is None else data.mask.to(torch.float64)
         self.real = _lanes_last(real.expand(batch, data.n, data.T), members)
-        self.scores[self.real == 0] = 0.0
 
     def pack(self, value: Tensor) -> np.ndarray:
         """``[starts, batch, ...]`` as ``[groups, ..., lanes]``."""

@@ -17,7 +17,7 @@ LOGISTIC, EXPONENTIAL, LINEAR = 0, 1, 2
 
 
 @njit(nogil=True)
-def _rows(tokens, scores, real, directions, loss, work, rows, scale):  # type: ignore[no-untyped-def]
+def _rows(tokens, scores, real, directions, loss, floor, work, rows, scale):  # type: ignore[no-untyped-def]
     """Gradient of the risk in the directions u_i = W z_i: exp(scale) * rows[n, d].
 
     `work` is scratch ``[4, n, T + 2, LANES]``: pulls, shares, gaps, and what belongs to a whole input.
@@ -66,7 +66,7 @@ def _rows(tokens, scores, real, directions, loss, work, rows, scale):  # type: i
     largest = where_equal(largest, nothing, zero, largest)
     store(scale, 0, largest)
     # exp(a - m) = exp(a) exp(-m) while neither leaves the range of floating point.
-    near = scale.min() > -600.0
+    near = scale.min() > floor
     lift = exponential(zero - where_greater(largest, splat(-600.0), largest, splat(-600.0)))
     for i in range(n):
         inverse, weight, winner = load(whole, i * width), load(whole, i * width + 1), load(whole, i * width + 2)
@@ -95,6 +95,15 @@ def _rows(tokens, scores, real, directions, loss, work, rows, scale):  # type: i
             for t in range(length):
                 r = fma(load(pull, i * width + t), load(tokens, (i * length + t) * d + j), r)
             store(rows, i * d + j, r)
+
+
+@njit(nogil=True)
+def _floor(scores):  # type: ignore[no-untyped-def]
+    """The least m at which exp(a) still holds every term that counts.
+
+    Slopes of the loss differ by up to exp(2 max|score|), so a token may lie that far below m and yet decide.
+    """
+    return max(-600.0, 2.0 * np.abs(scores).max() - 660.0)
 
 
 @njit(nogil=True)
@@ -188,9 +197,10 @@ def descend_weights(tokens, queries, scores, real, pack, matrix, sizes, factors,
     step = np.empty(LANES)
     for g in range(groups):
         b = pack[g]
+        floor = _floor(scores[b])
         for k in range(sizes.shape[0]):
             _images(matrix[g], queries[b], directions)
-            _rows(tokens[b], scores[b], real[b], directions, loss, work, rows, scale)
+            _rows(tokens[b], scores[b], real[b], directions, loss, floor, work, rows, scale)
             _outer(rows, queries[b], gradient)
             _norms(gradient, norm)
             _note(sizes[k], factors[g], active[g], norm, step, stalled[g])
@@ -216,10 +226,11 @@ def descend_factors(tokens, queries, scores, real, pack, key, query, sizes, fact
     step = np.empty(LANES)
     for g in range(groups):
         b = pack[g]
+        floor = _floor(scores[b])
         for k in range(sizes.shape[0]):
             _images_transposed(query[g], queries[b], inner)
             _images(key[g], inner, directions)
-            _rows(tokens[b], scores[b], real[b], directions, loss, work, rows, scale)
+            _rows(tokens[b], scores[b], real[b], directions, loss, floor, work, rows, scale)
             _images_transposed(key[g], rows, back)
             _outer(rows, inner, key_gradient)
             _outer(queries[b], back, query_gradient)

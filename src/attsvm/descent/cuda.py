@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import Exponential, KeyQuery, Linear, LinearHead, Logistic, Weights
-from attsvm.attention.gradient import fixed_scores
+from attsvm.attention import KeyQuery, LinearHead, Weights
+from attsvm.descent.compiled import _LARGEST_SCORE, _LOSSES, _rule, _scores
 from attsvm.descent.engine import Advance, Engine, Progress, Task
-from attsvm.descent.optimizers import GradientDescent, NormalizedGradientDescent, SteepestDescent
-from attsvm.norms import Frobenius, MaxEntry
 
 if TYPE_CHECKING:
     from attsvm.descent.cuda_kernel import Shape
 
-# Scores beyond this would let the slope of the loss leave the range in which the kernel keeps it unscaled.
-_LARGEST_SCORE = 300.0
-_LOSSES: dict[type, int] = {Logistic: 0, Exponential: 1, Linear: 2}
-# What a block may use without asking, and what the driver keeps of a multiprocessor's memory for each block.
+# What a block may use without asking.
 _PLAIN_BYTES = 48 * 1024
 _WARP = 32
 _MOST_THREADS = 256
@@ -31,7 +29,7 @@ _MOST_THREADS = 256
 
 @dataclass(frozen=True)
 class CudaEngine(Engine):
-    """Numba's CUDA: one thread block a run, the data and weights of the run in shared memory, a stretch of steps a launch.
+    """Numba's CUDA: one thread block a run, its data and weights in shared memory, a stretch of steps a launch.
 
     For a fixed linear head with gradient, normalized or sign descent. Inside a stretch it computes in float64, also for
     float32 data. Several starts of one data set read the same data. The first run of each shape waits for a compiler.
@@ -47,7 +45,8 @@ class CudaEngine(Engine):
 
     def __post_init__(self) -> None:
         if self.threads is not None and self.threads not in range(_WARP, _MOST_THREADS + 1, _WARP):
-            raise ValueError(f"threads must be a multiple of {_WARP} up to {_MOST_THREADS}, or None; got {self.threads!r}")
+            expected = f"a multiple of {_WARP} up to {_MOST_THREADS}, or None"
+            raise ValueError(f"threads must be {expected}; got {self.threads!r}")
 
     def refusal(self, task: Task, starts: int) -> str | None:
         data = task.data
@@ -56,20 +55,28 @@ class CudaEngine(Engine):
             (isinstance(task.head, LinearHead) and not task.train_head, "it needs a fixed linear head"),
             (type(task.loss) in _LOSSES, "it knows Logistic, Exponential and Linear losses"),
             (type(task.parameterization) in (Weights, KeyQuery), "it knows Weights and KeyQuery"),
-            (rule_of(task) is not None, "it knows gradient, normalized and sign descent without momentum"),
+            (_rule(task) is not None, "it knows gradient, normalized and sign descent without momentum"),
             (task.batches is None, "it takes no mini-batches"),
             (data.queries_per_sequence == 1, "it does not share tokens between queries"),
         )
         for holds, reason in checks:
             if not holds:
                 return reason
+        return self._refusal_of_device(task, starts)
+
+    def _refusal_of_device(self, task: Task, starts: int) -> str | None:
         if not _numba_sees_device():
             return "Numba finds no CUDA device; the package numba-cuda may be missing"
         if float(_scores(task).abs().amax()) > _LARGEST_SCORE:
             return f"scores beyond {_LARGEST_SCORE:g} need the scaled slopes of TorchEngine"
-        needed, most = shape_of(task).bytes(self._threads(task)), _most_shared(data.device)
+        needed, most = shape_of(task).bytes(self._threads(task)), _most_shared(task.data.device)
         if needed > most:
             return f"a run needs {needed} bytes of shared memory, and a block of this device may have {most}"
+        if needed > _PLAIN_BYTES:
+            try:
+                Launch(task, starts, self._threads(task))
+            except Exception as error:  # whatever this version of Numba or of the driver says
+                return f"a run needs {needed} bytes of shared memory: {error}"
         return None
 
     def prepare(self, task: Task, starts: int) -> Advance:
@@ -84,9 +91,9 @@ class CudaEngine(Engine):
         if self.threads is not None:
             return self.threads
         data = task.data
-        # Two items a thread: fewer threads pay less for barriers, more hide the latency of shared memory.
+        # Four items a thread: fewer threads pay less for barriers, more hide the latency of shared memory.
         items = max(data.n * data.T, data.n * data.d, data.d * data.dq)
-        return min(max(64, 2 ** (items // 2 - 1).bit_length()), _MOST_THREADS)
+        return min(max(_WARP, 2 ** (items // 4 - 1).bit_length()), _MOST_THREADS)
 
 
 def _advance(task: Task, launch: Launch, progress: Progress, sizes: np.ndarray) -> None:
@@ -122,21 +129,32 @@ class Launch:
             scores = scores.masked_fill(~data.mask, MASKED_SCORE)
         self._data = [value.reshape(batch, -1).contiguous() for value in (data.tokens, data.queries, scores)]
         self._factors = task.factors.to(torch.float64).expand(self._lead).reshape(-1).contiguous()
-        self._codes = (rule_of(task), _LOSSES[type(task.loss)])
+        self._codes = (_rule(task), _LOSSES[type(task.loss)])
         self._nothing = torch.zeros(1, 1, dtype=data.dtype, device=data.device)
-        self._allowed = False
+        if self._bytes > _PLAIN_BYTES and self.device.type == "cuda":
+            with self._current():
+                _allow_shared(self._kernel, data.dtype, self._bytes)
 
     def __call__(self, parameters: list[Tensor], sizes: Tensor, active: Tensor) -> Tensor:
-        """Change contiguous `parameters` ``[starts, batch, ...]``; returns which runs met a gradient of exactly zero."""
+        """Change contiguous `parameters` ``[starts, batch, ...]``; returns which runs met a gradient of zero."""
         runs = self._lead[0] * self._lead[1]
         stalled = torch.zeros(runs, dtype=torch.int32, device=self.device)
         first, second = (*(value.view(runs, -1) for value in parameters), self._nothing)[:2]
         tensors = [
-            *self._data, first, second, sizes.to(self.device), self._factors, active.reshape(-1).to(torch.uint8), stalled,
+            *self._data, first, second, sizes.to(self.device), self._factors, active.reshape(-1).to(torch.uint8),
+            stalled,
         ]
         if runs and len(sizes):
             self._run(tensors, runs)
         return (stalled != 0).reshape(self._lead)
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """The data's device is the current one, for torch and for Numba."""
+        from numba import cuda
+
+        with torch.cuda.device(self.device), cuda.gpus[torch.cuda.current_device()]:
+            yield
 
     def _run(self, tensors: list[Tensor], runs: int) -> None:
         from numba import cuda
@@ -146,12 +164,9 @@ class Launch:
             arrays = [tensor.numpy() for tensor in tensors]
             self._kernel[runs, self._threads, 0, self._bytes](*arrays, *self._codes)
             return
-        with torch.cuda.device(self.device), cuda.gpus[torch.cuda.current_device()], warnings.catch_warnings():
+        with self._current(), warnings.catch_warnings():
             warnings.simplefilter("ignore", NumbaPerformanceWarning)  # a few runs leave most of the device idle
             arguments = (*(cuda.as_cuda_array(tensor) for tensor in tensors), *self._codes)
-            if not self._allowed:
-                _allow_shared(self._kernel, arguments, self._bytes)
-                self._allowed = True
             # The kernel joins torch's own stream, so everything stays in order without waiting.
             handle = torch.cuda.current_stream().cuda_stream
             stream = cuda.external_stream(handle) if handle else 0
@@ -167,31 +182,22 @@ def shape_of(task: Task) -> Shape:
     return Shape(data.n, data.T, data.d, data.dq, rank)
 
 
-def rule_of(task: Task) -> int | None:
-    """The kernel's number for the optimizer; None if it has none."""
-    optimizer = task.optimizer
-    if type(optimizer) is NormalizedGradientDescent:
-        return 0
-    if type(optimizer) is GradientDescent:
-        return 1
-    if type(optimizer) is SteepestDescent and optimizer.momentum == 0:
-        return {Frobenius: 0, MaxEntry: 2}.get(type(optimizer.norm))
-    return None
-
-
-def _scores(task: Task) -> Tensor:
-    scores = fixed_scores(task.data, task.head)
-    assert scores is not None  # refused otherwise
-    return scores[0]
-
-
+@cache
 def _numba_sees_device() -> bool:
+    # numba-cuda up to 0.30 names numpy.row_stack, which NumPy 2.5 no longer has: lend it the name while it loads.
+    lent = not hasattr(np, "row_stack")
+    if lent:
+        np.row_stack = np.vstack
     try:
         from numba import cuda
+        from numba.cuda import cudaimpl  # noqa: F401 - loads what a first compilation would
 
         return bool(cuda.is_available())
     except Exception:  # no driver, no compiler or a broken installation: TorchEngine serves
         return False
+    finally:
+        if lent:
+            del np.row_stack
 
 
 def _most_shared(device: torch.device) -> int:
@@ -199,18 +205,31 @@ def _most_shared(device: torch.device) -> int:
     return int(getattr(properties, "shared_memory_per_block_optin", _PLAIN_BYTES))
 
 
-_MAX_DYNAMIC_SHARED_SIZE_BYTES, _PREFERRED_SHARED_MEMORY_CARVEOUT = 8, 9  # of CUfunction_attribute
+_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # of the driver's CUfunction_attribute
 
 
-def _allow_shared(kernel: Any, arguments: tuple[Any, ...], needed: int) -> None:
-    """Ask the driver for blocks above 48 KB; Numba has no call for it (numba-cuda issue 94)."""
-    if needed <= _PLAIN_BYTES:
-        return
-    from numba import typeof
+def _allow_shared(kernel: Any, real: torch.dtype, needed: int) -> None:
+    """Ask the driver for a block above 48 KB, for which Numba has no call (numba-cuda, issue 94).
 
-    function = kernel.compile(tuple(typeof(argument) for argument in arguments)).library.get_cufunc()
-    handle = function.handle
+    Raises:
+        RuntimeError: if it refuses.
+    """
+    from numba import cuda, types
+
+    matrix = (types.float32 if real == torch.float32 else types.float64)[:, ::1]
+    numbers = types.float64[::1]
+    signature = (
+        matrix, matrix, types.float64[:, ::1], matrix, matrix, numbers, numbers, types.uint8[::1], types.int32[::1],
+        types.int64, types.int64,
+    )
+    handle = kernel.compile(signature).library.get_cufunc().handle
     address = ctypes.c_void_p(int(getattr(handle, "value", handle)))
-    status = ctypes.CDLL("libcuda.so.1").cuFuncSetAttribute(address, _MAX_DYNAMIC_SHARED_SIZE_BYTES, ctypes.c_int(needed))
+    driver, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(needed)
+    if type(handle).__name__ == "CUkernel":
+        status = driver.cuKernelSetAttribute(
+            _MAX_DYNAMIC_SHARED_SIZE_BYTES, value, address, ctypes.c_int(cuda.get_current_device().id)
+        )
+    else:
+        status = driver.cuFuncSetAttribute(address, _MAX_DYNAMIC_SHARED_SIZE_BYTES, value)
     if status != 0:
-        raise RuntimeError(f"the driver refused {needed} bytes of shared memory a block (error {status}); use TorchEngine()")
+        raise RuntimeError(f"the driver refused a block {needed} bytes of shared memory (error {status})")

@@ -5,8 +5,8 @@ m the largest a_t - a_o of a token with a gap, pulls p_t = exp(a_t - a_o - shift
 
     (p_t - e_t sum p / sum e) slope / (n sum e),
 
-the winner's (gap 0, e = 1) by the same formula; shift is m once exp(m) is small, 0 before. Arithmetic is float64 whatever
-the arrays are. Sizes are constants of the compiled code, one kernel for each `Shape`.
+the winner's (gap 0, e = 1) by the same formula; shift is m once exp(m) is small, 0 before. Arithmetic is float64
+whatever the arrays are. Sizes are constants of the compiled code, one kernel for each `Shape`.
 
 Indices are unsigned throughout: Numba then leaves out what makes negative ones count from the end.
 Every barrier is reached by all threads of a block: a branch around one may only depend on arguments, or on a sum that
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -83,8 +83,7 @@ def _warp_sum(value):  # type: ignore[no-untyped-def]
     value += cuda.shfl_xor_sync(_ALL_LANES, value, 8)
     value += cuda.shfl_xor_sync(_ALL_LANES, value, 4)
     value += cuda.shfl_xor_sync(_ALL_LANES, value, 2)
-    value += cuda.shfl_xor_sync(_ALL_LANES, value, 1)
-    return value
+    return value + cuda.shfl_xor_sync(_ALL_LANES, value, 1)
 
 
 @cuda.jit(device=True)
@@ -93,8 +92,7 @@ def _warp_max(value):  # type: ignore[no-untyped-def]
     value = max(value, cuda.shfl_xor_sync(_ALL_LANES, value, 8))
     value = max(value, cuda.shfl_xor_sync(_ALL_LANES, value, 4))
     value = max(value, cuda.shfl_xor_sync(_ALL_LANES, value, 2))
-    value = max(value, cuda.shfl_xor_sync(_ALL_LANES, value, 1))
-    return value
+    return max(value, cuda.shfl_xor_sync(_ALL_LANES, value, 1))
 
 
 @cuda.jit(device=True)
@@ -129,39 +127,42 @@ def _block_max(value, memory, slots, tid, warps):  # type: ignore[no-untyped-def
     return value
 
 
-@lru_cache(maxsize=None)
-def build(shape: Shape, threads: int) -> Any:
+@cache
+def build(shape: Shape, threads: int, registers: int | None = None) -> Any:
     """The kernel for one shape and one number of threads a block, a multiple of 32; Numba compiles it at first use.
 
     Its arguments are tokens ``[batch, n, T, d]``, queries ``[batch, n, dq]``, scores ``[batch, n, T]``, the parameters
     ``[runs, ...]`` to change in place (`first` W or K, `second` Q or anything), sizes ``[steps]``, factors and active
-    and stalled ``[runs]``, rule and loss. Run r reads the data r modulo batch.
+    and stalled ``[runs]``, rule and loss, all but the first axis flattened. Run r reads the data r modulo batch.
+    `registers` bounds those of a thread.
     """
-    (
-        tokens_at, queries_at, scores_at, first_at, second_at, rows_at, inner_at, back_at, work_at, whole_at, slots_at, _
-    ) = np.array(shape.places(threads), dtype=np.uint64)
+    places = np.array(shape.places(threads), dtype=np.uint64)
+    tokens_at, queries_at, scores_at, first_at, second_at, rows_at, inner_at, back_at = places[:8]
+    work_at, whole_at, slots_at = places[8:11]
     n, length, d, dq, rank = np.array((shape.n, shape.T, shape.d, shape.dq, shape.rank), dtype=np.uint64)
     columns = rank or dq
     width, query_width, column_width = d | _ONE, dq | _ONE, columns | _ONE
     pairs = n * length
     share_at = work_at + pairs
     top_at, best_at, mean_at, weight_at = (whole_at + np.uint64(k) * n for k in range(4))
-    threads, warps = np.uint64(threads), np.uint64(threads // WARP)
-    largest_at, first_square_at, second_square_at, scaled_square_at = (slots_at + np.uint64(k) * warps for k in range(4))
+    stride, warps = np.uint64(threads), np.uint64(threads // WARP)
+    largest_at, first_square_at, second_square_at, scaled_square_at = (
+        slots_at + np.uint64(k) * warps for k in range(4)
+    )
 
     @cuda.jit(device=True)
-    def copy_in(source, memory, at, rows, across, stride, tid):  # type: ignore[no-untyped-def]
+    def copy_in(source, memory, at, rows, across, row, tid):  # type: ignore[no-untyped-def]
         k = tid
         while k < rows * across:
-            memory[at + (k // across) * stride + k % across] = source[k]
-            k += threads
+            memory[at + (k // across) * row + k % across] = source[k]
+            k += stride
 
     @cuda.jit(device=True)
-    def copy_out(memory, at, target, rows, across, stride, tid):  # type: ignore[no-untyped-def]
+    def copy_out(memory, at, target, rows, across, row, tid):  # type: ignore[no-untyped-def]
         k = tid
         while k < rows * across:
-            target[k] = memory[at + (k // across) * stride + k % across]
-            k += threads
+            target[k] = memory[at + (k // across) * row + k % across]
+            k += stride
 
     @cuda.jit(device=True)
     def images(memory, matrix, vectors, result, a, a_width, b, b_width, tid):  # type: ignore[no-untyped-def]
@@ -173,7 +174,7 @@ def build(shape: Shape, threads: int) -> Any:
             for q in range(b):
                 total += memory[matrix + j * b_width + q] * memory[vectors + i * b_width + q]
             memory[result + i * a_width + j] = total
-            k += threads
+            k += stride
 
     @cuda.jit(device=True)
     def images_transposed(memory, matrix, vectors, result, a, a_width, b, b_width, tid):  # type: ignore[no-untyped-def]
@@ -185,7 +186,7 @@ def build(shape: Shape, threads: int) -> Any:
             for j in range(a):
                 total += memory[matrix + j * b_width + q] * memory[vectors + i * a_width + j]
             memory[result + i * b_width + q] = total
-            k += threads
+            k += stride
 
     @cuda.jit(device=True)
     def gradient_rows(memory, loss, tid):  # type: ignore[no-untyped-def]
@@ -197,7 +198,7 @@ def build(shape: Shape, threads: int) -> Any:
             for j in range(d):
                 a += memory[tokens_at + k * width + j] * memory[rows_at + i * width + j]
             memory[work_at + k] = -math.inf if memory[scores_at + k] == MASKED_SCORE else a
-            k += threads
+            k += stride
         cuda.syncthreads()
         i = tid
         while i < n:
@@ -209,7 +210,7 @@ def build(shape: Shape, threads: int) -> Any:
                     best = memory[scores_at + i * length + t]
             memory[top_at + i] = top
             memory[best_at + i] = best
-            i += threads
+            i += stride
         cuda.syncthreads()
         largest = -math.inf
         k = tid
@@ -219,7 +220,7 @@ def build(shape: Shape, threads: int) -> Any:
             memory[share_at + k] = math.exp(a)
             if memory[scores_at + k] != memory[best_at + i]:
                 largest = max(largest, a)
-            k += threads
+            k += stride
         largest = _block_max(largest, memory, largest_at, tid, warps)
         shift, unit = 0.0, 1.0
         if largest < _SHIFT_BELOW and largest > -math.inf:
@@ -234,7 +235,7 @@ def build(shape: Shape, threads: int) -> Any:
                 # Tokens tied with the winner have no gap, and may lie above the shift.
                 pull = math.exp(min(memory[work_at + k] - memory[top_at + i] - shift, 0.0))
             memory[work_at + k] = pull * gap
-            k += threads
+            k += stride
         cuda.syncthreads()
         i = tid
         while i < n:
@@ -251,14 +252,14 @@ def build(shape: Shape, threads: int) -> Any:
                 slope = math.exp(-margin)
             memory[mean_at + i] = mean
             memory[weight_at + i] = slope / (total * n)
-            i += threads
+            i += stride
         cuda.syncthreads()
         k = tid
         while k < pairs:
             i = k // length
             entry = memory[work_at + k] - memory[share_at + k] * memory[mean_at + i]
             memory[work_at + k] = entry * memory[weight_at + i]
-            k += threads
+            k += stride
         cuda.syncthreads()
         k = tid
         while k < n * d:
@@ -267,7 +268,7 @@ def build(shape: Shape, threads: int) -> Any:
             for t in range(length):
                 total += memory[work_at + i * length + t] * memory[tokens_at + (i * length + t) * width + j]
             memory[rows_at + i * width + j] = total
-            k += threads
+            k += stride
         cuda.syncthreads()
         return shift
 
@@ -275,7 +276,8 @@ def build(shape: Shape, threads: int) -> Any:
     def move(memory, matrix, left, a, a_width, right, b, b_width, slots, rule, step, tid):  # type: ignore[no-untyped-def]
         """matrix[a, b] -= step along sum_i left_i right_i^T; returns the norm of that gradient.
 
-        Each thread reads and writes its own entries only, so no barrier is needed between gradient and move.
+        Each thread reads and writes its own entries only, so no barrier is needed between gradient and move. A gradient
+        that is not a number makes the matrix one, for the caller to see.
         """
         square = 0.0
         k = tid
@@ -286,7 +288,7 @@ def build(shape: Shape, threads: int) -> Any:
                 g += memory[left + i * a_width + j] * memory[right + i * b_width + q]
             memory[work_at + k] = g
             square += g * g
-            k += threads
+            k += stride
         square = _block_sum(square, memory, slots, tid, warps)
         norm = math.sqrt(square)
         if not (square > _SMALLEST_SQUARE and square < _LARGEST_SQUARE):
@@ -294,7 +296,7 @@ def build(shape: Shape, threads: int) -> Any:
             k = tid
             while k < a * b:
                 largest = max(largest, abs(memory[work_at + k]))
-                k += threads
+                k += stride
             largest = _block_max(largest, memory, largest_at, tid, warps)
             inverse = 1.0 / largest if largest > _SMALLEST_ENTRY else 0.0
             square = 0.0
@@ -302,17 +304,17 @@ def build(shape: Shape, threads: int) -> Any:
             while k < a * b:
                 g = memory[work_at + k] * inverse
                 square += g * g
-                k += threads
+                k += stride
             norm = math.sqrt(_block_sum(square, memory, scaled_square_at, tid, warps)) * largest
         if rule == NORMALIZED:
-            step = step / norm if norm > 0.0 else 0.0
+            step = 0.0 if norm == 0.0 else step / norm
         k = tid
         while k < a * b:
             g = memory[work_at + k]
             if rule == SIGN:
-                g = 1.0 if g > 0.0 else (-1.0 if g < 0.0 else 0.0)
+                g = 1.0 if g > 0.0 else (-1.0 if g < 0.0 else g)
             memory[matrix + (k // b) * b_width + k % b] -= step * g
-            k += threads
+            k += stride
         return norm
 
     def descend(tokens, queries, scores, first, second, sizes, factors, active, stalled, rule, loss):  # type: ignore[no-untyped-def]
@@ -364,4 +366,4 @@ def build(shape: Shape, threads: int) -> Any:
         if tid == 0 and idle:
             stalled[run] = 1
 
-    return cuda.jit(descend)
+    return cuda.jit(descend) if registers is None else cuda.jit(descend, max_registers=registers)

@@ -102,7 +102,7 @@ class TorchEngine(Engine):
             scores = None
         parameters = progress.parameters
         head = task.head_at(parameters)
-        attended = attend(data, head, flat_logits(data, task.weights(parameters)))
+        attended = attend(data, head, flat_logits(data, task.weights(parameters)), scores)
         risk = risk_gradient(data, head, task.loss, attended, train_head=task.train_head, scores=scores)
         in_weights = risk.logits.map(flat_adjoint(data, risk.logits.mantissa))
         gradients = {**task.parameterization.gradients(parameters, in_weights), **risk.head}
@@ -118,13 +118,14 @@ class TorchEngine(Engine):
         finite = torch.stack([torch.isfinite(value).flatten(2).all(-1) for value in moved.values()]).all(0)
         progress.stalled |= zero & progress.active
         progress.overflowed |= ~finite & progress.active
-        taken = finite & progress.active
+        progress.active &= finite
+        taken = progress.active
         progress.parameters = _choose(taken, moved, parameters)
         progress.state = _choose(taken, state, progress.state)
 
 
 def _choose(taken: Tensor, new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    if bool(taken.all()):
+    if taken.device.type == "cpu" and bool(taken.all()):  # elsewhere asking would make the host wait for the device
         return dict(new)
     return {
         name: torch.where(taken.reshape(taken.shape + (1,) * (value.ndim - 2)), value, old[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -119,28 +120,28 @@ def fit(
         now, several, first = _resumed(resume, data, task, configuration, steps)
     lead = next(iter(now.parameters.values())).shape[:2]
     advance = choose_engine(engine, task, lead[0]).prepare(task, lead[0])
-    marks = record_steps(record, first, steps)
+    marks = sorted(record_steps(record, first, steps))
     recorder = Recorder(task, keep)
     taken = torch.full(lead, first, dtype=torch.int64, device=data.device)
     if resume is not None:
         taken = resume.steps_taken.reshape(lead).clone().to(data.device)
 
     done = first
-    if done in marks:
+    if marks and marks[0] == done:
         recorder.record(done, now)
-    _apply_stop(task, stop, now, done)
+    if resume is None:
+        _apply_stop(task, stop, now, done)
     while done < steps and bool(now.active.any()):
-        ahead = min((mark for mark in marks if mark > done), default=steps)
+        ahead = marks[bisect_right(marks, done)] if marks and done < marks[-1] else steps
         if stop is not None:
             ahead = min(ahead, done - done % stop.every + stop.every)
         ahead = min(ahead, steps)
         advance(now, done, optimizer.schedule.sizes(done, ahead - done))
         taken += (ahead - done) * now.active
         done = ahead
-        if done in marks:
+        if _among(marks, done):
             recorder.record(done, now)
-        if stop is not None and done % stop.every == 0:
-            _apply_stop(task, stop, now, done)
+        _apply_stop(task, stop, now, done)
         if progress is not None:
             progress(done, steps)
     if done < steps and recorder.last_step != done:
@@ -166,9 +167,17 @@ def _fresh(parameters: dict[str, Tensor], optimizer: Optimizer) -> Progress:
     return Progress(parameters, optimizer.start(parameters), ~none, none.clone(), none.clone())
 
 
+def _among(marks: list[int], step: int) -> bool:
+    place = bisect_left(marks, step)
+    return place < len(marks) and marks[place] == step
+
+
 def _apply_stop(task: Task, stop: StoppingRule | None, now: Progress, done: int) -> None:
-    if stop is not None:
-        now.active &= ~stop.done(task.weights(now.parameters), task.forward(now.parameters), now.memory)
+    """Ask the rule where its turn has come, and remember whom it stopped: a rule may answer only once."""
+    if stop is not None and done % stop.every == 0:
+        found = stop.done(task.weights(now.parameters), task.forward(now.parameters), now.memory)
+        now.memory["stopped"] = now.memory.get("stopped", torch.zeros_like(found)) | (found & now.active)
+        now.active &= ~found
 
 
 def _describe(
@@ -198,6 +207,8 @@ def _resumed(
         before, now = run.configuration.get(name), configuration[name]
         if before != now:
             raise ValueError(f"resume needs the same {name}; the run was made with {before}, now it is {now}")
+    if configuration["batch_size"] is not None and not _same_seeds(run.configuration["seed"], configuration["seed"]):
+        raise ValueError("resume needs the same seed; mini-batches are drawn from it")
     if steps < run.step:
         raise ValueError(
             f"steps counts from the start of the run and must be at least the {run.step} already taken; got {steps}"
@@ -209,17 +220,25 @@ def _resumed(
     def folded(value: Tensor) -> Tensor:
         return value.to(data.device).reshape(-1, count, *value.shape[run.risk.ndim :]).clone()
 
+    memory = {name.removeprefix("stop/"): folded(value) for name, value in run.state.items() if name.startswith("stop/")}
+    active = (folded(run.steps_taken) == run.step) & ~folded(run.overflowed)
+    if run.configuration.get("stop") == configuration["stop"]:
+        active &= ~memory.get("stopped", torch.zeros_like(active))
+    else:
+        memory = {}  # another rule starts afresh on the elements that are not behind
     now = Progress(
         {name: folded(value) for name, value in run.parameters.items()},
         {name: folded(value) for name, value in run.state.items() if not name.startswith("stop/")},
-        active=folded(run.steps_taken) == run.step,
+        active=active,
         stalled=folded(run.stalled),
         overflowed=folded(run.overflowed),
-        memory={
-            name.removeprefix("stop/"): folded(value) for name, value in run.state.items() if name.startswith("stop/")
-        },
+        memory=memory,
     )
     return now, several, run.step
+
+
+def _same_seeds(before: Any, now: list[tuple[int, int]]) -> bool:
+    return [tuple(key) for key in before] == now
 
 
 def _finished(

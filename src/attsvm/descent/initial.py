@@ -110,6 +110,7 @@ def _fitted(value: Tensor, name: str, event: tuple[int, ...], data: TokenDataset
     if (
         value.ndim < len(event)
         or tuple(value.shape[len(lead) :]) != event
+        or 0 in lead
         or (lead not in ((), data.batch_shape)
         and lead[1:] != data.batch_shape)
     ):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Collection, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,7 +32,11 @@ def record_steps(record: int | Sequence[int], first: int, steps: int) -> frozens
         and not hasattr(record, "__iter__"))
     ):
         raise ValueError(f"record must be a positive number of steps or a sequence of steps; got {record!r}")
-    chosen = [int(step) for step in record]
+    given = record.tolist() if isinstance(record, (np.ndarray, Tensor)) else list(record)
+    fractional = [step for step in given if not isinstance(step, numbers.Integral) or isinstance(step, bool)]
+    if fractional:
+        raise ValueError(f"record must hold whole numbers of steps; got {fractional[0]!r}")
+    chosen = [int(step) for step in given]
     wrong = [step for step in chosen if not 0 <= step <= steps]
     if wrong:
         raise ValueError(f"record must hold steps from 0 to {steps}; got {wrong[0]}")

@@ -38,10 +38,14 @@ class History:
 
     def __repr__(self) -> str:
         kept = [name for name in RECORDABLE if getattr(self, name) is not None]
+        if len(self) == 0:
+            return "History(no records)"
         return f"History({len(self)} records of steps {int(self.step[0])}..{int(self.step[-1])}: {', '.join(kept)})"
 
     def followed_by(self, later: History) -> History:
         """This history and a later part of the same run, whose first record repeats this one's last."""
+        if len(self) == 0:
+            return later
         fresh = later.step > self.step[-1]
 
         def joined(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +23,7 @@ FAINT = "#8A8A8A"
 HAIRLINE = "#D5D5D5"
 DISC = "#F5F5F2"
 
-STYLE = MappingProxyType(
+STYLE: Mapping[Any, Any] = MappingProxyType(
     {
         "font.family": "DejaVu Sans",
         "font.size": 9.5,

@@ -26,8 +26,10 @@ class Certificate:
         relative_gap: how far N(W), after scaling W to feasibility where that is allowed, lies above `dual_value`.
         min_margin: smallest ``margin / b`` over inequality rows with b > 0 (inf where there are none).
         largest_violation: largest shortfall of a row or miss of an equality, relative to 1 + |b|.
-        dual_violation: largest negative lam, and what N°(M) exceeds 1 by.
-        ray_residual: ``N°(M) / sum_k |lam_k| N°(A_k)`` (Frobenius norms): 0 for an exact ray of infeasibility.
+        dual_violation: largest negative lam relative to the largest one, and how far N°(M) is from 1 (unless M is 0).
+        ray_residual: ``||M||_F / sum_k |lam_k| ||A_k||_F``, the sum over the rows that earn b^T lam > 0 (and less where
+            others cost): 0 for an exact ray of infeasibility, inf where nothing is earned. Rows with b = 0 may cancel each
+            other at any size and prove nothing, so they do not count.
         bound: below this N no solution exists, proved by the duals; +inf where the ray is exact.
     """
 
@@ -43,7 +45,7 @@ class Certificate:
     def proves_optimal(self, tolerance: float) -> Tensor:
         """Where weights and duals are feasible and within `tolerance` of each other."""
         return (
-            (self.relative_gap <= tolerance)
+            (self.relative_gap.abs() <= tolerance)  # far below 0 only where W misses rows
             & (self.largest_violation <= tolerance)
             & (self.dual_violation <= tolerance)
         )
@@ -86,17 +88,20 @@ def certify(
     gap = torch.where(torch.isnan(gap), torch.full_like(gap, torch.inf), gap)
 
     negative = (-duals).masked_fill(~problem.inequalities, 0.0).clamp(min=0.0).amax((-1, -2))
-    lengths = problem.row_norms()
-    weight = (lam.abs() * lengths).sum((-1, -2))
-    frobenius = torch.linalg.matrix_norm(combined)
-    residual = torch.where(weight > 0, frobenius / weight, torch.where(reward > 0, 0.0, torch.inf))
+    earned = (lam * problem.values).clamp(min=0.0)
+    weight = (lam.abs() * problem.row_norms()).masked_fill(earned == 0, 0.0).sum((-1, -2))
+    weight = weight * (reward / earned.sum((-1, -2))).nan_to_num()
+    left = torch.linalg.matrix_norm(combined)
+    residual = torch.where(weight > 0, left / weight, torch.where(left == 0, 0.0, torch.inf))
+    residual = residual.masked_fill(reward <= 0, torch.inf)
+    off = torch.where(size > 0, (size - 1).abs(), 0.0)
     return Certificate(
         primal_value=value,
         dual_value=dual_value,
         relative_gap=gap,
         min_margin=min_margin,
         largest_violation=violation,
-        dual_violation=torch.maximum(negative / duals.abs().amax((-1, -2)).clamp(min=1e-300), (size - 1).clamp(min=0.0)),
+        dual_violation=torch.maximum(negative / duals.abs().amax((-1, -2)).clamp(min=1e-300), off),
         ray_residual=residual,
         bound=dual_value,
     )

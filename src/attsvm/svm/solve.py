@@ -81,7 +81,9 @@ def _judged(
     flat: AttentionSVM, norm: Norm, raw: RawSolution, accuracy: float
 ) -> tuple[Tensor, Tensor, Tensor, Certificate]:
     """Bring the raw pair into norm form, stretch W to feasibility where allowed, and certify it."""
-    weights = torch.where(torch.isfinite(raw.weights), raw.weights, torch.zeros_like(raw.weights))
+    empty = ~flat.rows.any(-1).any(-1)
+    known = torch.isfinite(raw.weights) & ~empty[:, None, None]  # without rows the solution is exactly 0, whatever came
+    weights = torch.where(known, raw.weights, torch.zeros_like(raw.weights))
     duals = torch.where(torch.isfinite(raw.duals), raw.duals, torch.zeros_like(raw.duals)).masked_fill(~flat.rows, 0.0)
     reward = (duals * flat.values).sum((-1, -2))
     size = norm.dual_value(flat.combine(duals))
@@ -95,7 +97,6 @@ def _judged(
     if bool((stretch != 1).any()):
         weights = weights * stretch[:, None, None]
         certificate = certify(flat, norm, weights, duals)
-    empty = ~flat.rows.any(-1).any(-1)
     codes = torch.full(empty.shape, _NOT_CONVERGED, dtype=torch.int64, device=empty.device)
     codes[certificate.proves_infeasible(RAY_TOLERANCE) & raw.infeasible] = _INFEASIBLE
     codes[certificate.proves_optimal(accuracy)] = _SOLVED

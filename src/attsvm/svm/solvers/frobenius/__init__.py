@@ -1,0 +1,1 @@
+"""The Frobenius norm: exact active set (compiled, and batched for GPUs)."""

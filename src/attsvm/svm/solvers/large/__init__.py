@@ -1,0 +1,1 @@
+"""Large Frobenius problems: block dual descent, face polish, proximal Newton, rays."""

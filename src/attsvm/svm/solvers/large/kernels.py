@@ -1,0 +1,254 @@
+"""Compiled loops of the large Frobenius solver: scan of all rows, gather of working rows, block descent, face products.
+
+Notation: input r of the working set has rows ``start[r]:start[r + 1]``; row k has difference D_k = x_selected - x_t in
+R^d, right-hand side b_k and multiplier lam_k; its matrix row is A_k = D_k z_r^T, so <A_k, W> = D_k . (W z_r).
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+# Reductions may be reordered (SIMD); infinities and nans keep their meaning.
+FAST = {"reassoc", "contract", "nsz", "arcp"}
+OPTIONS = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy"}
+
+
+@njit(**OPTIONS)
+def dot(a, b):
+    total = 0.0
+    for j in range(a.shape[0]):
+        total += a[j] * b[j]
+    return total
+
+
+@njit(**OPTIONS)
+def scan_margins(tokens, sequence, selected, kind, projected, margins):
+    """margins[i, t] = (x_selected - x_t) . projected_i for every row that exists (kind > 0), else 0."""
+    length = tokens.shape[1]
+    for i in range(selected.shape[0]):
+        s = sequence[i]
+        u = projected[i]
+        best = dot(tokens[s, selected[i]], u)
+        for t in range(length):
+            margins[i, t] = best - dot(tokens[s, t], u) if kind[i, t] > 0 else 0.0
+
+
+@njit(**OPTIONS)
+def mean_difference(tokens, sequence, selected, kind, out):
+    """out[i] = mean over the rows of input i of (x_selected - x_t): the uniform multiplier, used to start."""
+    for i in range(selected.shape[0]):
+        s, count = sequence[i], 0
+        out[i, :] = 0.0
+        for t in range(tokens.shape[1]):
+            if kind[i, t] > 0:
+                count += 1
+                for j in range(out.shape[1]):
+                    out[i, j] += tokens[s, selected[i], j] - tokens[s, t, j]
+        if count > 0:
+            out[i, :] /= count
+
+
+@njit(**OPTIONS)
+def choose_rows(margins, rhs, kind, duals, keep_slack, add_slack, cap, scratch, chosen):
+    """Mark the next working rows: every row with a multiplier, every equality, working rows within ``keep_slack`` of
+    active, and per input the ``cap`` worst other rows whose slack is below ``add_slack``. Returns the count."""
+    total = 0
+    for i in range(margins.shape[0]):
+        fresh = 0
+        for t in range(margins.shape[1]):
+            was = chosen[i, t]
+            chosen[i, t] = False
+            if kind[i, t] == 0:
+                continue
+            slack = margins[i, t] - rhs[i, t]
+            if duals[i, t] != 0.0 or kind[i, t] == 2 or (was and slack < keep_slack):
+                chosen[i, t] = True
+                total += 1
+            elif slack < add_slack:
+                scratch[fresh] = slack
+                fresh += 1
+        if fresh == 0:
+            continue
+        limit = add_slack
+        if fresh > cap:
+            limit = np.partition(scratch[:fresh], cap - 1)[cap - 1]
+        for t in range(margins.shape[1]):
+            if kind[i, t] > 0 and not chosen[i, t] and margins[i, t] - rhs[i, t] <= limit:
+                chosen[i, t] = True
+                total += 1
+    return total
+
+
+@njit(**OPTIONS)
+def gather_rows(tokens, sequence, selected, inputs, start, token, differences):
+    for r in range(inputs.shape[0]):
+        i = inputs[r]
+        s = sequence[i]
+        for k in range(start[r], start[r + 1]):
+            for j in range(tokens.shape[2]):
+                differences[k, j] = tokens[s, selected[i], j] - tokens[s, token[k], j]
+
+
+@njit(**OPTIONS)
+def block_grams(differences, start, gram_start, square, gram):
+    """gram of block r, row-major k x k: ||z_r||^2 D_r D_r^T."""
+    for r in range(start.shape[0] - 1):
+        lo, k = start[r], start[r + 1] - start[r]
+        for a in range(k):
+            for c in range(a + 1):
+                value = square[r] * dot(differences[lo + a], differences[lo + c])
+                gram[gram_start[r] + a * k + c] = value
+                gram[gram_start[r] + c * k + a] = value
+
+
+@njit(**OPTIONS)
+def descend(weights, queries, near, group, order, start, differences, rhs, free, lam, gram_start, gram, inner, rotate):
+    """One pass of exact block dual coordinate descent over the working set; updates ``weights`` and ``lam`` in place.
+
+    Inputs come in groups of ``group``: W z for a whole group is one matrix product, and inside the group the effect of
+    earlier inputs is added through ``near[r, c] = z_r . z_(group start + c)``, so the pass equals one-at-a-time descent
+    (Gauss-Seidel, not Jacobi) while W is read and written once a group. Returns the decrease of the dual objective.
+    """
+    blocks, d = queries.shape[0], weights.shape[0]
+    step = np.zeros((group, d))
+    slack = np.empty(np.max(start[1:] - start[:-1]))
+    old = np.empty_like(slack)
+    decrease = 0.0
+    for g in order:
+        lo = g * group
+        size = min(group, blocks - lo)
+        z = queries[lo : lo + size]
+        u = np.dot(z, weights.T)
+        moved = False
+        for c0 in range(size):
+            c = (c0 + rotate) % size
+            r = lo + c
+            first, k = start[r], start[r + 1] - start[r]
+            q = gram[gram_start[r] : gram_start[r + 1]]
+            for a in range(k):
+                slack[a] = dot(differences[first + a], u[c]) - rhs[first + a]
+                old[a] = lam[first + a]
+            first_change = 0.0
+            for sweep in range(inner):
+                change = 0.0
+                for a in range(k):
+                    curvature = q[a * k + a]
+                    if curvature <= 0.0:
+                        continue
+                    target = lam[first + a] - slack[a] / curvature
+                    if target < 0.0 and not free[first + a]:
+                        target = 0.0
+                    delta = target - lam[first + a]
+                    if delta != 0.0:
+                        lam[first + a] = target
+                        gain = -delta * (slack[a] + 0.5 * curvature * delta)
+                        change += gain
+                        row = q[a * k : a * k + k]
+                        for e in range(k):
+                            slack[e] += delta * row[e]
+                decrease += change
+                if sweep == 0:
+                    first_change = change
+                if change <= 0.01 * first_change:
+                    break
+            touched = False
+            for j in range(d):
+                step[c, j] = 0.0
+            for a in range(k):
+                delta = lam[first + a] - old[a]
+                if delta != 0.0:
+                    touched = True
+                    row = differences[first + a]
+                    for j in range(d):
+                        step[c, j] += delta * row[j]
+            if touched:
+                moved = True
+                for c1 in range(c0 + 1, size):
+                    e = (c1 + rotate) % size
+                    weight = near[r, e]
+                    for j in range(d):
+                        u[e, j] += weight * step[c, j]
+        if moved:
+            weights += np.dot(step[:size].T, z)
+    return decrease
+
+
+@njit(**OPTIONS)
+def rows_to_blocks(vector, start, differences, out):
+    """out[r] = sum_k vector_k D_k over the rows of input r."""
+    for r in range(start.shape[0] - 1):
+        out[r, :] = 0.0
+        for k in range(start[r], start[r + 1]):
+            value = vector[k]
+            if value != 0.0:
+                for j in range(out.shape[1]):
+                    out[r, j] += value * differences[k, j]
+
+
+@njit(**OPTIONS)
+def blocks_to_rows(projected, start, differences, face, out):
+    """out_k = D_k . projected_r on the rows of the face, 0 elsewhere."""
+    for r in range(start.shape[0] - 1):
+        for k in range(start[r], start[r + 1]):
+            out[k] = dot(differences[k], projected[r]) if face[k] else 0.0
+
+
+@njit(**OPTIONS)
+def factor_blocks(gram, gram_start, start, face, ridge, factor):
+    """Cholesky of each block Gram plus ridge, restricted to the face (identity elsewhere): the block-Jacobi preconditioner."""
+    for r in range(start.shape[0] - 1):
+        lo, k, base = start[r], start[r + 1] - start[r], gram_start[r]
+        for a in range(k):
+            diagonal = gram[base + a * k + a] + ridge
+            for c in range(a + 1):
+                inside = face[lo + a] and face[lo + c]
+                value = gram[base + a * k + c] if inside else 0.0
+                if c == a:
+                    value += ridge
+                for e in range(c):
+                    value -= factor[base + a * k + e] * factor[base + c * k + e]
+                if c < a:
+                    factor[base + a * k + c] = value / factor[base + c * k + c]
+                elif face[lo + a]:
+                    factor[base + a * k + a] = np.sqrt(max(value, 1e-10 * diagonal + 1e-300))
+                else:
+                    factor[base + a * k + a] = 1.0
+
+
+@njit(**OPTIONS)
+def apply_factor(factor, gram_start, start, vector, out):
+    """out = (L L^T)^-1 vector, block by block."""
+    for r in range(start.shape[0] - 1):
+        lo, k, base = start[r], start[r + 1] - start[r], gram_start[r]
+        for a in range(k):
+            value = vector[lo + a]
+            for e in range(a):
+                value -= factor[base + a * k + e] * out[lo + e]
+            out[lo + a] = value / factor[base + a * k + a]
+        for a in range(k - 1, -1, -1):
+            value = out[lo + a] / factor[base + a * k + a]
+            out[lo + a] = value
+            for e in range(a):
+                out[lo + e] -= factor[base + a * k + e] * value
+
+
+@njit(**OPTIONS)
+def measure_rows(margins, rhs, kind, duals, scalable, tolerance):
+    """One sweep over all rows: (b^T lam, smallest margin / b over b > 0, largest other violation, rows violated)."""
+    value, smallest, other, violated = 0.0, np.inf, 0.0, 0
+    for i in range(margins.shape[0]):
+        for t in range(margins.shape[1]):
+            if kind[i, t] == 0:
+                continue
+            b, margin = rhs[i, t], margins[i, t]
+            value += b * duals[i, t]
+            short = abs(margin - b) if kind[i, t] == 2 else b - margin
+            if short > tolerance:
+                violated += 1
+            if kind[i, t] == 1 and b > 0.0:
+                smallest = min(smallest, margin / b)
+            if not (scalable and kind[i, t] == 1 and b > 0.0):
+                other = max(other, short)
+    return value, smallest, other, violated

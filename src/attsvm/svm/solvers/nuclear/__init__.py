@@ -1,0 +1,1 @@
+"""The nuclear norm: batched interior point, Newton polish, rays, working sets."""

@@ -1,0 +1,162 @@
+"""Batched primal-dual interior point for the nuclear attention SVM (HKM direction, second-order corrector).
+
+    dual    max b^T lam     S = I - F(lam) psd,  lam >= 0        F(lam) = [[0, M], [M^T, 0]],  M = sum lam_k d_k z_k^T
+    primal  min tr Y        <F_k, Y> - sigma_k = b_k,  Y psd, sigma >= 0            W = 2 Y_12,  <F_k, Y> = d_k^T W z_k
+    path    Y S = mu I,  lam_k sigma_k = mu
+
+S depends on lam alone, so the dual is feasible throughout, and a full step makes the primal feasible. Equality rows have no sigma.
+Newton's equations reduce to the Schur matrix  H_kl = tr(F_k Y F_l S^-1) + diag(sigma/lam)  of order m (`Rows.schur`).
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attsvm.svm.solvers.nuclear.rows import Rows
+
+
+@dataclass
+class Iterate:
+    """State of the interior point for a batch: enough to stop, to continue and to polish."""
+
+    duals: Tensor  # lam    [batch, m]
+    slacks: Tensor  # sigma [batch, m]
+    y: Tensor  # Y          [batch, rx + rz, rx + rz]
+    gap: Tensor  # relative gap tr Y - b^T lam  [batch]
+    step: Tensor  # last step length [batch]
+    iterations: Tensor  # [batch] int
+    stalled: Tensor  # [batch] bool, no further progress in float64
+    diverged: Tensor  # [batch] bool, dual value beyond `limit`: a candidate for a ray
+
+    def __getitem__(self, i) -> "Iterate":
+        return Iterate(*(getattr(self, k)[i] for k in self.__dataclass_fields__))
+
+    def store(self, i, other: "Iterate") -> None:
+        for k in self.__dataclass_fields__:
+            getattr(self, k)[i] = getattr(other, k)
+
+
+def pencil(rows: Rows, duals: Tensor) -> Tensor:
+    """F(lam) = [[0, M], [M^T, 0]]."""
+    rx, rz = rows.left.shape[-1], rows.right.shape[-1]
+    out = duals.new_zeros(len(rows), rx + rz, rx + rz)
+    m = rows.adjoint(duals)
+    out[:, :rx, rx:], out[:, rx:, :rx] = m, m.mT
+    return out
+
+
+def start(rows: Rows) -> Iterate:
+    """lam a multiple of one with ||M||_F <= 0.9, Y and sigma on the central path of a large mu."""
+    batch, m = rows.values.shape
+    p = rows.left.shape[-1] + rows.right.shape[-1]
+    ones = (~rows.equal).to(rows.values)
+    size = rows.adjoint(ones * rows.real).flatten(1).norm(dim=1).clamp(min=1.0)
+    duals = ones * (0.9 / size)[:, None]
+    xi = size.new_full((batch,), 1.0)
+    eye = torch.eye(p, dtype=size.dtype, device=size.device)
+    y = xi[:, None, None] * torch.cholesky_inverse(torch.linalg.cholesky(eye - pencil(rows, duals)))
+    slacks = torch.where(rows.equal, 0.0, xi[:, None] / duals.clamp(min=1e-300))
+    no = torch.zeros(batch, dtype=torch.bool, device=size.device)
+    count = torch.zeros(batch, dtype=torch.long, device=size.device)
+    return Iterate(duals, slacks, y, size.new_full((batch,), torch.inf), size.new_ones(batch), count, no, no.clone())
+
+
+def _longest(inverse: Tensor, change: Tensor) -> Tensor:
+    """Largest t with L L^T + t dX psd, from L^-1: 1 / lambda_max(-L^-1 dX L^-T)."""
+    full = inverse @ change @ inverse.mT
+    low = torch.linalg.eigvalsh(torch.nan_to_num(full, nan=0.0, posinf=0.0, neginf=0.0))[..., 0]
+    return torch.where(low < 0, -1 / low, torch.inf)
+
+
+def _longest_vector(x: Tensor, change: Tensor, free: Tensor) -> Tensor:
+    ratio = torch.where((change < 0) & ~free, -x / change, torch.inf)
+    return ratio.amin(-1)
+
+
+def _step(rows: Rows, it: Iterate, limit: float) -> Iterate:
+    lam, sig, y, free, b = it.duals, it.slacks, it.y, rows.equal, rows.values
+    batch, m = lam.shape
+    p, rx = y.shape[-1], rows.left.shape[-1]
+    eye = torch.eye(p, dtype=y.dtype, device=y.device)
+    s = eye - pencil(rows, lam)
+    lower, bad = torch.linalg.cholesky_ex(torch.cat([s, y]))
+    fail = (bad[:batch] != 0) | (bad[batch:] != 0)
+    inverse = torch.linalg.solve_triangular(lower, eye.expand(2 * batch, p, p), upper=False)
+    g = inverse[:batch].mT @ inverse[:batch]
+    inv_lam = torch.where(free, 0.0, 1 / lam)
+    count = p + (~free).sum(-1)
+    mu = ((y * s).sum((-1, -2)) + (lam * sig).sum(-1)) / count
+
+    h = rows.schur(y, g)
+    diagonal = h.diagonal(dim1=-2, dim2=-1)
+    ratio_sig = sig * inv_lam
+    diagonal += ratio_sig
+    scale = diagonal.clamp(min=1e-300).rsqrt()
+    h.mul_(scale[:, :, None]).mul_(scale[:, None, :])
+    h.diagonal(dim1=-2, dim2=-1).add_(1e-14)
+    factor, bad = torch.linalg.cholesky_ex(h)
+    fail |= bad != 0
+
+    def direction(rhs, centre, centre_sig, refine):
+        """dlam, F(dlam), dY, dsigma of the linearised path, whose right-hand sides give Y + dY and sigma + dsigma at dlam = 0."""
+        r = (rhs * scale)[..., None]
+        x = torch.cholesky_solve(r, factor)
+        if refine:
+            x = x + torch.cholesky_solve(r - h @ x, factor)
+        dlam = x[..., 0] * scale
+        f = pencil(rows, dlam)
+        yfg = y @ f @ g
+        dy = torch.add(yfg, yfg.mT).mul_(0.5).sub_(y)
+        dsig = -sig - ratio_sig * dlam
+        if centre is not None:
+            dy, dsig = dy.add_(centre), dsig.add_(centre_sig)
+        return dlam, f, dy, dsig
+
+    dlam, f, dy, dsig = direction(b, None, None, False)
+    # A constant reduction needs as few iterations here as Mehrotra's, which costs two more eigenvalue problems; short steps ask for more centring.
+    target = torch.where(it.step < 0.1, 0.5, 0.1) * mu
+    second = dy @ f @ g
+    centre = torch.add(second, second.mT).mul_(0.5).add_(target[:, None, None] * g)
+    centre_sig = (target[:, None] - dsig * dlam) * inv_lam
+    rhs = b - 2 * rows.margins(centre[:, :rx, rx:]) + centre_sig
+    dlam, f, dy, dsig = direction(rhs, centre, centre_sig, True)
+    both = _longest(inverse, torch.cat([-f, dy]))
+    vector = _longest_vector(torch.cat([lam, sig]), torch.cat([dlam, dsig]), torch.cat([free, free]))
+    both = torch.minimum(both, vector).view(2, batch)
+    step = both.amin(0).clamp(max=1.0)
+    ad, ap = ((0.9 + 0.09 * step) * both).clamp(max=1.0)
+
+    new_lam, new_sig = lam + ad[:, None] * dlam, sig + ap[:, None] * dsig
+    new_y = y + ap[:, None, None] * dy
+    primal, dual = new_y.diagonal(dim1=-2, dim2=-1).sum(-1), (b * new_lam).sum(-1)
+    short = rows.margins(new_y[:, :rx, rx:]) * 2 - new_sig - b
+    gap = (primal - dual).abs() / torch.maximum(primal.abs(), dual.abs()).clamp(min=1e-12) + short.abs().amax(-1)
+    fail |= ~(torch.isfinite(gap) & torch.isfinite(new_lam).all(-1)) | (step < 1e-8)
+    new = Iterate(new_lam, new_sig, new_y, gap, step, it.iterations + 1, fail.clone(), dual > limit)
+    if bool(fail.any()):
+        new.store(fail, it[fail])
+        new.stalled = fail
+    return new
+
+
+def run(rows: Rows, it: Iterate, tolerance: float, max_iterations: int = 60, limit: float = 1e9) -> Iterate:
+    """Iterate every problem until its relative gap is below `tolerance`, it stalls, or its dual value passes `limit`."""
+    out = Iterate(*(getattr(it, k).clone() for k in it.__dataclass_fields__))
+    live = torch.nonzero(~it.stalled & ~it.diverged & (it.gap > tolerance))[:, 0]
+    sub_rows, sub, where = rows[live], it[live], live
+    for _ in range(max_iterations):
+        if where.numel() == 0:
+            break
+        sub = _step(sub_rows, sub, limit)
+        go = ~(sub.stalled | sub.diverged | (sub.gap <= tolerance))
+        left = int(go.sum())
+        if left < 0.75 * where.numel():
+            out.store(where, sub)
+            sub_rows, sub, where = sub_rows[go], sub[go], where[go]
+    if where.numel():
+        out.store(where, sub)
+    return out

@@ -1,0 +1,47 @@
+"""Rays of infeasible attention SVMs: lam >= 0 with sum_k lam_k A_k = 0 and b^T lam > 0 (Farkas), by non-negative least squares.
+
+    min_{lam >= 0}  || sum_k lam_k A_k ||_F^2 + (b^T lam - 1)^2
+
+is 0 exactly when a ray exists. Otherwise, with residual (R, rho) at the optimum, W = R / (-rho) meets every row: the same solve
+proves feasibility. Equality rows enter with both signs. The active-set method of Lawson and Hanson ends on an exact least-squares
+solution, so the residual of a true ray is round-off.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.optimize import nnls
+from torch import Tensor
+
+from attsvm.svm.solvers.nuclear.rows import Rows
+
+RESIDUAL = 2e-14  # ||sum lam_k A_k||_F <= RESIDUAL * sum |lam_k| ||A_k||_F counts as zero
+
+
+def find_ray(rows: Rows) -> tuple[Tensor, Tensor]:
+    """A ray of one normalised problem (batch 1), or of none: multipliers [m] and whether they are a ray."""
+    d, z, b = (x[0].cpu().numpy() for x in (rows.left, rows.right, rows.values))
+    real, equal = rows.real[0].cpu().numpy(), rows.equal[0].cpu().numpy()
+    index = np.concatenate([np.flatnonzero(real), np.flatnonzero(equal)])
+    sign = np.concatenate([np.ones(real.sum()), -np.ones(equal.sum())])
+    matrix = (d[index, :, None] * z[index, None, :]).reshape(len(index), -1).T * sign
+    values = b[index] * sign
+    stacked = np.vstack([matrix, values])
+    if stacked.shape[0] > 2 * stacked.shape[1]:  # same normal equations, fewer rows
+        q, stacked = np.linalg.qr(stacked)
+        target = q[-1]
+    else:
+        target = np.zeros(stacked.shape[0])
+        target[-1] = 1.0
+    duals = torch.zeros_like(rows.values[0])
+    try:
+        x, _ = nnls(stacked, target, maxiter=20 * stacked.shape[1])
+    except RuntimeError:  # iteration limit: no verdict
+        return duals, torch.tensor(False)
+    total = x.sum()
+    found = total > 0 and np.linalg.norm(matrix @ x) <= RESIDUAL * total and values @ x > 0.5
+    flat = np.zeros(len(b))
+    np.add.at(flat, index, x * sign)
+    return duals.copy_(torch.from_numpy(flat)) / max(total, 1e-300), torch.tensor(bool(found))

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+import os
+import struct
+
+import pytest
+
+from cli.runner import invoke, refused
+
+
+def png_size(path):
+    header = path.read_bytes()[:24]
+    assert header[:8] == b"\x89PNG\r\n\x1a\n"
+    return struct.unpack(">II", header[16:24])
+
+
+def test_demo_prints_the_table_and_draws_the_picture(tmp_path):
+    result = invoke("demo", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    for heading in ("Run", "Risk", "Norm", "Input", "Selected", "Attention on it", "Optimal"):
+        assert heading in result.stdout
+    rows = [line for line in result.stdout.splitlines() if "token" in line and "yes" in line]
+    assert len(rows) == 4  # two runs, two inputs, all optimal
+    width, height = png_size(tmp_path / "demo.png")
+    assert width > 1000
+    assert height > 800
+    assert str(tmp_path / "demo.png") in result.stdout
+
+
+def test_demo_as_json(tmp_path):
+    result = invoke("demo", "--out", tmp_path / "new" / "folder", "--json", "--seed", 3)
+    found = json.loads(result.stdout)
+    assert [run["run"] for run in found["runs"]] == ["W", "K Q^T"]
+    for run in found["runs"]:
+        assert run["risk"] == pytest.approx(found["best_risk"], rel=1e-9)
+        assert run["norm"] > 100
+        assert all(one["is_optimal"] and one["attention"] > 1 - 1e-9 for one in run["inputs"])
+        assert all(one["log_remaining"] < -100 for one in run["inputs"])
+    assert (tmp_path / "new" / "folder" / "demo.png").is_file()
+
+
+def test_demo_is_reproducible_and_quiet_where_asked(tmp_path):
+    first = invoke("demo", "--out", tmp_path / "a", "--quiet")
+    assert first.stdout.strip() == f"The picture is in {tmp_path / 'a' / 'demo.png'}"
+    assert first.stderr == ""
+    invoke("demo", "--out", tmp_path / "b", "--quiet")
+    assert (tmp_path / "a" / "demo.png").read_bytes() == (tmp_path / "b" / "demo.png").read_bytes()
+
+
+def test_out_that_is_a_file(tmp_path):
+    (tmp_path / "taken").write_text("")
+    refused(invoke("demo", "--out", tmp_path / "taken"), "--out must be a folder")
+    refused(invoke("demo", "--out", tmp_path / "taken" / "deeper"), "--out must be a folder")
+
+
+def test_out_that_cannot_be_made():
+    refused(invoke("demo", "--out", "/proc/nowhere"), "--out /proc/nowhere")
+
+
+def test_out_that_cannot_be_written(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        "os.access", lambda _, mode: not mode & os.W_OK
+    )  # root may write anywhere, so permissions alone prove nothing
+    refused(invoke("demo", "--out", tmp_path), "cannot be written")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:99", "meta", ""])
+def test_devices_that_are_not_there(tmp_path, name):
+    refused(invoke("demo", "--out", tmp_path, "--device", name), "--device")
+
+
+def test_negative_seed(tmp_path):
+    refused(invoke("demo", "--out", tmp_path, "--seed", -1), "seed")

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+
+import attsvm
+from attsvm.cli import registry
+from attsvm.cli.registry import OptimizerOptions
+
+
+@pytest.mark.parametrize("name", sorted(registry.OPTIMIZERS))
+def test_every_optimizer_can_be_made(name):
+    takes = registry.OPTIMIZERS[name].takes
+    options = OptimizerOptions(norm="nuclear" if "norm" in takes else None, p=3.0 if "p" in takes else None)
+    assert isinstance(registry.optimizer_named(name, options), attsvm.Optimizer)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gd", attsvm.GradientDescent(attsvm.Constant(0.1))),
+        ("sign", attsvm.SteepestDescent(attsvm.MaxEntry(), attsvm.Constant(0.1))),
+        ("muon", attsvm.SteepestDescent(attsvm.Spectral(), attsvm.Constant(0.1), 0.95)),
+        ("polyak", attsvm.PolyakDescent(attsvm.Constant(1.0))),
+    ],
+)
+def test_names_stand_for_these_objects(name, expected):
+    assert registry.optimizer_named(name, OptimizerOptions()) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (OptimizerOptions(0.5, "constant"), attsvm.Constant(0.5)),
+        (OptimizerOptions(0.5, "inverse-sqrt"), attsvm.InverseSqrt(0.5)),
+        (OptimizerOptions(0.5, "geometric", growth=1.1, largest=7.0), attsvm.Geometric(0.5, 1.1, 7.0)),
+        (OptimizerOptions(None, "geometric"), attsvm.Geometric(0.1, 1.01)),
+        (OptimizerOptions(None, "lipschitz"), attsvm.LipschitzStep(1.0)),
+    ],
+)
+def test_schedules(options, expected):
+    assert registry.optimizer_named("gd", options).step_size == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("frobenius", attsvm.Frobenius()),
+        ("l1", attsvm.SumEntry()),
+        ("l2", attsvm.Frobenius()),
+        ("l3", attsvm.Entrywise(3)),
+        ("linf", attsvm.MaxEntry()),
+    ],
+)
+def test_norms(name, expected):
+    assert registry.norm_named(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "near"),
+    [
+        (lambda: registry.parameterization_named("qk", None), "kq"),
+        (lambda: registry.optimizer_named("nadam", OptimizerOptions()), "adam"),
+        (lambda: registry.optimizer_named("gd", OptimizerOptions(schedule="inverse-sqr")), "inverse-sqrt"),
+        (lambda: registry.loss_named("logisitc"), "logistic"),
+        (lambda: registry.norm_named("nucleer"), "nuclear"),
+        (lambda: registry.norm_named("largest"), "there are frobenius"),
+        (lambda: registry.stopping_named("saturate", 10), "saturated"),
+    ],
+)
+def test_unknown_names_get_the_near_one(call, near):
+    with pytest.raises(ValueError, match=near):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: registry.parameterization_named("w", 3), "--rank belongs to"),
+        (lambda: registry.optimizer_named("gd", OptimizerOptions(p=3.0)), "--p does nothing with --optimizer gd"),
+        (lambda: registry.optimizer_named("adam", OptimizerOptions(momentum=0.5)), "it belongs to sign"),
+        (lambda: registry.optimizer_named("steepest", OptimizerOptions()), "needs --norm"),
+        (lambda: registry.optimizer_named("mirror", OptimizerOptions()), "need --p"),
+        (lambda: registry.optimizer_named("gd", OptimizerOptions(growth=2.0)), "belong to --schedule geometric"),
+        (lambda: registry.norm_named("l0.5"), "strictly between 1 and infinity"),
+    ],
+)
+def test_options_that_do_not_fit(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from attsvm.cli.report import number, print_json, print_table, tiny
+
+
+@pytest.mark.parametrize(("value", "text"), [(-10.0, "4.5e-05"), (-1e6, "3.3e-434295"), (0.0, "1"), (-math.inf, "0")])
+def test_tiny_numbers_below_the_smallest_float(value, text):
+    assert tiny(value) == text
+
+
+def test_json_has_no_nan(capsys):
+    print_json({"a": math.nan, "b": [math.inf, 1.5], "c": {"d": "x"}})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, 1.5], "c": {"d": "x"}}
+
+
+def test_numbers_of_a_table_are_aligned_and_whole_in_a_pipe(capsys):
+    wide = "a name that is long " * 8
+    print_table("Title", [("Name", "left"), ("Value", "right")], [["x", number(1.5)], [wide, number(123456.0)], []])
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    rows = [line for line in lines if line.endswith(("1.5", "123456"))]
+    assert len(rows) == 2
+    assert len(rows[0]) == len(rows[1])
+    assert wide.strip() in rows[1]
