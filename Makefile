@@ -29,7 +29,9 @@ test: lint
 	$(BIN)/python -m pytest
 
 bench: $(VENV)/.developing
+	$(INSTALL) -e ".[bench]"
 	$(BIN)/python -m benchmarks.descent
+	$(BIN)/python -m benchmarks.svm
 
 $(VENV)/.documenting: $(VENV)/.installed
 	$(INSTALL) -e ".[docs]"

@@ -63,7 +63,9 @@ def _infeasible() -> Case:
 
 
 def _ties() -> Case:
-    tokens = np.array([[[1.0, 0.0, 0.5], [1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [[0.5, 0.0, 0.0], [0.0, 1.0, 0.0], [-1, 0, 1]]])
+    tokens = np.array(
+        [[[1.0, 0.0, 0.5], [1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [[0.5, 0.0, 0.0], [0.0, 1.0, 0.0], [-1, 0, 1]]]
+    )
     data = TokenDataset(tokens, np.array([[1.0, 0.0], [0.0, 1.0]]), [1, 1], head=np.array([1.0, 0.0, 0.0]))
     return Case("ties", data, feasible=True, unique=False)
 
@@ -125,7 +127,11 @@ def _causal() -> Case:
 def _values() -> Case:
     rng = np.random.default_rng(22)
     data = TokenDataset(
-        _sphere(rng, 3, 4, 5), _sphere(rng, 3, 4), _signs(rng, 3), values=rng.standard_normal((3, 4, 2)), head=_sphere(rng, 2)
+        _sphere(rng, 3, 4, 5),
+        _sphere(rng, 3, 4),
+        _signs(rng, 3),
+        values=rng.standard_normal((3, 4, 2)),
+        head=_sphere(rng, 2),
     )
     return Case("values apart from keys", data, feasible=True)
 
@@ -133,8 +139,19 @@ def _values() -> Case:
 CASES: tuple[Case, ...] = tuple(
     make()
     for make in (
-        _feasible, _batched, _infeasible, _ties, _duplicates, _one_token, _zero_query, _small_d, _badly_scaled, _ragged,
-        _prompt, _causal, _values,
+        _feasible,
+        _batched,
+        _infeasible,
+        _ties,
+        _duplicates,
+        _one_token,
+        _zero_query,
+        _small_d,
+        _badly_scaled,
+        _ragged,
+        _prompt,
+        _causal,
+        _values,
     )
 )
 

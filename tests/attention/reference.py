@@ -25,9 +25,7 @@ def plain_risk(
     loss: Callable[[Tensor], Tensor] = lambda margin: torch.log(1 + torch.exp(-margin)),
 ) -> Tensor:
     """Risk ``[*batch]`` of W ``[*batch, d, dq]`` as the formula reads, every token written out for every query."""
-    keys, values = (
-        part.repeat_interleave(data.queries_per_sequence, dim=-3) for part in (data.tokens, data.values)
-    )
+    keys, values = (part.repeat_interleave(data.queries_per_sequence, dim=-3) for part in (data.tokens, data.values))
     logits = (keys @ (weights.unsqueeze(-3) @ data.queries.unsqueeze(-1))).squeeze(-1)
     if data.mask is not None:
         logits = logits.masked_fill(~data.mask, -torch.inf)

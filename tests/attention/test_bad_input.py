@@ -26,8 +26,15 @@ WEIGHTS = torch.zeros(2, 4, 4, dtype=torch.float64)
 
 
 def test_a_head_is_needed() -> None:
-    for ask in (token_scores, optimal_tokens, lambda data: evaluate(data, WEIGHTS), lambda data: gradient(data, WEIGHTS)):
-        with pytest.raises(ValueError, match=r"a head is needed: pass one, for example LinearHead\(v\), or data that carry theirs"):
+    for ask in (
+        token_scores,
+        optimal_tokens,
+        lambda data: evaluate(data, WEIGHTS),
+        lambda data: gradient(data, WEIGHTS),
+    ):
+        with pytest.raises(
+            ValueError, match=r"a head is needed: pass one, for example LinearHead\(v\), or data that carry theirs"
+        ):
             ask(BARE)
 
 
@@ -48,11 +55,15 @@ def test_vectors(head: object, words: str) -> None:
 
 
 def test_other_heads() -> None:
-    with pytest.raises(ValueError, match=r"head matrix must have shape \[dv, width\] or \[\*batch, dv, width\]; got \[4\]"):
+    with pytest.raises(
+        ValueError, match=r"head matrix must have shape \[dv, width\] or \[\*batch, dv, width\]; got \[4\]"
+    ):
         ReluHead(np.ones(4))
     with pytest.raises(ValueError, match="head matrix must be finite; got inf at row 1, column 0"):
         ReluHead(np.array([[1.0], [np.inf]]))
-    with pytest.raises(ValueError, match=r"head must have shape \[4, 'width'\] or \[2, 4, 'width'\] to fit the data; got \[3, 2\]"):
+    with pytest.raises(
+        ValueError, match=r"head must have shape \[4, 'width'\] or \[2, 4, 'width'\] to fit the data; got \[3, 2\]"
+    ):
         token_scores(BARE, ReluHead(np.ones((3, 2))))
     for penalty in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="penalty must be finite and not negative; got"):
@@ -62,7 +73,9 @@ def test_other_heads() -> None:
 
 
 def test_modules() -> None:
-    with pytest.raises(ValueError, match="head module must be float64 on cpu, like the data; its parameter weight is float32"):
+    with pytest.raises(
+        ValueError, match="head module must be float64 on cpu, like the data; its parameter weight is float32"
+    ):
         token_scores(BARE, torch.nn.Linear(4, 1))
     with pytest.raises(ValueError, match=r"head module must accept values \[..., 4\]; it raised:"):
         token_scores(BARE, torch.nn.Linear(3, 1).double())
@@ -79,11 +92,14 @@ def test_a_module_is_never_changed() -> None:
 
 
 def test_weights() -> None:
+    bad = WEIGHTS.clone()
+    bad[1, 2, 3] = torch.nan
     with pytest.raises(ValueError, match=r"weights must be finite; got nan at element 1, row 2, column 3"):
-        bad = WEIGHTS.clone()
-        bad[1, 2, 3] = torch.nan
         evaluate(DATA, bad)
-    with pytest.raises(ValueError, match=r"weights must have shape \[2, 4, 4\] \(batch, d, dq\), with any axes of starts before; got \[4, 4\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"weights must have shape \[2, 4, 4\] \(batch, d, dq\), with any axes of starts before; got \[4, 4\]",
+    ):
         evaluate(DATA, WEIGHTS[0])
     with pytest.raises(ValueError, match="weights must be float64 on cpu, like the data; got float32 on cpu"):
         evaluate(DATA, WEIGHTS.float())
@@ -102,7 +118,8 @@ def test_rank(rank: object) -> None:
 def test_starts_must_agree_between_factors() -> None:
     with pytest.raises(ValueError, match=r"query must have as many starts as key, \[3\]; got \[2\]"):
         gradient(
-            DATA[0], {"key": torch.ones(3, 4, 2).double(), "query": torch.ones(2, 4, 2).double()},
+            DATA[0],
+            {"key": torch.ones(3, 4, 2).double(), "query": torch.ones(2, 4, 2).double()},
             parameterization=KeyQuery(2),
         )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.optimize
-from cases import CASES, Case, every_case
 
 from attsvm import TokenDataset, optimal_token_set, optimal_tokens
+from cases import CASES, Case, every_case
 
 from .reference import margin_rows
 
@@ -46,6 +46,16 @@ def test_uniqueness(case: Case) -> None:
 
 def test_the_list_is_complete() -> None:
     assert {case.name for case in CASES} >= {
-        "feasible", "infeasible", "ties", "duplicate tokens", "one token", "zero query", "d too small", "badly scaled",
-        "ragged", "prompt", "causal", "values apart from keys",
+        "feasible",
+        "infeasible",
+        "ties",
+        "duplicate tokens",
+        "one token",
+        "zero query",
+        "d too small",
+        "badly scaled",
+        "ragged",
+        "prompt",
+        "causal",
+        "values apart from keys",
     }

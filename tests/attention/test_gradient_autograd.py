@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from cases import Case, every_case
 from torch import Tensor
 
 from attsvm import (
@@ -25,6 +24,7 @@ from attsvm import (
     gradient,
 )
 from attsvm.data import random_sphere
+from cases import Case, every_case
 
 from .reference import assert_same_gradient, autograd, plain_risk
 
@@ -35,7 +35,8 @@ LOSSES: dict[str, tuple[object, Map]] = {
     "linear": (Linear(), lambda m: -m),
     "a function": (lambda m: torch.sigmoid(-2 * m), lambda m: 1 / (1 + torch.exp(2 * m))),
     "a function and its slope": (
-        CustomLoss(lambda m: -torch.atan(m), lambda m: -torch.log1p(m**2)), lambda m: -torch.atan(m),
+        CustomLoss(lambda m: -torch.atan(m), lambda m: -torch.log1p(m**2)),
+        lambda m: -torch.atan(m),
     ),
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from cases import Case, every_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -24,6 +23,7 @@ from attsvm import (
     gradient,
 )
 from attsvm.data import orthonormal_tokens, random_sphere
+from cases import Case, every_case
 
 LOSSES = (Logistic(), Exponential(), Linear())
 
@@ -66,9 +66,7 @@ def test_any_scales_whose_products_are_finite(
     if max(logit, score, score + token + query) > 300:
         return
     data = random_sphere(n=3, T=4, d=3, seed=seed)
-    data = TokenDataset(
-        data.tokens * 10.0**token, data.queries * 10.0**query, data.labels, head=data.head * 10.0**head
-    )
+    data = TokenDataset(data.tokens * 10.0**token, data.queries * 10.0**query, data.labels, head=data.head * 10.0**head)
     found = gradient(data, normal(seed, 3, 3) * 10.0**weight, loss=loss, train_head=True)
     assert_finite(found)
 
@@ -117,7 +115,7 @@ def test_small_numbers_keep_their_direction() -> None:
     data = random_sphere(n=3, T=4, d=3, seed=1)
     tiny = TokenDataset(1e-60 * data.tokens, 1e-60 * data.queries, data.labels, head=1e-60 * data.head)
     weights = torch.zeros(3, 3, dtype=torch.float64)
-    # With scores and logits of about zero, the loss has slope -1/2 and the attention is uniform, so only the scale differs.
+    # Scores and logits of about zero: slope -1/2 and uniform attention, so that only the scale differs.
     expected = gradient(data, weights, loss=Linear())["weights"].normalized()
     assert torch.allclose(gradient(tiny, weights)["weights"].normalized(), expected, rtol=0, atol=1e-14)
 
@@ -148,7 +146,7 @@ def test_attention_stays_exact_in_logarithms() -> None:
 
 
 def two_keep_probability(scale: float) -> tuple[TokenDataset, QuadraticHead, Tensor]:
-    """Orthonormal tokens under a quadratic head: at the optimum two tokens keep probability 1/2, the third has exp(-scale).
+    """Orthonormal tokens, quadratic head: at the optimum two tokens keep probability 1/2, the third has exp(-scale).
 
     h = v^T x - penalty ||x||^2 with v = (1, 1, 0) is stationary in the split of two equal tokens [quadratic head].
     """
@@ -164,7 +162,7 @@ def test_invisible_tokens_are_named() -> None:
 
 
 def test_invisible_means_that_the_gradient_no_longer_feels_the_token() -> None:
-    """Exact arithmetic pulls on the third token; once it is called invisible, its pull is below round-off of the others."""
+    """Exact arithmetic pulls on the third token; once it is invisible, its pull is below round-off of the others."""
     data, head, weights = two_keep_probability(60.0)
     weights = weights + torch.tensor([[1e-9], [0.0], [0.0]], dtype=torch.float64)
     pull = gradient(data, weights, head)["weights"]
@@ -178,7 +176,7 @@ def test_nothing_is_invisible_while_one_token_wins(norm: float) -> None:
     data = random_sphere(n=6, T=8, d=10, batch=20, seed=4)
     weights = normal(5, 20, 10, 10)
     weights = norm * weights / weights.norm(dim=(-1, -2), keepdim=True)
-    # Probabilities of losers above the papers' threshold are possible at small norms only; with a winner nothing drowns.
+    # Losers keep more than the papers' threshold at small norms only; with a winner nothing drowns.
     seen = evaluate(data, weights)
     won = seen.attention.amax(-1) > 0.999
     assert not bool(seen.invisible[won].any())

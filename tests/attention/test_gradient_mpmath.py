@@ -1,7 +1,7 @@
 """The gradient far beyond saturation, against mpmath, along max-margin directions.
 
-Along such a direction the rows of the support share one margin, so that many terms of about the same size add up; along a
-random W one row dominates and nothing is tested. The entries fall like exp(-||W||), so the reference carries
+Along such a direction the rows of the support share one margin, so that many terms of about the same size add up;
+along a random W one row dominates and nothing is tested. The entries fall like exp(-||W||), so the reference carries
 ||W||/2 + 60 digits: with fewer it is itself wrong, as one test shows.
 """
 
@@ -172,7 +172,9 @@ def test_trained_head_beyond_underflow_of_the_loss(loss: Any, scale: float) -> N
         slope = EXACT_SLOPES[type(loss).__name__]
         total = [mp.mpf(0)] * D
         for i in range(data.n):
-            direction = [mp.fsum(a * b for a, b in zip(row, exact(data.queries[i]), strict=True)) for row in exact(weights)]
+            direction = [
+                mp.fsum(a * b for a, b in zip(row, exact(data.queries[i]), strict=True)) for row in exact(weights)
+            ]
             logits = [mp.fsum(a * b for a, b in zip(x, direction, strict=True)) for x in exact(data.tokens[i])]
             powers = [mp.exp(a) for a in logits]
             s = [p / mp.fsum(powers) for p in powers]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from cases import Case, every_case
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from attsvm import TokenDataset, logits, logits_adjoint
 from attsvm.data import random_gaussian
+from cases import Case, every_case
 
 
 def normal(seed: int, *shape: int) -> Tensor:
@@ -39,9 +39,7 @@ def test_adjoint_identity(case: Case, starts: tuple[int, ...]) -> None:
     assert bool((adjoint_gap(data, weights, multipliers, adjoint) < 1e-14).all())
 
 
-@given(
-    n=st.integers(1, 5), T=st.integers(1, 5), d=st.integers(1, 5), dq=st.integers(1, 5), seed=st.integers(0, 1000)
-)
+@given(n=st.integers(1, 5), T=st.integers(1, 5), d=st.integers(1, 5), dq=st.integers(1, 5), seed=st.integers(0, 1000))
 def test_adjoint_identity_in_any_shape(n: int, T: int, d: int, dq: int, seed: int) -> None:
     data = random_gaussian(n=n, T=T, d=d, dq=dq, seed=seed)
     weights, multipliers = normal(seed, d, dq), normal(seed + 1, n, T)

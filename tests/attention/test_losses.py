@@ -34,7 +34,10 @@ def precise_digits(*exponents: float) -> int:
 
 def assert_log_close(found: torch.Tensor, expected: Any) -> None:
     """Equal as logarithms: absolutely to 1e-13, and relatively once they are large."""
-    assert abs(float(found) - float(expected)) <= 1e-13 * (1 + abs(float(expected)) / 100), (float(found), float(expected))
+    assert abs(float(found) - float(expected)) <= 1e-13 * (1 + abs(float(expected)) / 100), (
+        float(found),
+        float(expected),
+    )
 
 
 def test_log_comparison_can_fail() -> None:
@@ -129,7 +132,9 @@ def test_custom_loss_states_no_bounds() -> None:
 
 @pytest.mark.parametrize("wrong", ["logistic", Logistic, 3])
 def test_what_is_no_loss(wrong: object) -> None:
-    with pytest.raises(ValueError, match=r"loss must be Logistic\(\), Exponential\(\), Linear\(\) or a function of the margin"):
+    with pytest.raises(
+        ValueError, match=r"loss must be Logistic\(\), Exponential\(\), Linear\(\) or a function of the margin"
+    ):
         as_loss(wrong)  # type: ignore[arg-type]
 
 

@@ -59,7 +59,9 @@ def test_scores_by_the_formula() -> None:
             assert scores[i, t].item() == pytest.approx(expected, rel=1e-14)
     causal = random_data(0, "causal")
     for k in range(3):
-        expected = [float(causal.labels[k] * (causal.tokens[0, t] @ causal.head)) if t <= k else -np.inf for t in range(3)]
+        expected = [
+            float(causal.labels[k] * (causal.tokens[0, t] @ causal.head)) if t <= k else -np.inf for t in range(3)
+        ]
         assert token_scores(causal)[k].tolist() == pytest.approx(expected, rel=1e-14)
 
 
@@ -76,7 +78,9 @@ def test_scores_of_other_heads_and_batches() -> None:
 def test_ties() -> None:
     tokens = np.array([[[1.0, 0.0], [0.0, 1.0], [1.0, 3.0]], [[0.0, 0.0], [1.0, 0.0], [0.5, 0.0]]])
     data = TokenDataset(tokens, np.ones((2, 1)), [1, 1], head=np.array([1.0, 0.0]))
-    with pytest.raises(ValueError, match=r"the optimal token of input 0 is not unique: tokens \[0, 2\] tie; use optimal_token_set"):
+    with pytest.raises(
+        ValueError, match=r"the optimal token of input 0 is not unique: tokens \[0, 2\] tie; use optimal_token_set"
+    ):
         optimal_tokens(data)
     assert optimal_token_set(data).tolist() == [[True, False, True], [False, True, False]]
     assert optimal_token_set(data, tolerance=0.5).tolist() == [[True, False, True], [False, True, True]]
@@ -108,7 +112,12 @@ def test_best_risk_needs_a_linear_head() -> None:
         lipschitz_bound(data, loss=lambda m: -m)
 
 
-@given(seed=st.integers(0, 10_000), kind=KINDS, distance=st.floats(1e-3, 30), loss=st.sampled_from([Logistic(), Exponential(), Linear()]))
+@given(
+    seed=st.integers(0, 10_000),
+    kind=KINDS,
+    distance=st.floats(1e-3, 30),
+    loss=st.sampled_from([Logistic(), Exponential(), Linear()]),
+)
 def test_gradients_never_differ_by_more_than_the_bound(seed: int, kind: str, distance: float, loss: Loss) -> None:
     data = random_data(seed, kind)
     here = normal(seed + 5, data.d, data.dq)

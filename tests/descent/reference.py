@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from attention.reference import plain_risk
 from torch import Tensor
 
+from attention.reference import plain_risk
 from attsvm import TokenDataset
 
 Rule = Callable[[int, Tensor, Tensor, dict[str, Tensor]], Tensor]

@@ -8,7 +8,6 @@ import mpmath as mp
 import numpy as np
 import pytest
 import torch
-from cases import Case, every_case
 from numba import njit
 from torch import Tensor
 
@@ -37,6 +36,7 @@ from attsvm import (
 )
 from attsvm.data import random_sphere
 from attsvm.descent.lanes import exponential, load, store
+from cases import Case, every_case
 
 from .reference import assert_close, normal
 
@@ -71,16 +71,20 @@ def test_comparison_can_fail() -> None:
 # --------------------------------------------------------------------------- W
 
 
-@pytest.mark.parametrize("optimizer", [
-    NormalizedGradientDescent(0.1),
-    SteepestDescent(Frobenius(), 0.1),
-    SteepestDescent(MaxEntry(), 0.05),
-    GradientDescent(1.0),
-    GradientDescent(LipschitzStep()),
-    NormalizedGradientDescent(InverseSqrt(0.5)),
-    NormalizedGradientDescent(Geometric(0.05, 1.002)),
-    NormalizedGradientDescent(Constant(0.1)),
-], ids=repr)
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        NormalizedGradientDescent(0.1),
+        SteepestDescent(Frobenius(), 0.1),
+        SteepestDescent(MaxEntry(), 0.05),
+        GradientDescent(1.0),
+        GradientDescent(LipschitzStep()),
+        NormalizedGradientDescent(InverseSqrt(0.5)),
+        NormalizedGradientDescent(Geometric(0.05, 1.002)),
+        NormalizedGradientDescent(Constant(0.1)),
+    ],
+    ids=repr,
+)
 def test_weights_agree_for_500_steps(optimizer: Any) -> None:
     data = random_sphere(n=6, T=8, d=10, batch=11, seed=0)  # 11 is no multiple of the eight lanes
     ours, peer = both(data, optimizer=optimizer, steps=500, record=100)
@@ -97,7 +101,9 @@ def test_losses_and_masks(loss: Any, optimizer: Any) -> None:
     assert worst_error(ours.weights, peer.weights) < 1e-10
 
 
-@pytest.mark.parametrize(("batch", "starts"), [(1, 1), (1, 3), (1, 17), (3, 5), (7, 2), (8, 1), (9, 3), (None, 4), (None, None)])
+@pytest.mark.parametrize(
+    ("batch", "starts"), [(1, 1), (1, 3), (1, 17), (3, 5), (7, 2), (8, 1), (9, 3), (None, 4), (None, None)]
+)
 def test_lanes_hold_every_mix_of_batch_and_starts(batch: int | None, starts: int | None) -> None:
     data = random_sphere(n=3, T=4, d=3, batch=batch, seed=3)
     ours, peer = both(data, starts=starts, steps=100)
@@ -158,9 +164,15 @@ def test_every_case(case: Case, parameterization: Any) -> None:
 # ------------------------------------------------------------------- K and Q
 
 
-@pytest.mark.parametrize("optimizer", [
-    NormalizedGradientDescent(0.1), GradientDescent(0.5), SteepestDescent(MaxEntry(), 0.02),
-], ids=repr)
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        NormalizedGradientDescent(0.1),
+        GradientDescent(0.5),
+        SteepestDescent(MaxEntry(), 0.02),
+    ],
+    ids=repr,
+)
 @pytest.mark.parametrize("rank", [None, 1, 3])
 def test_factors(optimizer: Any, rank: int | None) -> None:
     data = masked(random_sphere(n=4, T=5, d=5, dq=4, batch=9, seed=7), seed=8)
@@ -174,22 +186,27 @@ def test_normalized_steps_on_factors_amplify_rounding() -> None:
     """Why factors are compared over few steps: a start moved by 1e-15 ends up elsewhere.
 
     Once a normalized step is longer than the distance to the valley of the factors, K and Q hop across it and each hop
-    multiplies a difference. The same engine, started twice 1e-15 apart, shows it: no engine can do better. W has no such
-    valley, and there the difference stays.
+    multiplies a difference. The same engine, started twice 1e-15 apart, shows it: no engine can do better. W has no
+    such valley, and there the difference stays.
     """
     data = random_sphere(n=6, T=8, d=10, batch=8, seed=9)
     start = {"key": normal(10, 8, 10, 10) / 3, "query": normal(11, 8, 10, 10) / 3}
     moved = {"key": start["key"] + 1e-15 * normal(12, 8, 10, 10), "query": start["query"]}
     few, many = (
-        worst_error(*(
-            fit(data, parameterization=KeyQuery(), initial=initial, steps=steps).weights for initial in (moved, start)
-        ))
+        worst_error(
+            *(
+                fit(data, parameterization=KeyQuery(), initial=initial, steps=steps).weights
+                for initial in (moved, start)
+            )
+        )
         for steps in (20, 2000)
     )
     assert few < 1e-12
     assert many > 1e3 * few
     weights = normal(13, 8, 10, 10)
-    still = worst_error(*(fit(data, initial=initial, steps=2000).weights for initial in (weights * (1 + 1e-15), weights)))
+    still = worst_error(
+        *(fit(data, initial=initial, steps=2000).weights for initial in (weights * (1 + 1e-15), weights))
+    )
     assert still < 1e-12
 
 
@@ -200,13 +217,19 @@ def test_normalized_steps_on_factors_amplify_rounding() -> None:
 def test_overflow_is_held_at_the_last_finite_weights(parameterization: Any) -> None:
     data = random_sphere(n=3, T=4, d=3, batch=2, seed=14)
     options = {
-        "parameterization": parameterization, "steps": 400, "record": 400,
+        "parameterization": parameterization,
+        "steps": 400,
+        "record": 400,
         "optimizer": NormalizedGradientDescent(Geometric(1.0, 10.0, largest=1e307)),
     }
     ours, peer = both(data, **options)
     for run in (ours, peer):
         assert bool(run.overflowed.all())
-        assert bool(torch.isfinite(run.weights).all() if parameterization is None else torch.isfinite(run.parameters["key"]).all())
+        assert bool(
+            torch.isfinite(run.weights).all()
+            if parameterization is None
+            else torch.isfinite(run.parameters["key"]).all()
+        )
         assert "would have left the range of floating point" in run.notes[0]
     assert torch.linalg.matrix_norm(ours.parameters[next(iter(ours.parameters))]).min() > 1e100
 
@@ -237,10 +260,15 @@ def _exponentials(x, out):  # type: ignore[no-untyped-def]
 
 def test_exponential_to_one_unit_in_the_last_place() -> None:
     rng = np.random.default_rng(0)
-    x = np.concatenate([
-        rng.uniform(-708, 708, 4000), rng.uniform(-1, 1, 2000), rng.uniform(-1e-8, 1e-8, 500),
-        np.log(2) * (np.arange(-1000, 1000) + 0.5), [0.0, -0.0, 708.0, -707.999, 1e-300, -1e-300],
-    ])
+    x = np.concatenate(
+        [
+            rng.uniform(-708, 708, 4000),
+            rng.uniform(-1, 1, 2000),
+            rng.uniform(-1e-8, 1e-8, 500),
+            np.log(2) * (np.arange(-1000, 1000) + 0.5),
+            [0.0, -0.0, 708.0, -707.999, 1e-300, -1e-300],
+        ]
+    )
     x = np.resize(x, (len(x) // 8 + 1) * 8).reshape(-1, 8)
     out = np.empty_like(x)
     _exponentials(x, out)
@@ -263,16 +291,19 @@ def test_exponential_beyond_its_range() -> None:
 # ------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(("options", "words"), [
-    ({"optimizer": Adam(0.1)}, "it knows gradient, normalized and sign descent without momentum"),
-    ({"optimizer": SteepestDescent(MaxEntry(), 0.1, momentum=0.5)}, "without momentum"),
-    ({"optimizer": SteepestDescent(Spectral(), 0.1)}, "it knows gradient, normalized and sign descent"),
-    ({"head": ReluHead(np.eye(3))}, "it needs a fixed linear head"),
-    ({"train_head": True}, "it needs a fixed linear head"),
-    ({"loss": torch.neg}, "it knows Logistic, Exponential and Linear losses"),
-    ({"batch_size": 2}, "it takes no mini-batches"),
-    ({"head": np.array([1e3, 0.0, 0.0])}, "scores beyond 300 need the scaled slopes of TorchEngine"),
-])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"optimizer": Adam(0.1)}, "it knows gradient, normalized and sign descent without momentum"),
+        ({"optimizer": SteepestDescent(MaxEntry(), 0.1, momentum=0.5)}, "without momentum"),
+        ({"optimizer": SteepestDescent(Spectral(), 0.1)}, "it knows gradient, normalized and sign descent"),
+        ({"head": ReluHead(np.eye(3))}, "it needs a fixed linear head"),
+        ({"train_head": True}, "it needs a fixed linear head"),
+        ({"loss": torch.neg}, "it knows Logistic, Exponential and Linear losses"),
+        ({"batch_size": 2}, "it takes no mini-batches"),
+        ({"head": np.array([1e3, 0.0, 0.0])}, "scores beyond 300 need the scaled slopes of TorchEngine"),
+    ],
+)
 def test_refusals(options: dict[str, Any], words: str) -> None:
     data = random_sphere(n=3, T=4, d=3, seed=16)
     with pytest.raises(ValueError, match=f"CompiledEngine cannot run this task: .*{words}"):
@@ -282,7 +313,9 @@ def test_refusals(options: dict[str, Any], words: str) -> None:
 
 def test_refuses_shared_tokens_and_float32() -> None:
     causal = TokenDataset.causal(normal(17, 1, 3, 3), [[1, -1, 1]], head=normal(18, 3))
-    with pytest.raises(ValueError, match="CompiledEngine cannot run this task: it does not share tokens between queries"):
+    with pytest.raises(
+        ValueError, match="CompiledEngine cannot run this task: it does not share tokens between queries"
+    ):
         fit(causal, engine=CompiledEngine(), steps=2)
     single = random_sphere(n=3, T=4, d=3, seed=16, dtype=torch.float32)
     with pytest.raises(ValueError, match="CompiledEngine cannot run this task: it computes in float64"):

@@ -236,7 +236,7 @@ class TestDevice:
 
     def test_large_scores_are_refused(self) -> None:
         task = task_of(random_data(scale=1e3).to("cuda"))
-        assert str(CudaEngine().refusal(task, 1)).startswith("scores beyond 300")
+        assert str(CudaEngine().refusal(task, 1)).startswith("scores beyond 200")
 
     def test_float32(self) -> None:
         data = random_data(6, 8, 10, batch=20).to("cuda", torch.float32)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cases import Case, every_case
 from torch import Tensor
 
 from attsvm import (
@@ -36,13 +35,19 @@ from attsvm import (
 )
 from attsvm.data import random_sphere
 from attsvm.descent.batches import InputBatches
+from cases import Case, every_case
 
 from .reference import assert_close, normal
 
 DATA = random_sphere(n=4, T=5, d=4, dq=3, batch=3, seed=1)
 OPTIMIZERS: tuple[Optimizer, ...] = (
-    GradientDescent(0.5), NormalizedGradientDescent(0.1), SteepestDescent(MaxEntry(), 0.1, momentum=0.9),
-    SteepestDescent(Spectral(), 0.1), NormalizedMirrorDescent(1.5, 0.1), Adam(0.1), PolyakDescent(),
+    GradientDescent(0.5),
+    NormalizedGradientDescent(0.1),
+    SteepestDescent(MaxEntry(), 0.1, momentum=0.9),
+    SteepestDescent(Spectral(), 0.1),
+    NormalizedMirrorDescent(1.5, 0.1),
+    Adam(0.1),
+    PolyakDescent(),
 )
 every_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: type(one).__name__)
 ENGINES: tuple[Engine, ...] = (TorchEngine(), CompiledEngine())
@@ -52,19 +57,22 @@ every_engine = pytest.mark.parametrize("engine", ENGINES, ids=lambda one: type(o
 # ----------------------------------------------------------------------- records
 
 
-@pytest.mark.parametrize(("record", "steps", "expected"), [
-    (50, 200, [0, 50, 100, 150, 200]),
-    (40, 100, [0, 40, 80, 100]),
-    (1000, 30, [0, 30]),
-    (1, 3, [0, 1, 2, 3]),
-    ([1, 10], 20, [1, 10]),
-    ([20, 3, 3], 20, [3, 20]),
-    (range(0, 20, 7), 20, [0, 7, 14]),
-    (np.array([0, 5]), 20, [0, 5]),
-    (torch.tensor([4, 5]), 20, [4, 5]),
-    ([], 20, []),
-    (50, 0, [0]),
-])
+@pytest.mark.parametrize(
+    ("record", "steps", "expected"),
+    [
+        (50, 200, [0, 50, 100, 150, 200]),
+        (40, 100, [0, 40, 80, 100]),
+        (1000, 30, [0, 30]),
+        (1, 3, [0, 1, 2, 3]),
+        ([1, 10], 20, [1, 10]),
+        ([20, 3, 3], 20, [3, 20]),
+        (range(0, 20, 7), 20, [0, 7, 14]),
+        (np.array([0, 5]), 20, [0, 5]),
+        (torch.tensor([4, 5]), 20, [4, 5]),
+        ([], 20, []),
+        (50, 0, [0]),
+    ],
+)
 def test_recorded_steps(record: Any, steps: int, expected: list[int]) -> None:
     run = fit(DATA, steps=steps, record=record)
     assert run.history.step.tolist() == expected
@@ -74,7 +82,9 @@ def test_recorded_steps(record: Any, steps: int, expected: list[int]) -> None:
 
 
 @every_engine
-@pytest.mark.parametrize("options", [{}, {"parameterization": KeyQuery(2)}, {"starts": 2}, {"optimizer": GradientDescent(1.0)}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"parameterization": KeyQuery(2)}, {"starts": 2}, {"optimizer": GradientDescent(1.0)}], ids=str
+)
 def test_a_record_is_one_iterate(engine: Engine, options: dict[str, Any]) -> None:
     """Attention, risk and norm of each row are those of the row's weights, and the last row is the final iterate."""
     run = fit(DATA, steps=30, record=7, engine=engine, **options)
@@ -145,7 +155,9 @@ def test_memory_is_bounded_by_what_is_recorded() -> None:
 # ------------------------------------------------------ batches and starts
 
 
-@pytest.mark.parametrize(("engine", "relative"), [(TorchEngine(), 1e-12), (CompiledEngine(), 1e-12)], ids=["torch", "compiled"])
+@pytest.mark.parametrize(
+    ("engine", "relative"), [(TorchEngine(), 1e-12), (CompiledEngine(), 1e-12)], ids=["torch", "compiled"]
+)
 def test_batch_100_equals_100_single_runs(engine: Engine, relative: float) -> None:
     data = random_sphere(n=4, T=5, d=4, batch=100, seed=3)
     together = fit(data, steps=250, record=250, seed=7, engine=engine)
@@ -350,7 +362,8 @@ def test_a_zero_gradient_stays_put_and_says_so(optimizer: Optimizer, engine: Eng
     assert_close(run.weights, start, 1e-14)
     assert bool(run.stalled)
     assert run.notes == [
-        "1 of 1 runs met a gradient of exactly zero and stayed where they were (zero queries, one token, or tied scores)."
+        "1 of 1 runs met a gradient of exactly zero and stayed where they were"
+        " (zero queries, one token, or tied scores)."
     ]
     assert "stayed where they were" in repr(run)
     assert bool((run.attention == 1 / length).all())
@@ -392,8 +405,11 @@ def test_every_head_runs_every_case(case: Case, head: str) -> None:
     data = case.data
     module = torch.nn.Sequential(torch.nn.Linear(data.dv, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1)).double()
     given: Any = {
-        "relu": ReluHead(normal(0, data.dv, 3)), "quadratic": QuadraticHead(normal(1, data.dv), 0.1), "module": module,
-        "trained": None, "trained module": ModuleHead(module),
+        "relu": ReluHead(normal(0, data.dv, 3)),
+        "quadratic": QuadraticHead(normal(1, data.dv), 0.1),
+        "module": module,
+        "trained": None,
+        "trained module": ModuleHead(module),
     }[head]
     run = fit(data, given, optimizer=NormalizedGradientDescent(0.01), train_head=head.startswith("trained"), steps=10)
     assert bool(torch.isfinite(run.weights).all())

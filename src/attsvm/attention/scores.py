@@ -68,7 +68,9 @@ def optimal_tokens(data: TokenDataset, head: object = None) -> Int[Tensor, "*bat
     return scores.argmax(-1)
 
 
-def best_risk(data: TokenDataset, head: object = None, loss: Loss | Callable[[Tensor], Tensor] | None = None) -> Float[Tensor, "*batch"]:
+def best_risk(
+    data: TokenDataset, head: object = None, loss: Loss | Callable[[Tensor], Tensor] | None = None
+) -> Float[Tensor, "*batch"]:
     """The infimum candidate ``L_* = (1/n) sum_i loss(max_t gamma_it)`` of a linear head.
 
     No finite W attains it where the optimum is unique; it is the infimum iff the SVM of the optimal tokens is feasible.
@@ -84,7 +86,9 @@ def best_risk(data: TokenDataset, head: object = None, loss: Loss | Callable[[Te
     return as_loss(loss or Logistic()).value(token_scores(data, linear).amax(-1)).mean(-1)
 
 
-def lipschitz_bound(data: TokenDataset, head: object = None, loss: Loss | Callable[[Tensor], Tensor] | None = None) -> Float[Tensor, "*batch"]:
+def lipschitz_bound(
+    data: TokenDataset, head: object = None, loss: Loss | Callable[[Tensor], Tensor] | None = None
+) -> Float[Tensor, "*batch"]:
     """An upper bound on the Lipschitz constant of the risk's gradient in W (Frobenius norm), for a linear head.
 
     With range r_i of the scores of input i, diameter D_i of its tokens, and suprema M1_i, M2_i of |loss'| and |loss''|

@@ -11,15 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import Exponential, KeyQuery, Linear, LinearHead, Logistic, Weights
-from attsvm.attention.gradient import fixed_scores
 from attsvm.descent.engine import Advance, Engine, Progress, Task, TorchEngine
-from attsvm.descent.optimizers import GradientDescent, NormalizedGradientDescent, SteepestDescent
-from attsvm.norms import Frobenius, MaxEntry
+from attsvm.descent.linear_task import codes_of, linear_refusal, scores_of
 
 # Scores beyond this would let the slope of the loss leave the range in which the kernel keeps it unscaled.
 _LARGEST_SCORE = 300.0
-_LOSSES: dict[type, int] = {Logistic: 0, Exponential: 1, Linear: 2}
 
 
 @dataclass(frozen=True)
@@ -36,23 +32,11 @@ class CompiledEngine(Engine):
     threads: int | None = None
 
     def refusal(self, task: Task, starts: int) -> str | None:
-        data = task.data
-        checks = (
-            (data.device.type == "cpu", f"it runs on the CPU, and the data are on {data.device}"),
-            (data.dtype == torch.float64, "it computes in float64"),
-            (isinstance(task.head, LinearHead) and not task.train_head, "it needs a fixed linear head"),
-            (type(task.loss) in _LOSSES, "it knows Logistic, Exponential and Linear losses"),
-            (type(task.parameterization) in (Weights, KeyQuery), "it knows Weights and KeyQuery"),
-            (_rule(task) is not None, "it knows gradient, normalized and sign descent without momentum"),
-            (task.batches is None, "it takes no mini-batches"),
-            (data.queries_per_sequence == 1, "it does not share tokens between queries"),
-        )
-        for holds, reason in checks:
-            if not holds:
-                return reason
-        if float(_scores(task).abs().amax()) > _LARGEST_SCORE:
-            return f"scores beyond {_LARGEST_SCORE:g} need the scaled slopes of TorchEngine"
-        return None
+        if task.data.device.type != "cpu":
+            return f"it runs on the CPU, and the data are on {task.data.device}"
+        if task.data.dtype != torch.float64:
+            return "it computes in float64"
+        return linear_refusal(task, _LARGEST_SCORE)
 
     def prepare(self, task: Task, starts: int) -> Advance:
         layout = _Layout(task, starts)
@@ -71,7 +55,7 @@ class CompiledEngine(Engine):
         stalled = np.zeros(active.shape, dtype=np.bool_)
         factors = layout.pack(task.factors.to(torch.float64).expand(progress.active.shape))
         run = kernel.descend_weights if len(arrays) == 1 else kernel.descend_factors
-        rule, loss = _rule(task), _LOSSES[type(task.loss)]
+        rule, loss = codes_of(task)
 
         def share(part: slice) -> None:
             run(
@@ -114,24 +98,6 @@ class CompiledEngine(Engine):
         return reach < 1e300  # False for NaN as well
 
 
-def _rule(task: Task) -> int | None:
-    optimizer = task.optimizer
-    if type(optimizer) is NormalizedGradientDescent:
-        return 0
-    if type(optimizer) is GradientDescent:
-        return 1
-    if type(optimizer) is SteepestDescent and optimizer.momentum == 0:
-        return {Frobenius: 0, MaxEntry: 2}.get(type(optimizer.norm))
-    return None
-
-
-def _scores(task: Task) -> Tensor:
-    """Token scores ``[batch, n, T]``, 0 at masked tokens."""
-    scores = fixed_scores(task.data, task.head)
-    assert scores is not None  # refused otherwise
-    return scores[0] if task.data.mask is None else scores[0].masked_fill(~task.data.mask, 0.0)
-
-
 class _Layout:
     """Where run (start, element) sits: group and lane. Lanes hold different data sets, or, where those are fewer than
     lanes, different starts of the same one."""
@@ -164,7 +130,7 @@ class _Layout:
         self.reach = float(data.tokens.abs().amax()) * float(data.queries.abs().amax())
         self.tokens = _lanes_last(data.tokens, members)
         self.queries = _lanes_last(data.queries, members)
-        self.scores = _lanes_last(_scores(task), members)
+        self.scores = _lanes_last(scores_of(task), members)
         real = torch.ones(data.n, data.T, dtype=torch.float64) if data.mask is None else data.mask.to(torch.float64)
         self.real = _lanes_last(real.expand(batch, data.n, data.T), members)
 

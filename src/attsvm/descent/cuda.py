@@ -14,13 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import KeyQuery, LinearHead, Weights
-from attsvm.descent.compiled import _LARGEST_SCORE, _LOSSES, _rule, _scores
+from attsvm.attention import KeyQuery
 from attsvm.descent.engine import Advance, Engine, Progress, Task
+from attsvm.descent.linear_task import codes_of, linear_refusal, scores_of
 
 if TYPE_CHECKING:
     from attsvm.descent.cuda_kernel import Shape
 
+# Terms are kept unscaled down to exp(-200), which leaves room for slopes that differ by exp(2 * 200).
+_LARGEST_SCORE = 200.0
 # What a block may use without asking.
 _PLAIN_BYTES = 48 * 1024
 _WARP = 32
@@ -49,26 +51,16 @@ class CudaEngine(Engine):
             raise ValueError(f"threads must be {expected}; got {self.threads!r}")
 
     def refusal(self, task: Task, starts: int) -> str | None:
-        data = task.data
-        checks = (
-            (data.device.type == "cuda", f"it runs on a CUDA device, and the data are on {data.device}"),
-            (isinstance(task.head, LinearHead) and not task.train_head, "it needs a fixed linear head"),
-            (type(task.loss) in _LOSSES, "it knows Logistic, Exponential and Linear losses"),
-            (type(task.parameterization) in (Weights, KeyQuery), "it knows Weights and KeyQuery"),
-            (_rule(task) is not None, "it knows gradient, normalized and sign descent without momentum"),
-            (task.batches is None, "it takes no mini-batches"),
-            (data.queries_per_sequence == 1, "it does not share tokens between queries"),
-        )
-        for holds, reason in checks:
-            if not holds:
-                return reason
+        if task.data.device.type != "cuda":
+            return f"it runs on a CUDA device, and the data are on {task.data.device}"
+        refusal = linear_refusal(task, _LARGEST_SCORE)
+        if refusal is not None:
+            return refusal
         return self._refusal_of_device(task, starts)
 
     def _refusal_of_device(self, task: Task, starts: int) -> str | None:
         if not _numba_sees_device():
             return "Numba finds no CUDA device; the package numba-cuda may be missing"
-        if float(_scores(task).abs().amax()) > _LARGEST_SCORE:
-            return f"scores beyond {_LARGEST_SCORE:g} need the scaled slopes of TorchEngine"
         needed, most = shape_of(task).bytes(self._threads(task)), _most_shared(task.data.device)
         if needed > most:
             return f"a run needs {needed} bytes of shared memory, and a block of this device may have {most}"
@@ -124,12 +116,12 @@ class Launch:
         shape = shape_of(task)
         self._bytes = shape.bytes(threads)
         self._kernel = build(shape, threads)
-        scores = _scores(task).to(torch.float64)
+        scores = scores_of(task).to(torch.float64)
         if data.mask is not None:
             scores = scores.masked_fill(~data.mask, MASKED_SCORE)
         self._data = [value.reshape(batch, -1).contiguous() for value in (data.tokens, data.queries, scores)]
         self._factors = task.factors.to(torch.float64).expand(self._lead).reshape(-1).contiguous()
-        self._codes = (_rule(task), _LOSSES[type(task.loss)])
+        self._codes = codes_of(task)
         self._nothing = torch.zeros(1, 1, dtype=data.dtype, device=data.device)
         if self._bytes > _PLAIN_BYTES and self.device.type == "cuda":
             with self._current():
@@ -141,7 +133,12 @@ class Launch:
         stalled = torch.zeros(runs, dtype=torch.int32, device=self.device)
         first, second = (*(value.view(runs, -1) for value in parameters), self._nothing)[:2]
         tensors = [
-            *self._data, first, second, sizes.to(self.device), self._factors, active.reshape(-1).to(torch.uint8),
+            *self._data,
+            first,
+            second,
+            sizes.to(self.device),
+            self._factors,
+            active.reshape(-1).to(torch.uint8),
             stalled,
         ]
         if runs and len(sizes):
@@ -187,7 +184,7 @@ def _numba_sees_device() -> bool:
     # numba-cuda up to 0.30 names numpy.row_stack, which NumPy 2.5 no longer has: lend it the name while it loads.
     lent = not hasattr(np, "row_stack")
     if lent:
-        np.row_stack = np.vstack
+        np.row_stack = np.vstack  # noqa: NPY201
     try:
         from numba import cuda
         from numba.cuda import cudaimpl  # noqa: F401 - loads what a first compilation would
@@ -197,7 +194,7 @@ def _numba_sees_device() -> bool:
         return False
     finally:
         if lent:
-            del np.row_stack
+            del np.row_stack  # noqa: NPY201
 
 
 def _most_shared(device: torch.device) -> int:
@@ -219,8 +216,17 @@ def _allow_shared(kernel: Any, real: torch.dtype, needed: int) -> None:
     matrix = (types.float32 if real == torch.float32 else types.float64)[:, ::1]
     numbers = types.float64[::1]
     signature = (
-        matrix, matrix, types.float64[:, ::1], matrix, matrix, numbers, numbers, types.uint8[::1], types.int32[::1],
-        types.int64, types.int64,
+        matrix,
+        matrix,
+        types.float64[:, ::1],
+        matrix,
+        matrix,
+        numbers,
+        numbers,
+        types.uint8[::1],
+        types.int32[::1],
+        types.int64,
+        types.int64,
     )
     handle = kernel.compile(signature).library.get_cufunc().handle
     address = ctypes.c_void_p(int(getattr(handle, "value", handle)))

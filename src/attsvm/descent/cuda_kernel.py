@@ -352,8 +352,18 @@ def build(shape: Shape, threads: int, registers: int | None = None) -> Any:
                     memory, first_at, rows_at, d, width, inner_at, rank, column_width, first_square_at, rule, step, tid
                 )
                 norm += move(
-                    memory, second_at, queries_at, dq, query_width, back_at, rank, column_width, second_square_at,
-                    rule, step, tid,
+                    memory,
+                    second_at,
+                    queries_at,
+                    dq,
+                    query_width,
+                    back_at,
+                    rank,
+                    column_width,
+                    second_square_at,
+                    rule,
+                    step,
+                    tid,
                 )
             else:
                 norm = move(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import Head, Loss, Parameterization
+from attsvm.attention import Head, Loss, Parameterization, Weights
 from attsvm.attention.gradient import Attended, attend, fixed_scores, risk_gradient
 from attsvm.attention.heads import LinearHead
 from attsvm.attention.linear_maps import flat_adjoint, flat_logits
@@ -19,6 +19,7 @@ from attsvm.data import TokenDataset
 from attsvm.descent.batches import InputBatches
 from attsvm.descent.optimizers import Optimizer, PolyakDescent
 from attsvm.descent.optimizers.base import State, Step
+from attsvm.descent.schedules import LipschitzStep
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,9 +147,16 @@ def _log_excess(data: TokenDataset, head: Head, loss: Loss, attended: Attended) 
     return loss.log_excess(best.expand_as(log_shortfall), log_shortfall).logsumexp(-1) - float(np.log(data.n))
 
 
-def check_optimizer_fits(optimizer: Optimizer, head: Head, train_head: bool) -> None:
+def check_optimizer_fits(
+    optimizer: Optimizer, head: Head, parameterization: Parameterization, train_head: bool
+) -> None:
     """Raise where an optimizer needs what the task cannot give."""
     if isinstance(optimizer, PolyakDescent) and (train_head or not isinstance(head, LinearHead)):
         raise ValueError(
             "PolyakDescent needs a fixed linear head, whose best risk is known; use NormalizedGradientDescent instead"
         )
+    if isinstance(optimizer.schedule, LipschitzStep):
+        if not isinstance(parameterization, Weights):
+            raise ValueError(f"LipschitzStep() bounds the gradient in W; it needs Weights(), got {parameterization!r}")
+        if train_head:
+            raise ValueError("LipschitzStep() bounds the gradient in W; it needs a fixed head, not train_head=True")

@@ -87,6 +87,8 @@ def fit(
     """
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
         raise ValueError(f"steps must be a non-negative integer; got {steps!r}")
+    if not isinstance(data, TokenDataset):
+        raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
     began = time.perf_counter()
     parameterization = parameterization or Weights()
     optimizer = optimizer or NormalizedGradientDescent(0.1)
@@ -94,11 +96,17 @@ def fit(
         raise ValueError(f"parameterization must be Weights() or KeyQuery(rank); got {parameterization!r}")
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer must be an optimizer such as GradientDescent(0.1); got {optimizer!r}")
+    if stop is not None and not isinstance(stop, StoppingRule):
+        raise ValueError(f"stop must be a rule such as Saturated() or Settled(); got {stop!r}")
+    if engine is not None and not isinstance(engine, Engine):
+        raise ValueError(f"engine must be an engine such as TorchEngine(); got {engine!r}")
+    if resume is not None and not isinstance(resume, Run):
+        raise ValueError(f"resume must be a Run, for example Run.load(path); got {resume!r}")
     if device is not None:
         data = data.to(device)
     own_head = as_head(head, data) if device is None or head is None else as_head(_moved(head, data.device), data)
     own_loss = as_loss(loss or Logistic())
-    check_optimizer_fits(optimizer, own_head, train_head)
+    check_optimizer_fits(optimizer, own_head, parameterization, train_head)
     keys = stream_keys(seed, data.batch_shape)
     flat, flat_head = data.flatten(), own_head.flatten(data.batch_shape)
     task = Task(
@@ -117,7 +125,11 @@ def fit(
         first = 0
         now = _fresh(parameters, optimizer)
     else:
+        if initial is not None:
+            raise ValueError("resume goes on from the run's own weights; leave initial out")
         now, several, first = _resumed(resume, data, task, configuration, steps)
+        if starts is not None and (starts,) != tuple(resume.risk.shape[: int(several)]):
+            raise ValueError(f"resume needs the same starts; the run has shape {list(resume.risk.shape)}, got {starts}")
     lead = next(iter(now.parameters.values())).shape[:2]
     advance = choose_engine(engine, task, lead[0]).prepare(task, lead[0])
     marks = sorted(record_steps(record, first, steps))
@@ -220,7 +232,9 @@ def _resumed(
     def folded(value: Tensor) -> Tensor:
         return value.to(data.device).reshape(-1, count, *value.shape[run.risk.ndim :]).clone()
 
-    memory = {name.removeprefix("stop/"): folded(value) for name, value in run.state.items() if name.startswith("stop/")}
+    memory = {
+        name.removeprefix("stop/"): folded(value) for name, value in run.state.items() if name.startswith("stop/")
+    }
     active = (folded(run.steps_taken) == run.step) & ~folded(run.overflowed)
     if run.configuration.get("stop") == configuration["stop"]:
         active &= ~memory.get("stopped", torch.zeros_like(active))

@@ -111,8 +111,7 @@ def _fitted(value: Tensor, name: str, event: tuple[int, ...], data: TokenDataset
         value.ndim < len(event)
         or tuple(value.shape[len(lead) :]) != event
         or 0 in lead
-        or (lead not in ((), data.batch_shape)
-        and lead[1:] != data.batch_shape)
+        or (lead not in ((), data.batch_shape) and lead[1:] != data.batch_shape)
     ):
         raise ValueError(
             f"initial {name} must have shape {list(event)}, {[*data.batch_shape, *event]} or"

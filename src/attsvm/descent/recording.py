@@ -26,10 +26,8 @@ def record_steps(record: int | Sequence[int], first: int, steps: int) -> frozens
         if record < 1:
             raise ValueError(f"record must be a positive number of steps or a sequence of steps; got {record}")
         return frozenset({first, *range(0, steps + 1, record), steps}) & frozenset(range(first, steps + 1))
-    if (
-        isinstance(record, (str, bytes, bool))
-        or (not isinstance(record, (Sequence, range))
-        and not hasattr(record, "__iter__"))
+    if isinstance(record, (str, bytes, bool)) or (
+        not isinstance(record, (Sequence, range)) and not hasattr(record, "__iter__")
     ):
         raise ValueError(f"record must be a positive number of steps or a sequence of steps; got {record!r}")
     given = record.tolist() if isinstance(record, (np.ndarray, Tensor)) else list(record)
@@ -47,9 +45,9 @@ class Recorder:
     """Collects recorded iterates; attention, weights and risk of a row are those of one iterate."""
 
     def __init__(self, task: Task, keep: Collection[str]) -> None:
-        unknown = [name for name in keep if name not in RECORDABLE]
-        if isinstance(keep, str) or unknown:
-            raise ValueError(f"keep must name some of {', '.join(RECORDABLE)}; got {unknown[0] if unknown else keep!r}")
+        unknown = [keep] if isinstance(keep, str) else [name for name in keep if name not in RECORDABLE]
+        if unknown:
+            raise ValueError(f"keep must name some of {', '.join(RECORDABLE)}; got {unknown[0]!r}")
         self._task = task
         self._keep = frozenset(keep)
         self._steps: list[int] = []

@@ -48,13 +48,16 @@ class History:
             return later
         fresh = later.step > self.step[-1]
 
+        def appended(mine: Tensor, theirs: Tensor) -> Tensor:  # a loaded run comes back on the CPU
+            return torch.cat([mine.to(theirs.device), theirs[fresh.to(theirs.device)]])
+
         def joined(name: str) -> Any:
             mine, theirs = getattr(self, name), getattr(later, name)
             if mine is None or theirs is None:
                 return None
             if isinstance(mine, Mapping):
-                return {key: torch.cat([mine[key], theirs[key][fresh]]) for key in mine}
-            return torch.cat([mine, theirs[fresh]])
+                return {key: appended(mine[key], theirs[key]) for key in mine}
+            return appended(mine, theirs)
 
         return History(**{name: joined(name) for name in ("step", *RECORDABLE)})
 
@@ -182,8 +185,8 @@ class Run:
             parameters=group("parameters/"),
             state=group("state/"),
             history=history,
-            step=int(metadata["step"]),
-            seconds=float(metadata["seconds"]),  # type: ignore[arg-type]
+            step=int(str(metadata["step"])),
+            seconds=float(str(metadata["seconds"])),
             configuration=json.loads(str(metadata["configuration"])),
         )
 

@@ -19,7 +19,7 @@ class StoppingRule(ABC):
     every: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.every, int) or self.every < 1:
+        if not isinstance(self.every, int) or isinstance(self.every, bool) or self.every < 1:
             raise ValueError(f"every must be a positive integer; got {self.every!r}")
 
     @abstractmethod

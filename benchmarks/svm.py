@@ -1,0 +1,279 @@
+"""Attention SVMs against named peers, in one run: ``python -m benchmarks.svm [--quick] [--part small|accuracy|large|gpu]``.
+
+Everything runs on one thread. A peer's accuracy is measured as ours is: its W, scaled to margin 1, against the certified
+dual value, so "gap" means the same in every row. CPU time is process time; problems are built outside the clock for the
+peers (they get dense rows), inside it for us.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+import attsvm
+from attsvm.svm.solvers.rows import dense_rows
+from benchmarks import peers
+from benchmarks.record import peak_memory_mb, publish
+
+NORMS = {"Frobenius": attsvm.Frobenius(), "nuclear": attsvm.Nuclear()}
+SHAPES = ((6, 8, 10), (15, 5, 20), (5, 15, 20), (10, 10, 10))
+
+
+def problems(shape: tuple[int, int, int], count: int, seed: int, selection: str, device: str = "cpu") -> attsvm.AttentionSVM:
+    """Unit-sphere problems with optimal or random selections."""
+    n, length, d = shape
+    data = attsvm.data.random_sphere(n=n, T=length, d=d, batch=count, seed=seed)
+    if selection == "optimal":
+        chosen = attsvm.optimal_tokens(data)
+    else:
+        chosen = torch.randint(length, (count, n), generator=torch.Generator().manual_seed(seed))
+    return attsvm.AttentionSVM(data.to(device), chosen.to(device))
+
+
+def gap_of(problem: attsvm.AttentionSVM, norm: attsvm.Norm, weights: np.ndarray, dual: torch.Tensor) -> float:
+    """Median relative gap of a peer's weights against the certified dual values."""
+    matrix = torch.from_numpy(np.ascontiguousarray(weights))
+    margin = torch.where(problem.inequalities, problem.margins(matrix), torch.inf).amin((-1, -2))
+    upper = norm.value(matrix) / margin
+    gap = torch.where(margin > 0, (upper - dual) / dual, torch.inf)
+    return float(gap.median())
+
+
+def small(quick: bool) -> None:
+    """1,000 problems (6, 8, 10): ours and the peers, milliseconds each and accuracy."""
+    torch.set_num_threads(1)
+    count = 100 if quick else 1000
+    problem = problems((6, 8, 10), count, 0, "optimal")
+    rows = []
+    for name, norm in NORMS.items():
+        attsvm.solve(problem[:2], norm)
+        began = time.process_time()
+        solution = attsvm.solve(problem, norm)
+        ours = (time.process_time() - began) / count
+        rows.append({
+            "norm": name, "program": f"attsvm {solution.solver}", "problems": count, "cpu_ms_each": 1e3 * ours,
+            "ours_is_faster_by": 1.0, "median_gap": float(solution.certificate.relative_gap.median()),
+            "largest_gap": float(solution.certificate.relative_gap.max()), "not_solved": int((~solution.solved).sum()),
+        })
+        dual = solution.certificate.dual_value
+        dense = [dense_rows(problem, element) for element in range(count)]
+        for label, make, share in _peers(name):
+            tried = max(5, int(count * share))
+            try:
+                solve = make()
+                taken, weights = _timed(solve, dense, tried)
+            except Exception as error:  # a peer that is missing or fails is a row of the table, not the end of it
+                rows.append({"norm": name, "program": label, "problems": 0, "note": f"{type(error).__name__}: {error}"[:60]})
+                continue
+            rows.append({
+                "norm": name, "program": label, "problems": tried, "cpu_ms_each": 1e3 * taken,
+                "ours_is_faster_by": taken / ours, "median_gap": gap_of(problem[:tried], norm, weights, dual[:tried]),
+            })
+        rows += _moreau(name, problem, norm, dual, dense, ours, 20 if quick else 200)
+    publish("svm_small", rows, "python -m benchmarks.svm --part small" + (" --quick" if quick else ""))
+
+
+def _peers(norm: str) -> list[tuple[str, Callable[[], peers.Solve], float]]:
+    if norm == "nuclear":
+        return [
+            ("CVXPY + Clarabel", lambda: peers.cvxpy_vectorised("nuclear", "CLARABEL"), 0.05),
+            ("CVXPY + SCS", lambda: peers.cvxpy_vectorised("nuclear", "SCS"), 0.05),
+            ("CVXPY, a constraint a row, SCS", lambda: peers.cvxpy_per_row("nuclear", "SCS"), 0.05),
+        ]
+    return [
+        ("CVXPY, a constraint a row, default solver", lambda: peers.cvxpy_per_row("Frobenius"), 0.05),
+        ("CVXPY + Clarabel", lambda: peers.cvxpy_vectorised("Frobenius", "CLARABEL"), 0.05),
+        ("DAQP loop", peers.daqp, 1.0),
+        ("quadprog loop", peers.quadprog, 1.0),
+        ("PIQP loop", peers.piqp, 0.5),
+        ("Clarabel direct", peers.clarabel, 0.5),
+        ("CVXOPT", peers.cvxopt, 0.2),
+    ]
+
+
+def _timed(solve: peers.Solve, dense: list[Any], tried: int) -> tuple[float, np.ndarray]:
+    """CPU seconds a problem; rows are scaled back to right-hand side 1 outside the clock."""
+    matrices = [one.inequality / one.asks[:, None] for one in dense[:tried]]
+    shape = dense[0].shape[2:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        solve(matrices[0], shape)
+        began = time.process_time()
+        weights = [solve(matrix, shape) for matrix in matrices]
+        taken = time.process_time() - began
+    return taken / tried, np.stack(weights)
+
+
+def _moreau(
+    name: str, problem: attsvm.AttentionSVM, norm: attsvm.Norm, dual: torch.Tensor, dense: list[Any], ours: float, tried: int
+) -> list[dict[str, Any]]:
+    run = peers.moreau_batch if name == "Frobenius" else peers.moreau_nuclear_batch
+    matrices = np.stack([one.inequality / one.asks[:, None] for one in dense[:tried]])
+    try:
+        run(matrices[:2], dense[0].shape[2:])
+        began = time.process_time()
+        weights = run(matrices, dense[0].shape[2:])
+        taken = (time.process_time() - began) / tried
+    except Exception as error:
+        return [{"norm": name, "program": "Moreau, batched", "problems": 0, "note": f"{type(error).__name__}: {error}"[:60]}]
+    return [{
+        "norm": name, "program": "Moreau, batched, CPU", "problems": tried, "cpu_ms_each": 1e3 * taken,
+        "ours_is_faster_by": taken / ours, "median_gap": gap_of(problem[:tried], norm, weights, dual[:tried]),
+    }]
+
+
+def accuracy(quick: bool) -> None:
+    """Every shape, optimal and random selections: gaps, margins, statuses counted."""
+    torch.set_num_threads(1)
+    count = 50 if quick else 1000
+    rows = []
+    norms: dict[str, tuple[attsvm.Norm, int]] = {name: (norm, count) for name, norm in NORMS.items()}
+    some = max(5, count // 50)
+    norms |= {
+        "max entry": (attsvm.MaxEntry(), some), "sum of entries": (attsvm.SumEntry(), some),
+        "l_1.75": (attsvm.Entrywise(1.75), some), "l_3": (attsvm.Entrywise(3.0), some), "spectral": (attsvm.Spectral(), some),
+    }
+    for shape in SHAPES:
+        for selection in ("optimal", "random"):
+            whole = problems(shape, count, 1, selection)
+            for name, (norm, number) in norms.items():
+                problem = whole[:number]
+                began = time.process_time()
+                solution = attsvm.solve(problem, norm)
+                taken = time.process_time() - began
+                rows.append(_accuracy_row(f"{shape}", selection, name, solution, number, taken))
+    for label, problem in _infeasible(count):
+        for name, norm in NORMS.items():
+            began = time.process_time()
+            solution = attsvm.solve(problem, norm)
+            rows.append(_accuracy_row(label, "-", name, solution, count, time.process_time() - began))
+    publish("svm_accuracy", rows, "python -m benchmarks.svm --part accuracy" + (" --quick" if quick else ""))
+
+
+def _accuracy_row(
+    label: str, selection: str, name: str, solution: attsvm.SVMSolution, count: int, taken: float
+) -> dict[str, Any]:
+    proof, solved = solution.certificate, solution.solved
+    gaps = proof.relative_gap[solved]
+    return {
+        "problems": label, "selection": selection, "norm": name, "count": count, "solved": int(solved.sum()),
+        "infeasible": int(solution.infeasible.sum()), "neither": int((~solved & ~solution.infeasible).sum()),
+        "largest_gap": float(gaps.max()) if len(gaps) else None,
+        "gap_95_percent": float(gaps.quantile(0.95)) if len(gaps) else None,
+        "smallest_margin_minus_1": float(proof.min_margin[solved].min() - 1) if len(gaps) else None,
+        "largest_ray": float(proof.ray_residual[solution.infeasible].max()) if bool(solution.infeasible.any()) else None,
+        "cpu_ms_each": 1e3 * taken / count, "solver": solution.solver,
+    }
+
+
+def _infeasible(count: int) -> list[tuple[str, attsvm.AttentionSVM]]:
+    def random(seed: int, n: int = 6, length: int = 8, d: int = 10) -> attsvm.TokenDataset:
+        return attsvm.data.random_sphere(n=n, T=length, d=d, batch=count, seed=seed)
+
+    small_d = random(2, n=10, d=3)
+    double = random(3)
+    tokens = double.tokens.clone()
+    tokens[:, 0, 1] = tokens[:, 0, 0]
+    still = random(4)
+    queries = still.queries.clone()
+    queries[:, 2] = 0
+    twice = random(5)
+    repeated, same = twice.tokens.clone(), twice.queries.clone()
+    repeated[:, 1], same[:, 1] = repeated[:, 0], same[:, 0]
+    zeros = torch.zeros(count, 6, dtype=torch.int64)
+    contradictory = zeros.clone()
+    contradictory[:, 1] = 3
+    return [
+        ("d too small (10, 8, 3)", attsvm.AttentionSVM(small_d, attsvm.optimal_tokens(small_d))),
+        ("duplicate tokens", attsvm.AttentionSVM(attsvm.TokenDataset(tokens, double.queries, double.labels), zeros)),
+        ("zero query", attsvm.AttentionSVM(attsvm.TokenDataset(still.tokens, queries, still.labels), zeros)),
+        ("contradictory selections", attsvm.AttentionSVM(attsvm.TokenDataset(repeated, same, twice.labels), contradictory)),
+    ]
+
+
+def planted(n: int, length: int, d: int, seed: int = 0) -> attsvm.AttentionSVM:
+    """Selections of a random W, hence separable."""
+    data = attsvm.data.random_sphere(n=n, T=length, d=d, seed=seed)
+    matrix = torch.randn(d, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return attsvm.AttentionSVM(data, attsvm.logits(data, matrix).argmax(-1))
+
+
+def large(quick: bool) -> None:
+    """One problem with up to millions of rows: time, memory, support, gap; and how time grows with n, T and d."""
+    torch.set_num_threads(1)
+    attsvm.solve(planted(300, 16, 24))
+    optimal = attsvm.data.random_sphere(n=2000, T=64, d=128, seed=0)
+    cases: list[tuple[str, Callable[[], attsvm.AttentionSVM]]] = [
+        ("optimal, n=2000 T=64 d=128", lambda: attsvm.AttentionSVM(optimal, attsvm.optimal_tokens(optimal))),
+        ("planted, n=2000 T=64 d=128", lambda: planted(2000, 64, 128)),
+        ("random, n=2000 T=64 d=16", lambda: attsvm.AttentionSVM(
+            attsvm.data.random_sphere(n=2000, T=64, d=16, seed=0),
+            torch.randint(64, (2000,), generator=torch.Generator().manual_seed(0)))),
+    ]
+    cases += [(f"planted, n={n} T=32 d=64", lambda n=n: planted(n, 32, 64)) for n in (500, 1000, 2000, 4000, 8000)]
+    cases += [(f"planted, n=2000 T={t} d=64", lambda t=t: planted(2000, t, 64)) for t in (8, 16, 64, 128)]
+    cases += [(f"planted, n=2000 T=32 d={d}", lambda d=d: planted(2000, 32, d)) for d in (32, 48, 96, 128)]
+    if not quick:
+        cases.append(("planted, n=20000 T=128 d=64", lambda: planted(20_000, 128, 64)))
+    rows = []
+    for label, make in cases[:4] if quick else cases:
+        problem = make()
+        wall, began = time.perf_counter(), time.process_time()
+        solution = attsvm.solve(problem)
+        rows.append({
+            "problem": label, "rows": int(problem.inequalities.sum()), "status": solution.status.name,
+            "cpu_s": time.process_time() - began, "wall_s": time.perf_counter() - wall, "rounds": int(solution.iterations),
+            "support": int(solution.support.sum()),
+            "gap": float(solution.certificate.relative_gap) if bool(solution.solved) else None,
+            "ray": float(solution.certificate.ray_residual) if bool(solution.infeasible) else None,
+            "peak_memory_mb": round(peak_memory_mb()), "solver": solution.solver,
+        })
+        print(rows[-1], flush=True)
+        del problem, solution
+    publish("svm_large", rows, "python -m benchmarks.svm --part large" + (" --quick" if quick else ""))
+
+
+def gpu(quick: bool) -> None:
+    """100,000 small problems on a GPU: microseconds each, and the certificate."""
+    rows = []
+    for name, norm in NORMS.items():
+        for count in (1_000, 10_000) if quick else (1_000, 10_000, 100_000):
+            problem = problems((6, 8, 10), count, 0, "optimal", "cuda")
+            attsvm.solve(problem[:1000], norm)
+            for _ in range(2):  # the second is the warm one
+                torch.cuda.synchronize()
+                torch.cuda.reset_peak_memory_stats()
+                began = time.perf_counter()
+                solution = attsvm.solve(problem, norm)
+                torch.cuda.synchronize()
+                taken = time.perf_counter() - began
+            rows.append({
+                "norm": name, "problems": count, "solver": solution.solver, "microseconds_each": 1e6 * taken / count,
+                "solved": int(solution.solved.sum()), "largest_gap": float(solution.certificate.relative_gap.max()),
+                "smallest_margin_minus_1": float(solution.certificate.min_margin.min() - 1),
+                "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20),
+            })
+            print(rows[-1], flush=True)
+    publish("svm_gpu", rows, "python -m benchmarks.svm --part gpu" + (" --quick" if quick else ""))
+
+
+PARTS = {"small": small, "accuracy": accuracy, "large": large, "gpu": gpu}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--part", choices=PARTS, action="append", help="default: small, accuracy and large")
+    options = parser.parse_args()
+    for part in options.part or ("small", "accuracy", "large"):
+        PARTS[part](options.quick)
