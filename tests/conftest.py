@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -21,7 +22,8 @@ def checked_modules() -> list[str]:
     return [".".join(path.with_suffix("").parts) for path in plain]
 
 
-install_import_hook(checked_modules(), "shapes.checked")
+if find_spec("beartype") is not None:  # a bare GPU machine may lack it; the extra `dev` brings it
+    install_import_hook(checked_modules(), "shapes.checked")
 torch.set_num_threads(1)
 settings.register_profile(
     "attsvm", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

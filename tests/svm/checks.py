@@ -40,6 +40,7 @@ INVARIANT: tuple[Norm, ...] = tuple(norm for norm in NORMS if norm.unitarily_inv
 
 SOLVERS: tuple[tuple[Norm, Solver | None], ...] = (
     *((norm, None) for norm in NORMS),
+    (Frobenius(), ActiveSet()),
     (Frobenius(), BatchedActiveSet()),
     (Frobenius(), BlockDescent()),
     *((norm, REFERENCE) for norm in EVERY_NORM),
@@ -142,8 +143,11 @@ def dual_norm_value(norm: Norm, matrix: np.ndarray) -> float:
 # ------------------------------------------------------------------- CVXPY from the formula
 
 
-def reference(rows: Rows, norm: Norm, tolerance: float = 1e-11) -> np.ndarray | None:
-    """argmin N(W) by CVXPY and Clarabel, rows as given; None where CVXPY finds no point."""
+def reference(rows: Rows, norm: Norm, tolerance: float = 1e-12) -> np.ndarray | None:
+    """argmin N(W) by CVXPY and Clarabel, rows as given; None where CVXPY finds no point.
+
+    The Frobenius norm is squared: a quadratic program gives more digits of W than the cone of the norm.
+    """
     import cvxpy as cp
 
     weights = cp.Variable(rows.inequalities.shape[1:])
@@ -151,21 +155,29 @@ def reference(rows: Rows, norm: Norm, tolerance: float = 1e-11) -> np.ndarray | 
     size = flat.size
     constraints = []
     if len(rows.asks):
-        constraints.append(rows.inequalities.reshape(-1, size) @ flat >= rows.asks)
+        matrix, sides = _unit_rows(rows.inequalities.reshape(-1, size), rows.asks)
+        constraints.append(matrix @ flat >= sides)
     if len(rows.values):
-        constraints.append(rows.equalities.reshape(-1, size) @ flat == rows.values)
+        # An orthonormal basis of the equalities: Clarabel breaks down on redundant ones.
+        u, s, vt = np.linalg.svd(rows.equalities.reshape(-1, size), full_matrices=False)
+        kept = s > 1e-10 * s[0]
+        constraints.append(vt[kept] @ flat == (u.T @ rows.values)[kept] / s[kept])
     expressions = {
-        Frobenius: lambda: cp.norm(flat, 2), Nuclear: lambda: cp.normNuc(weights), Spectral: lambda: cp.sigma_max(weights),
+        Frobenius: lambda: cp.sum_squares(flat), Nuclear: lambda: cp.normNuc(weights), Spectral: lambda: cp.sigma_max(weights),
         MaxEntry: lambda: cp.norm(flat, "inf"), SumEntry: lambda: cp.norm(flat, 1),
         Entrywise: lambda: cp.pnorm(flat, norm.p),  # type: ignore[attr-defined]
     }
     problem = cp.Problem(cp.Minimize(expressions[type(norm)]()), constraints)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # CVXPY warns of inaccurate solutions; the caller compares them
-        problem.solve(
-            solver="CLARABEL", tol_gap_abs=tolerance, tol_gap_rel=tolerance, tol_feas=tolerance, max_iter=300
-        )
+        problem.solve(solver="CLARABEL", max_iter=300, **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance))
     return None if weights.value is None else np.asarray(weights.value)
+
+
+def _unit_rows(matrix: np.ndarray, sides: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    lengths = np.linalg.norm(matrix, axis=1)
+    lengths[lengths == 0] = 1.0
+    return matrix / lengths[:, None], sides / lengths
 
 
 # ------------------------------------------------------------------- checks

@@ -17,9 +17,25 @@ from attsvm.svm.status import Status
 
 __all__ = [
     # problem and solution
-    "AttentionSVM", "Certificate", "SVMSolution", "Status", "certify", "solve",
+    "AttentionSVM",
+    "Certificate",
+    "SVMSolution",
+    "Status",
+    "certify",
+    "solve",
     # derived quantities
-    "LabelSVM", "distance_to_solution_set", "finite_component", "label_svm", "margin_efficiency",
+    "LabelSVM",
+    "distance_to_solution_set",
+    "finite_component",
+    "label_svm",
+    "margin_efficiency",
     # solvers
-    "ActiveSet", "BatchedActiveSet", "BlockDescent", "Conic", "Cvxpy", "LinearProgram", "NuclearInteriorPoint", "Solver",
+    "ActiveSet",
+    "BatchedActiveSet",
+    "BlockDescent",
+    "Conic",
+    "Cvxpy",
+    "LinearProgram",
+    "NuclearInteriorPoint",
+    "Solver",
 ]

@@ -28,8 +28,8 @@ class Certificate:
         largest_violation: largest shortfall of a row or miss of an equality, relative to 1 + |b|.
         dual_violation: largest negative lam relative to the largest one, and how far N°(M) is from 1 (unless M is 0).
         ray_residual: ``||M||_F / sum_k |lam_k| ||A_k||_F``, the sum over the rows that earn b^T lam > 0 (and less where
-            others cost): 0 for an exact ray of infeasibility, inf where nothing is earned. Rows with b = 0 may cancel each
-            other at any size and prove nothing, so they do not count.
+            others cost): 0 for an exact ray of infeasibility, inf where nothing is earned. Rows with b = 0 may cancel
+            each other at any size and prove nothing, so they do not count.
         bound: below this N no solution exists, proved by the duals; +inf where the ray is exact.
     """
 

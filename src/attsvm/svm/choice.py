@@ -5,14 +5,15 @@ from __future__ import annotations
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.active_set import ActiveSet, BatchedActiveSet
-from attsvm.svm.solvers.block_descent import BlockDescent
 from attsvm.svm.solvers.base import Solver
+from attsvm.svm.solvers.block_descent import BlockDescent
 from attsvm.svm.solvers.conic import Conic
 from attsvm.svm.solvers.linear_program import LinearProgram
 from attsvm.svm.solvers.nuclear_interior_point import NuclearInteriorPoint
 
 # The exact solvers keep a Gram matrix of all rows; beyond this many, block descent is faster and needs no such matrix.
 _LARGE = 1_500
+_FEW = 16
 
 
 def choose_solver(solver: Solver | None, problem: AttentionSVM, norm: Norm) -> Solver:
@@ -42,6 +43,7 @@ def feasibility_solver(problem: AttentionSVM) -> Solver:
     rows = int(problem.rows.flatten(1).sum(1).max()) if problem.batch_shape[0] else 0
     if rows > _LARGE:
         return BlockDescent()
-    if problem.data.device.type == "cuda":
+    # A few problems are solved in PyTorch before the compiled kernels, ten times faster a problem, would have loaded.
+    if problem.data.device.type == "cuda" or problem.batch_shape[0] < _FEW:
         return BatchedActiveSet()
     return ActiveSet()

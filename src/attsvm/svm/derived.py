@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, as_floating, as_tensor, check_shape
+from attsvm._checks import ArrayLike, as_floating
 from attsvm.data import TokenDataset
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm.problem import AttentionSVM, finite_component_problem
@@ -64,10 +64,10 @@ def label_svm(data: TokenDataset, selected: ArrayLike, *, solver: Solver | None 
     Returns:
         v_mm (NaN where the labels cannot be separated), its support inputs S, and the solution with its certificate.
     """
-    chosen = as_tensor(selected, "selected").to(device=data.device, dtype=torch.int64)
-    check_shape(chosen, "selected", (*data.batch_shape, data.n), "batch, n")
-    AttentionSVM(data, chosen)  # says what is wrong with the selection
-    values = data.values if data.queries_per_sequence == 1 else data.values.repeat_interleave(data.queries_per_sequence, -3)
+    chosen = AttentionSVM(data, selected).reference  # says what is wrong with the selection
+    values = (
+        data.values if data.queries_per_sequence == 1 else data.values.repeat_interleave(data.queries_per_sequence, -3)
+    )
     kept = values.gather(-2, chosen[..., None, None].expand(*chosen.shape, 1, data.dv))
     signed = kept * data.labels[..., None, None]
     pairs = torch.cat([signed, torch.zeros_like(signed)], dim=-2)
@@ -82,6 +82,6 @@ def finite_component(
 ) -> SVMSolution:
     """W_fin: the smallest W whose logits reproduce the attention's ratios within each selected set [TaSVM].
 
-        min N(W)  s.t.  (x_it - x_iu)^T W z_i = log(s_it / s_iu)   for t, u in O_i
+    min N(W)  s.t.  (x_it - x_iu)^T W z_i = log(s_it / s_iu)   for t, u in O_i
     """
     return solve(finite_component_problem(data, attention, selected_set), norm or Frobenius())

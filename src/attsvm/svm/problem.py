@@ -33,6 +33,8 @@ class AttentionSVM:
         right_hand_side: b: one number (default 1), one per input ``[*batch, n]``, or one per row ``[*batch, n, T]``.
         equality_values: c, ``[*batch, n, T]``, read at the tokens of `selected_set`; default 0. Only differences to the
             representative's value matter.
+        rows: mask ``[*batch, n, T]`` of the inequality rows to keep, for relaxed problems that leave some tokens out;
+            None keeps them all. Equality rows always stay.
 
     Raises:
         ValueError: naming the argument, what was expected, what came and where.
@@ -52,11 +54,16 @@ class AttentionSVM:
         selected_set: ArrayLike | None = None,
         right_hand_side: ArrayLike | float = 1.0,
         equality_values: ArrayLike | None = None,
+        rows: ArrayLike | None = None,
     ) -> None:
         if (selected is None) == (selected_set is None):
-            raise ValueError("give either selected (one token an input) or selected_set (a mask), not both and not neither")
+            raise ValueError(
+                "give either selected (one token an input) or selected_set (a mask), not both and not neither"
+            )
         if equality_values is not None and selected_set is None:
-            raise ValueError("equality_values belong to a selected_set; with one selected token there are no equality rows")
+            raise ValueError(
+                "equality_values belong to a selected_set; with one selected token there are no equality rows"
+            )
         data = data.to(dtype=torch.float64)
         shape = (*data.batch_shape, data.n, data.T)
         real = torch.ones(shape, dtype=torch.bool, device=data.device) if data.mask is None else data.mask
@@ -68,10 +75,18 @@ class AttentionSVM:
             reference = kept.to(torch.uint8).argmax(-1)
         equalities = kept.scatter(-1, reference.unsqueeze(-1), False)
         inequalities = real & ~kept
+        if rows is not None:
+            inequalities = inequalities & _checked_rows(rows, data)
         values = _right_hand_side(right_hand_side, data).masked_fill(~inequalities, 0.0)
         if equality_values is not None:
             values = torch.where(equalities, _equality_values(equality_values, data, equalities, reference), values)
-        fields = {"data": data, "reference": reference, "inequalities": inequalities, "equalities": equalities, "values": values}
+        fields = {
+            "data": data,
+            "reference": reference,
+            "inequalities": inequalities,
+            "equalities": equalities,
+            "values": values,
+        }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
@@ -93,7 +108,9 @@ class AttentionSVM:
 
     def __getitem__(self, index: Any) -> AttentionSVM:
         """One problem, or some of them, along the batch."""
-        parts = {name: getattr(self, name)[index] for name in ("data", "reference", "inequalities", "equalities", "values")}
+        parts = {
+            name: getattr(self, name)[index] for name in ("data", "reference", "inequalities", "equalities", "values")
+        }
         return _unchecked(**parts)
 
     def flatten(self) -> AttentionSVM:
@@ -121,7 +138,7 @@ class AttentionSVM:
         return logits_adjoint(self.data, (-lam).scatter_add(-1, reference, lam.sum(-1, keepdim=True)))
 
     def differences(self) -> Float[Tensor, "*batch n T d"]:
-        """The rows' token parts x_i,r_i - x_it, 0 where there is no row: only for problems small enough to hold them."""
+        """The rows' token parts x_i,r_i - x_it, 0 where there is no row: for problems small enough to hold them."""
         chosen = self.data.tokens_of(self.reference)
         batch, shared = self.batch_shape, self.data.queries_per_sequence
         tokens = self.data.tokens.unsqueeze(-3).expand(*batch, self.data.sequences, shared, self.data.T, self.data.d)
@@ -136,7 +153,10 @@ class AttentionSVM:
         data, shared = self.data, self.data.queries_per_sequence
         chosen = data.tokens_of(self.reference).reshape(*self.batch_shape, data.sequences, shared, data.d)
         distances = torch.cdist(chosen, data.tokens, compute_mode="donot_use_mm_for_euclid_dist")
-        lengths = distances.reshape(*self.batch_shape, data.n, data.T) * torch.linalg.vector_norm(data.queries, dim=-1)[..., None]
+        lengths = (
+            distances.reshape(*self.batch_shape, data.n, data.T)
+            * torch.linalg.vector_norm(data.queries, dim=-1)[..., None]
+        )
         return lengths.masked_fill(~self.rows, 0.0)
 
 
@@ -147,9 +167,7 @@ def folded_rows(problem: AttentionSVM, multipliers: ArrayLike) -> Tensor:
     return as_tensor(multipliers, "multipliers").reshape(*lead, data.n, data.T).masked_fill(~problem.rows, 0.0)
 
 
-def finite_component_problem(
-    data: TokenDataset, attention: ArrayLike, selected_set: ArrayLike
-) -> AttentionSVM:
+def finite_component_problem(data: TokenDataset, attention: ArrayLike, selected_set: ArrayLike) -> AttentionSVM:
     """Equality rows only: ``(x_it - x_iu)^T W z_i = log(s_it / s_iu)`` for t, u in O_i [TaSVM, generalized SVM].
 
     Arguments:
@@ -192,11 +210,15 @@ def _checked_selection(selected: ArrayLike, data: TokenDataset, real: Tensor) ->
     outside = (index < 0) | (index >= data.T)
     if bool(outside.any()):
         where = torch.nonzero(outside)[0].tolist()
-        raise ValueError(f"selected must lie in 0..{data.T - 1}; got {index[tuple(where)].item()} at {_place_input(where)}")
+        raise ValueError(
+            f"selected must lie in 0..{data.T - 1}; got {index[tuple(where)].item()} at {_place_input(where)}"
+        )
     hidden = ~real.gather(-1, index.unsqueeze(-1)).squeeze(-1)
     if bool(hidden.any()):
         where = torch.nonzero(hidden)[0].tolist()
-        raise ValueError(f"selected must be a real token; token {index[tuple(where)].item()} of {_place_input(where)} is masked")
+        raise ValueError(
+            f"selected must be a real token; token {index[tuple(where)].item()} of {_place_input(where)} is masked"
+        )
     return index
 
 
@@ -206,16 +228,31 @@ def _checked_set(selected_set: Any, data: TokenDataset, real: Tensor, full_makes
         raise ValueError(f"selected_set must be a boolean mask; got {str(kept.dtype).removeprefix('torch.')}")
     check_shape(kept, "selected_set", (*data.batch_shape, data.n, data.T), "batch, n, T")
     if bool((kept & ~real).any()):
-        raise ValueError(f"selected_set must hold real tokens; {_place(torch.nonzero(kept & ~real)[0].tolist())} is masked")
+        raise ValueError(
+            f"selected_set must hold real tokens; {_place(torch.nonzero(kept & ~real)[0].tolist())} is masked"
+        )
     empty = ~kept.any(-1)
     if bool(empty.any()):
-        raise ValueError(f"selected_set must keep a token of every input; {_place_input(torch.nonzero(empty)[0].tolist())} has none")
+        raise ValueError(
+            f"selected_set must keep a token of every input; {_place_input(torch.nonzero(empty)[0].tolist())} has none"
+        )
     if not full_makes_sense and data.T > 1:
         full = (kept == real).all(-1).all(-1) & (real.sum(-1) > 1).any(-1)
         if bool(full.any()):
             element = "".join(f" of element {index}" for index in torch.nonzero(full)[0].tolist()) if full.ndim else ""
-            raise ValueError(f"selected_set keeps every token{element}, so there is nothing to separate; use finite_component for equalities alone")
+            raise ValueError(
+                f"selected_set keeps every token{element}, so there is nothing to separate;"
+                " use finite_component for equalities alone"
+            )
     return kept
+
+
+def _checked_rows(rows: ArrayLike, data: TokenDataset) -> Tensor:
+    mask = as_tensor(rows, "rows").to(data.device)
+    if mask.dtype != torch.bool:
+        raise ValueError(f"rows must be a boolean mask; got {str(mask.dtype).removeprefix('torch.')}")
+    check_shape(mask, "rows", (*data.batch_shape, data.n, data.T), "batch, n, T")
+    return mask
 
 
 def _right_hand_side(value: ArrayLike | float, data: TokenDataset) -> Tensor:
@@ -225,7 +262,8 @@ def _right_hand_side(value: ArrayLike | float, data: TokenDataset) -> Tensor:
         sides = sides.unsqueeze(-1)
     elif sides.ndim != 0 and tuple(sides.shape) != full:
         raise ValueError(
-            f"right_hand_side must be one number, {list(inputs)} (batch, n) or {list(full)} (batch, n, T); got {list(sides.shape)}"
+            f"right_hand_side must be one number, {list(inputs)} (batch, n) or {list(full)} (batch, n, T);"
+            f" got {list(sides.shape)}"
         )
     check_finite(sides, "right_hand_side", ("input", "token")[: min(sides.ndim, 2)])
     return sides.expand(full).clone()
@@ -234,20 +272,19 @@ def _right_hand_side(value: ArrayLike | float, data: TokenDataset) -> Tensor:
 def _equality_values(value: ArrayLike, data: TokenDataset, equalities: Tensor, reference: Tensor) -> Tensor:
     given = as_tensor(value, "equality_values").to(device=data.device, dtype=torch.float64)
     check_shape(given, "equality_values", tuple(equalities.shape), "batch, n, T")
-    check_finite(given.masked_fill(~equalities, 0.0), "equality_values", ("input", "token"))
-    values = given.gather(-1, reference.unsqueeze(-1)) - given
-    chosen = data.tokens_of(reference).unsqueeze(-2)
+    kept = equalities.scatter(-1, reference.unsqueeze(-1), True)
+    check_finite(given.masked_fill(~kept, 0.0), "equality_values", ("input", "token"))
     shared = data.queries_per_sequence
     tokens = data.tokens.repeat_interleave(shared, -3) if shared > 1 else data.tokens
-    same = equalities & (tokens == chosen).all(-1) & (values != 0)
-    if bool(same.any()):
-        where = torch.nonzero(same)[0].tolist()
-        first = reference[tuple(where[:-1])].item()
-        raise ValueError(
-            f"tokens {first} and {where[-1]} of {_place_input(where[:-1])} are equal but are asked for different values;"
-            " no weights can tell them apart"
-        )
-    return values
+    for t in range(data.T):
+        twins = kept & kept[..., t, None] & (given != given[..., t, None]) & (tokens == tokens[..., t, None, :]).all(-1)
+        if bool(twins.any()):
+            where = torch.nonzero(twins)[0].tolist()
+            raise ValueError(
+                f"tokens {t} and {where[-1]} of {_place_input(where[:-1])} are equal but are asked for different"
+                " values; no weights can tell them apart"
+            )
+    return given.gather(-1, reference.unsqueeze(-1)) - given
 
 
 def _place_input(where: list[int]) -> str:

@@ -91,7 +91,9 @@ class SVMSolution:
         sentence = CODES[int(self.codes[tuple(where)])].value
         if not where:
             raise ValueError(f"the problem is {sentence}")
-        raise ValueError(f"{bad} of {self.codes.numel()} problems are not solved; the first, element {where}, is {sentence}")
+        raise ValueError(
+            f"{bad} of {self.codes.numel()} problems are not solved; the first, element {where}, is {sentence}"
+        )
 
     def rank(self, tolerance: float = 1e-8) -> Int[Tensor, "*batch"]:
         """Number of singular values above `tolerance` times the largest; 0 where infeasible."""
@@ -117,10 +119,17 @@ class SVMSolution:
         """Write to .npz or .safetensors, atomically."""
         arrays = {name: getattr(self, name) for name in _TENSORS}
         arrays |= {f"certificate/{name}": getattr(self.certificate, name) for name in _CERTIFICATE}
-        return write_arrays(path, arrays, {
-            "kind": "SVMSolution", "norm": repr(self.norm), "solver": self.solver, "seconds": self.seconds,
-            "tolerance": self.tolerance,
-        })
+        return write_arrays(
+            path,
+            arrays,
+            {
+                "kind": "SVMSolution",
+                "norm": repr(self.norm),
+                "solver": self.solver,
+                "seconds": self.seconds,
+                "tolerance": self.tolerance,
+            },
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SVMSolution:
@@ -154,8 +163,9 @@ def norm_from_repr(text: str) -> Norm:
     from attsvm import norms
 
     name, _, rest = text.partition("(")
-    kind = getattr(norms, name, None)
-    if kind is None or not (isinstance(kind, type) and issubclass(kind, Norm)):
+    kind: Any = getattr(norms, name, None)
+    known = isinstance(kind, type) and issubclass(kind, Norm)
+    if not known:
         raise ValueError(f"no norm prints itself as {text!r}")
     argument = rest.rstrip(")").partition("=")[2] or rest.rstrip(")")
     return kind(float(argument)) if argument else kind()

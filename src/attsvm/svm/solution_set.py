@@ -23,9 +23,9 @@ def distance_to_solution_set(
 ) -> Float[Tensor, "*batch"]:
     """``min ||W / N(W) - S / N(S)||_F`` over all solutions S of the problem: the distance the theory speaks of.
 
-    Nuclear-norm solutions need not be unique. With M = A*(lam) of norm 1, U and V its singular vectors of singular value
-    1, every solution is ``U H V^T`` with H positive semidefinite, trace H = N(S), and feasible margins; the distance is
-    a small conic program over H.
+    Nuclear-norm solutions need not be unique. With M = A*(lam) of norm 1, U and V its singular vectors of singular
+    value 1, every solution is ``U H V^T`` with H positive semidefinite, trace H = N(S), and feasible margins; the
+    distance is a small conic program over H.
 
     Arguments:
         weights: ``[*batch, d, dq]``, not zero.
@@ -65,10 +65,14 @@ def _projected(problem: AttentionSVM, target: Tensor, duals: Tensor, value: floa
     u, v = left[:, face].cpu().numpy(), right[face].T.cpu().numpy()
     r = u.shape[1]
     pairs = [(i, j) for j in range(r) for i in range(j + 1)]
-    basis = np.stack([
-        np.outer(u[:, i], v[:, i]) if i == j else (np.outer(u[:, i], v[:, j]) + np.outer(u[:, j], v[:, i])) / np.sqrt(2)
-        for i, j in pairs
-    ])
+    basis = np.stack(
+        [
+            np.outer(u[:, i], v[:, i])
+            if i == j
+            else (np.outer(u[:, i], v[:, j]) + np.outer(u[:, j], v[:, i])) / np.sqrt(2)
+            for i, j in pairs
+        ]
+    )
     images = torch.from_numpy(basis)
     rows = problem.inequalities
     margins = torch.stack([problem.margins(one)[rows] for one in images]).numpy().T
@@ -83,19 +87,27 @@ def _projected(problem: AttentionSVM, target: Tensor, duals: Tensor, value: floa
         np.hstack([fixed.reshape(-1, size), np.zeros((len(values), 1))]),
         np.hstack([-margins.reshape(-1, size), np.zeros((len(sides), 1))]),
         np.hstack([-np.eye(size), np.zeros((size, 1))]),
-        np.vstack([np.append(np.zeros(size), -1.0), np.hstack([-basis.reshape(size, -1).T, np.zeros((basis[0].size, 1))])]),
+        np.vstack(
+            [np.append(np.zeros(size), -1.0), np.hstack([-basis.reshape(size, -1).T, np.zeros((basis[0].size, 1))])]
+        ),
     ]
     slack = 1e-9  # margins of the certified solution hold only to round-off
     right_sides = [np.ones(1), values, -sides + slack, np.zeros(size), np.append(0.0, -target.cpu().numpy().ravel())]
     cones = [
-        clarabel.ZeroConeT(1 + len(values)), clarabel.NonnegativeConeT(len(sides)), clarabel.PSDTriangleConeT(r),
+        clarabel.ZeroConeT(1 + len(values)),
+        clarabel.NonnegativeConeT(len(sides)),
+        clarabel.PSDTriangleConeT(r),
         clarabel.SecondOrderConeT(1 + basis[0].size),
     ]
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     cost = np.append(np.zeros(size), 1.0)
     solver = clarabel.DefaultSolver(
-        sp.csc_matrix((size + 1, size + 1)), cost, sp.csc_matrix(np.vstack(blocks)), np.concatenate(right_sides), cones,
+        sp.csc_matrix((size + 1, size + 1)),
+        cost,
+        sp.csc_matrix(np.vstack(blocks)),
+        np.concatenate(right_sides),
+        cones,
         settings,
     )
     return float(max(solver.solve().x[-1], 0.0))

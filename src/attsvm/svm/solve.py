@@ -15,7 +15,7 @@ from attsvm.svm.solution import SUPPORT_TOLERANCE, SVMSolution
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 from attsvm.svm.status import CODES, Status
 
-RAY_TOLERANCE = 1e-9
+RAY_TOLERANCE = 1e-10
 _SOLVED, _INFEASIBLE, _NO_ROWS, _NOT_CONVERGED = (
     CODES.index(status) for status in (Status.SOLVED, Status.INFEASIBLE, Status.NO_ROWS, Status.NOT_CONVERGED)
 )
@@ -69,9 +69,11 @@ def _start(initial: SVMSolution | Tensor | None, problem: AttentionSVM, flat: At
     if initial is None:
         return None
     duals = initial.duals if isinstance(initial, SVMSolution) else initial
-    shape = tuple(problem.reference.shape) + (problem.data.T,)
+    shape = (*problem.reference.shape, problem.data.T)
     if tuple(duals.shape) != shape:
         raise ValueError(f"initial must hold duals of shape {list(shape)} (batch, n, T); got {list(duals.shape)}")
+    if not bool(torch.isfinite(duals).all()):
+        raise ValueError(f"initial must be finite; got {int((~torch.isfinite(duals)).sum())} duals that are not")
     folded = duals.to(problem.data.device, torch.float64).reshape(flat.values.shape)
     # Only rows carry multipliers; the representative's entry is minus the sum of the equality ones.
     return folded.masked_fill(~flat.rows, 0.0)
@@ -82,24 +84,35 @@ def _judged(
 ) -> tuple[Tensor, Tensor, Tensor, Certificate]:
     """Bring the raw pair into norm form, stretch W to feasibility where allowed, and certify it."""
     empty = ~flat.rows.any(-1).any(-1)
-    known = torch.isfinite(raw.weights) & ~empty[:, None, None]  # without rows the solution is exactly 0, whatever came
-    weights = torch.where(known, raw.weights, torch.zeros_like(raw.weights))
-    duals = torch.where(torch.isfinite(raw.duals), raw.duals, torch.zeros_like(raw.duals)).masked_fill(~flat.rows, 0.0)
-    reward = (duals * flat.values).sum((-1, -2))
+    # Where no row asks for anything the solution is exactly 0, whatever came.
+    asking = (flat.inequalities & (flat.values > 0)) | (flat.equalities & (flat.values != 0))
+    asked = asking.any(-1).any(-1)[:, None, None]
+    weights = torch.where(torch.isfinite(raw.weights) & asked, raw.weights, torch.zeros_like(raw.weights))
+    duals = torch.where(torch.isfinite(raw.duals) & asked & flat.rows, raw.duals, torch.zeros_like(raw.duals))
     size = norm.dual_value(flat.combine(duals))
-    form = torch.where(raw.infeasible, reward, size)
-    duals = duals / torch.where(form > 0, form, torch.ones_like(form))[:, None, None]
+    duals = duals / torch.where(size > 0, size, torch.ones_like(size))[:, None, None]
     certificate = certify(flat, norm, weights, duals)
     stretch = torch.where(
-        torch.isfinite(certificate.min_margin) & (certificate.min_margin > 0) & (certificate.min_margin < 1) & _scalable(flat),
-        1 / certificate.min_margin, torch.ones_like(certificate.min_margin),
+        torch.isfinite(certificate.min_margin)
+        & (certificate.min_margin > 0)
+        & (certificate.min_margin < 1)
+        & _scalable(flat),
+        1 / certificate.min_margin,
+        torch.ones_like(certificate.min_margin),
     )
     if bool((stretch != 1).any()):
         weights = weights * stretch[:, None, None]
         certificate = certify(flat, norm, weights, duals)
+    # The certificate says what is a ray, not the solver; it reads negative multipliers as 0, and so must everyone else.
+    rays = certificate.proves_infeasible(RAY_TOLERANCE) & ~certificate.proves_optimal(accuracy)
+    if bool(rays.any()):
+        lam = torch.where(flat.equalities, duals, duals.clamp(min=0.0))
+        reward = (lam * flat.values).sum((-1, -2))
+        duals = torch.where(rays[:, None, None], lam / reward[:, None, None], duals)
+        certificate = certify(flat, norm, weights, duals)
     codes = torch.full(empty.shape, _NOT_CONVERGED, dtype=torch.int64, device=empty.device)
-    codes[certificate.proves_infeasible(RAY_TOLERANCE) & raw.infeasible] = _INFEASIBLE
     codes[certificate.proves_optimal(accuracy)] = _SOLVED
+    codes[rays] = _INFEASIBLE
     codes[empty] = _NO_ROWS
     return weights, duals, codes, certificate
 
@@ -110,31 +123,39 @@ def _scalable(flat: AttentionSVM) -> Tensor:
 
 
 def _with_rays(
-    flat: AttentionSVM, norm: Norm, weights: Tensor, duals: Tensor, codes: Tensor, certificate: Certificate, accuracy: float
+    flat: AttentionSVM,
+    norm: Norm,
+    weights: Tensor,
+    duals: Tensor,
+    codes: Tensor,
+    certificate: Certificate,
+    accuracy: float,
 ) -> tuple[Tensor, Tensor, Tensor, Certificate]:
     """Whether a selection is separable does not depend on the norm: ask the Frobenius solver for rays."""
-    open_ones = codes == _NOT_CONVERGED
-    index = torch.nonzero(open_ones).flatten()
-    part = flat[index]
+    where = torch.nonzero(codes == _NOT_CONVERGED).flatten()
+    part = flat[where]
     raw = feasibility_solver(part).solve(part, Frobenius(), None, None)
-    found = torch.nonzero(raw.infeasible).flatten()
-    if len(found) == 0:
-        return weights, duals, codes, certificate
-    where = index[found]
-    sub = flat[where]
-    rays = RawSolution(
-        torch.zeros_like(weights[where]), raw.duals[found], torch.ones_like(codes[where], dtype=torch.bool), raw.iterations[found]
-    )
-    new_weights, new_duals, new_codes, _ = _judged(sub, norm, rays, accuracy)
+    rays = RawSolution(torch.zeros_like(weights[where]), raw.duals, raw.infeasible, raw.iterations)
+    new_weights, new_duals, new_codes, _ = _judged(part, norm, rays, accuracy)
     proved = new_codes == _INFEASIBLE
+    if not bool(proved.any()):
+        return weights, duals, codes, certificate
     where = where[proved]
     weights[where], duals[where], codes[where] = new_weights[proved], new_duals[proved], new_codes[proved]
     return weights, duals, codes, certify(flat, norm, weights, duals)
 
 
 def _assembled(
-    problem: AttentionSVM, flat: AttentionSVM, norm: Norm, solver: Solver, raw: RawSolution,
-    weights: Tensor, duals: Tensor, codes: Tensor, certificate: Certificate, seconds: float,
+    problem: AttentionSVM,
+    flat: AttentionSVM,
+    norm: Norm,
+    solver: Solver,
+    raw: RawSolution,
+    weights: Tensor,
+    duals: Tensor,
+    codes: Tensor,
+    certificate: Certificate,
+    seconds: float,
 ) -> SVMSolution:
     infeasible = codes == _INFEASIBLE
     margins = flat.margins(weights).masked_fill(infeasible[:, None, None], torch.nan)
@@ -154,9 +175,17 @@ def _assembled(
         return value.reshape((*shape, *value.shape[1:]))
 
     return SVMSolution(
-        weights=shaped(weights), duals=shaped(shown), codes=shaped(codes), margins=shaped(margins), support=shaped(support),
-        ambiguous=shaped((flat.inequalities & line).sum((-1, -2))), unique=shaped(unique),
+        weights=shaped(weights),
+        duals=shaped(shown),
+        codes=shaped(codes),
+        margins=shaped(margins),
+        support=shaped(support),
+        ambiguous=shaped((flat.inequalities & line).sum((-1, -2))),
+        unique=shaped(unique),
         certificate=Certificate(**{name: shaped(value) for name, value in certificate.__dict__.items()}),
-        norm=norm, solver=type(solver).__name__, iterations=shaped(raw.iterations), seconds=seconds,
+        norm=norm,
+        solver=type(solver).__name__,
+        iterations=shaped(raw.iterations),
+        seconds=seconds,
         tolerance=solver.accuracy,
     )

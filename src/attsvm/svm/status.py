@@ -11,7 +11,9 @@ class Status(Enum):
     SOLVED = "solved: the certificate proves the solution optimal to the tolerance"
     INFEASIBLE = "infeasible: the duals hold a ray that proves that no weights separate this selection"
     NO_ROWS = "no constraints: every input has one token, the solution is zero and its margin infinite"
-    NOT_CONVERGED = "not converged: neither optimality nor infeasibility is proved; the certificate says how close it came"
+    NOT_CONVERGED = (
+        "not converged: neither optimality nor infeasibility is proved; the certificate says how close it came"
+    )
 
     def __str__(self) -> str:
         return self.value

@@ -37,7 +37,8 @@ class RawSolution:
 class Solver(ABC):
     """A method for some norms.
 
-    `accuracy` is the relative gap, and the violation, to which the certificate must hold for an answer to count as solved.
+    `accuracy` is the relative gap, and the violation, to which the certificate must hold for an answer to count as
+    solved.
     """
 
     accuracy: float

@@ -41,11 +41,10 @@ class BlockDescent(Solver):
         settings = Settings(tolerance=self.accuracy / 2, rounds=self.rounds, time_limit=self.time_limit)
         data = problem.data
 
-        def report(now: Progress) -> bool:
+        def report(now: Progress) -> None:
             if progress is not None:
                 gap = f"{now.gap:.1e}" if now.gap < float("inf") else "no positive margin yet"
                 progress(f"round {now.round}: {now.violated} rows violated, {now.support} support rows, gap {gap}")
-            return False
 
         def one(element: int) -> LargeSolution:
             kind = problem.inequalities[element].to(torch.int8) + 2 * problem.equalities[element].to(torch.int8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,7 +71,7 @@ class Cvxpy(Solver):
 def _objective(cp: Any, norm: Norm, weights: Any, flat: Any) -> Any:
     if isinstance(norm, Entrywise):
         return cp.pnorm(flat, norm.p)
-    kinds = {
+    kinds: dict[type[Norm], Callable[[], Any]] = {
         Frobenius: lambda: cp.norm(flat, 2),
         Nuclear: lambda: cp.normNuc(weights),
         Spectral: lambda: cp.sigma_max(weights),

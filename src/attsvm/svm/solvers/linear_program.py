@@ -45,9 +45,14 @@ def _largest_entry(rows: DenseRows) -> OneSolution:
     cost = np.append(np.zeros(size), 1.0)
     equality = np.hstack([rows.equality, np.zeros((len(rows.values), 1))]) if len(rows.values) else None
     result = linprog(
-        cost, A_ub=sp.vstack([separate, box]).tocsr(), b_ub=np.concatenate([-rows.asks, np.zeros(2 * size)]),
-        A_eq=equality, b_eq=rows.values if equality is not None else None,
-        bounds=[(None, None)] * size + [(0, None)], method="highs", options=_TIGHT,
+        cost,
+        A_ub=sp.vstack([separate, box]).tocsr(),
+        b_ub=np.concatenate([-rows.asks, np.zeros(2 * size)]),
+        A_eq=equality,
+        b_eq=rows.values if equality is not None else None,
+        bounds=[(None, None)] * size + [(0, None)],
+        method="highs",
+        options=_TIGHT,
     )
     return _unpacked(result, rows, lambda x: x[:size])
 
@@ -57,9 +62,14 @@ def _sum_of_entries(rows: DenseRows) -> OneSolution:
     size = rows.size
     equality = np.hstack([rows.equality, -rows.equality]) if len(rows.values) else None
     result = linprog(
-        np.ones(2 * size), A_ub=np.hstack([-rows.inequality, rows.inequality]) if len(rows.asks) else None,
-        b_ub=-rows.asks if len(rows.asks) else None, A_eq=equality, b_eq=rows.values if equality is not None else None,
-        bounds=(0, None), method="highs", options=_TIGHT,
+        np.ones(2 * size),
+        A_ub=np.hstack([-rows.inequality, rows.inequality]) if len(rows.asks) else None,
+        b_ub=-rows.asks if len(rows.asks) else None,
+        A_eq=equality,
+        b_eq=rows.values if equality is not None else None,
+        bounds=(0, None),
+        method="highs",
+        options=_TIGHT,
     )
     return _unpacked(result, rows, lambda x: x[:size] - x[size:])
 

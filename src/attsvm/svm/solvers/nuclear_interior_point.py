@@ -39,7 +39,11 @@ class NuclearInteriorPoint(Solver):
         if int(rows.max()) > self.most_rows:
             return self._by_working_sets(problem, progress)
         result = solve_nuclear(
-            problem.differences(), problem.inequalities, problem.data.queries, problem.values, problem.equalities,
+            problem.differences(),
+            problem.inequalities,
+            problem.data.queries,
+            problem.values,
+            problem.equalities,
             tolerance=self.accuracy,
         )
         return RawSolution(result.weights, result.duals, result.status == INFEASIBLE, result.iterations, result.unique)
@@ -55,11 +59,21 @@ class NuclearInteriorPoint(Solver):
         results = []
         for element in range(problem.batch_shape[0]):
             one = problem[element : element + 1]
-            results.append(solve_nuclear_large(
-                one.differences(), one.inequalities, one.data.queries, one.values, one.equalities,
-                tolerance=self.accuracy, progress=report,
-            ))
-        joined = {name: torch.cat([getattr(one, name) for one in results]) for name in ("weights", "duals", "status", "iterations", "unique")}
+            results.append(
+                solve_nuclear_large(
+                    one.differences(),
+                    one.inequalities,
+                    one.data.queries,
+                    one.values,
+                    one.equalities,
+                    tolerance=self.accuracy,
+                    progress=report,
+                )
+            )
+        joined = {
+            name: torch.cat([getattr(one, name) for one in results])
+            for name in ("weights", "duals", "status", "iterations", "unique")
+        }
         return RawSolution(
             joined["weights"], joined["duals"], joined["status"] == INFEASIBLE, joined["iterations"], joined["unique"]
         )

@@ -18,6 +18,8 @@ class DenseRows:
     """Rows A_k = d_k z_k^T of one problem, flattened: ``matrix[k] = vec(A_k)``, scaled to unit length.
 
     `inequality` and `equality` hold scaled rows and right-hand sides; `place` and `scale` lead back to (input, token).
+    Right-hand sides are divided by the largest of them, `unit`, and so are the weights: solvers stop at absolute
+    tolerances, which would mean nothing for weights of size 1e-6 or 1e6.
     """
 
     inequality: np.ndarray
@@ -27,6 +29,7 @@ class DenseRows:
     place: tuple[np.ndarray, np.ndarray]
     scale: np.ndarray
     shape: tuple[int, int, int, int]
+    unit: float
 
     @property
     def size(self) -> int:
@@ -55,7 +58,9 @@ def dense_rows(problem: AttentionSVM, element: int) -> DenseRows:
         parts.append((rows / length[:, None], values[place] / length, place, length))
     (a, b, at, s), (c, e, ct, r) = parts
     place = (np.concatenate([at[0], ct[0]]), np.concatenate([at[1], ct[1]]))
-    return DenseRows(a, b, c, e, place, np.concatenate([s, r]), (data.n, data.T, data.d, data.dq))
+    unit = float(max(np.abs(b).max(initial=0.0), np.abs(e).max(initial=0.0))) or 1.0
+    shape = (data.n, data.T, data.d, data.dq)
+    return DenseRows(a, b / unit, c, e / unit, place, np.concatenate([s, r]), shape, unit)
 
 
 OneSolution = tuple[np.ndarray, np.ndarray, int]
@@ -67,13 +72,20 @@ def loop(problem: AttentionSVM, solve_one: Callable[[DenseRows], OneSolution], w
     count = problem.batch_shape[0]
     rows = (dense_rows(problem, element) for element in range(count))
     if count < 32 or workers == 1:
-        results = [solve_one(one) for one in rows]
+        results = [_in_full(solve_one, one) for one in rows]
     else:
-        results = Parallel(n_jobs=workers or -1, batch_size="auto")(delayed(solve_one)(one) for one in rows)
+        results = Parallel(n_jobs=workers or -1, batch_size="auto")(delayed(_in_full)(solve_one, one) for one in rows)
     device = problem.data.device
     weights = torch.from_numpy(np.stack([result[0] for result in results])).to(device)
     duals = torch.from_numpy(np.stack([result[1] for result in results])).to(device)
     return RawSolution(
-        weights, duals, torch.zeros(count, dtype=torch.bool, device=device),
+        weights,
+        duals,
+        torch.zeros(count, dtype=torch.bool, device=device),
         torch.tensor([result[2] for result in results], device=device),
     )
+
+
+def _in_full(solve_one: Callable[[DenseRows], OneSolution], rows: DenseRows) -> OneSolution:
+    weights, duals, iterations = solve_one(rows)
+    return weights * rows.unit, duals, iterations

@@ -2,110 +2,124 @@
 
     min 1/2 ||W||_F^2   s.t.   d_it^T W z_i >= b_it  (rows),   d_it^T W z_i = b_it  (equal)
 
-1. A guess of the active rows (or of a ray): on CUDA by `active_set` (one warp a problem), elsewhere, and for what is left,
-   by `interior_point`.
+1. A guess of the active rows (or of a ray): on CUDA by `active_set` (one warp a problem), elsewhere, and for what is
+   left, by `interior_point`.
 2. `polish` turns the guess into an answer and checks it on the rows.
 3. What fails every check (degenerate or nearly infeasible problems) goes to `compiled`, on the CPU.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
 
+from attsvm.svm.solvers.base import RawSolution
 from attsvm.svm.solvers.frobenius.active_set_cuda import active_set, supported
 from attsvm.svm.solvers.frobenius.interior_point import interior_point
 from attsvm.svm.solvers.frobenius.polish import polish, polish_ray
-from attsvm.svm.solvers.frobenius.rows import gather
+from attsvm.svm.solvers.frobenius.rows import Guess, Rows, gather
+from attsvm.svm.solvers.frobenius.verdicts import INFEASIBLE, OPTIMAL, UNSURE
+
+_CHUNK_BYTES = 1e9  # of each batch of m x m matrices; about six such batches are alive at once
 
 
-@dataclass(frozen=True)
-class BatchSolution:
-    """As `compiled.BatchSolution`, tensors on the device of the data; `stage` [B]: 0 no work, 1 active set, 2 interior
-    point, 3 `compiled`."""
-
-    weights: torch.Tensor
-    duals: torch.Tensor
-    status: torch.Tensor
-    steps: torch.Tensor
-    stage: torch.Tensor
-
-
-def solve(D, rows, Z, b=1.0, equal=None, accuracy=1e-10, chunk=None):
-    """Solve B problems given as float64 tensors on one device; arguments as in `compiled.solve`.
-
-    chunk: problems at a time (None: as many as keep each m x m batch near 1 GB; about six such batches are alive at once).
-    """
-    B, n, T, d = D.shape
-    equal = torch.zeros_like(rows) if equal is None else equal
+def solve(
+    differences: Float[Tensor, "batch n T d"],
+    rows: Bool[Tensor, "batch n T"],
+    queries: Float[Tensor, "batch n dq"],
+    values: Float[Tensor, "batch n T"],
+    equal: Bool[Tensor, "batch n T"],
+    accuracy: float = 1e-10,
+) -> RawSolution:
+    """Solve a batch of problems given as float64 tensors on one device; arguments as in `compiled.solve`."""
+    batch, n, length, d = differences.shape
     present = rows | equal
-    b = torch.as_tensor(b, dtype=D.dtype, device=D.device).broadcast_to(B, n, T)
-    m = max(1, int(present.flatten(1).sum(1).max())) if B else 1
-    chunk = chunk or max(1, int(1e9 / (8 * m * m)))
-    weights = D.new_zeros(B, d, Z.shape[2])
-    duals = D.new_zeros(B, n, T)
-    status = torch.full((B,), 2, dtype=torch.int8, device=D.device)
-    steps, stage = (torch.zeros(B, dtype=torch.int64, device=D.device) for _ in range(2))
-    for first in range(0, B, chunk):
+    m = max(1, int(present.flatten(1).sum(1).max())) if batch else 1
+    chunk = max(1, int(_CHUNK_BYTES / (8 * m * m)))
+    weights = differences.new_zeros(batch, d, queries.shape[2])
+    duals = differences.new_zeros(batch, n, length)
+    status = torch.full((batch,), UNSURE, dtype=torch.int8, device=differences.device)
+    steps = torch.zeros(batch, dtype=torch.int64, device=differences.device)
+    for first in range(0, batch, chunk):
         part = slice(first, first + chunk)
-        answer = solve_chunk(D[part], present[part], equal[part], Z[part], b[part], m, accuracy)
-        weights[part], duals[part], status[part], steps[part], stage[part] = answer
-    left = (status == 2).nonzero()[:, 0]
+        weights[part], duals[part], status[part], steps[part] = _solve_chunk(
+            differences[part], present[part], equal[part], queries[part], values[part], m, accuracy
+        )
+    left = (status == UNSURE).nonzero()[:, 0]
     if left.numel():
         from attsvm.svm.solvers.frobenius import compiled  # Numba starts only where it is used
 
-        answer = compiled.solve(*(x[left].cpu().numpy() for x in (D, rows, Z, b, equal)), accuracy=accuracy)
+        arrays = [x[left].cpu().numpy() for x in (differences, rows, queries, values, equal)]
+        answer = compiled.solve(*arrays, accuracy=accuracy)
         for mine, theirs in ((weights, answer.weights), (duals, answer.duals), (status, answer.status)):
-            mine[left] = torch.as_tensor(theirs, device=D.device)
-        stage[left] = 3
-    return BatchSolution(weights, duals, status, steps, stage)
+            mine[left] = torch.as_tensor(theirs, device=differences.device)
+    return RawSolution(weights, duals, status == INFEASIBLE, steps)
 
 
-def solve_chunk(D, present, equal, Z, b, m, accuracy):
-    system, index, factor, unit, lone = gather(D, present, equal, Z, b, m)
-    B, n, T, _ = D.shape
-    G = system.gram()
-    W = D.new_zeros(B, D.shape[3], Z.shape[2])
-    lam = torch.zeros_like(system.b)
-    broken = (lone != 0).any(1)
-    trivial = ~(system.present & ((system.b > 0) | (system.equal & (system.b != 0)))).any(1)
-    status = torch.where(broken, 1, torch.where(trivial, 0, 2)).to(torch.int8)
-    steps, stage = (torch.zeros(B, dtype=torch.int64, device=D.device) for _ in range(2))
-    for number, guess in ((1, active_set), (2, interior_point)):
-        if number == 1 and not supported(G):
-            continue
-        left = (status == 2).nonzero()[:, 0]
-        if left.numel() == 0:
-            break
-        whole = left.numel() == B
-        part, Gp = (system, G) if whole else (system.take(left), G[left])
-        u, s, hopeless, taken = guess(Gp, part)
-        for attempt in (hopeless, ~hopeless):  # rays first where one is likely, then answers, then the other way round
-            settle_rays(status, lam, left, Gp, part, u, s, attempt)
-            settle(status, W, lam, left, Gp, part, u, s, ~attempt, accuracy)
-        steps[left], stage[left] = taken, number
+def _solve_chunk(
+    differences: Tensor, present: Tensor, equal: Tensor, queries: Tensor, values: Tensor, m: int, accuracy: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Weights, duals, status and steps of problems small enough in number to be held at once."""
+    batch, n, length, _ = differences.shape
+    rows, back = gather(differences, present, equal, queries, values, m)
+    broken = (back.lone != 0).any(1)
+    trivial = ~(rows.present & ((rows.b > 0) | (rows.equal & (rows.b != 0)))).any(1)
+    answers = _Answers(rows, torch.where(broken, INFEASIBLE, torch.where(trivial, OPTIMAL, UNSURE)).to(torch.int8))
+    gram = rows.gram()
+    if supported(gram):
+        answers.improve(gram, active_set, accuracy)
+    answers.improve(gram, interior_point, accuracy)
+    infeasible = (answers.status == INFEASIBLE)[:, None]
     # the ray has b'^T lam' = 1 in scaled units, b' = b factor unit
-    lam = lam * torch.where((status == 1)[:, None], factor * unit, factor / unit)
-    lam = torch.where(broken[:, None], lone, lam)
-    W = torch.where((status == 1)[:, None, None], 0.0, W / unit[:, :, None])
-    duals = D.new_zeros(B, n * T).scatter_(1, index, lam).view(B, n, T)
-    return W, duals, status, steps, stage
+    lam = answers.multipliers * torch.where(infeasible, back.factor * back.unit, back.factor / back.unit)
+    lam = torch.where(broken[:, None], back.lone, lam)
+    weights = torch.where(infeasible[..., None], 0.0, answers.weights / back.unit[:, :, None])
+    duals = differences.new_zeros(batch, n * length).scatter_(1, back.index, lam).view(batch, n, length)
+    return weights, duals, answers.status, answers.steps
 
 
-def settle(status, W, lam, left, G, system, u, s, wanted, accuracy):
-    """Polish the wanted ones of `left` that are still open, and write down those that pass."""
-    some = (wanted & (status[left] == 2)).nonzero()[:, 0]
-    if some.numel():
-        part = system if some.numel() == len(u) else system.take(some)
-        active = part.present & (part.equal | (u[some] > s[some]))
-        found, multipliers, solved = polish(G if part is system else G[some], part, active, accuracy=accuracy)
+class _Answers:
+    """What is known of every problem of a chunk, in scaled rows."""
+
+    def __init__(self, rows: Rows, status: Tensor) -> None:
+        self.rows, self.status = rows, status
+        self.weights = rows.b.new_zeros(len(status), rows.D.shape[2], rows.Z.shape[2])
+        self.multipliers = torch.zeros_like(rows.b)
+        self.steps = torch.zeros(len(status), dtype=torch.int64, device=status.device)
+
+    def improve(self, gram: Tensor, guess_active: Callable[[Tensor, Rows], Guess], accuracy: float) -> None:
+        """Guess and polish the problems that are still open, and write down what passes."""
+        left = (self.status == UNSURE).nonzero()[:, 0]
+        if left.numel() == 0:
+            return
+        whole = left.numel() == len(self.status)
+        rows, gram = (self.rows, gram) if whole else (self.rows[left], gram[left])
+        guess = guess_active(gram, rows)
+        for attempt in (guess.hopeless, ~guess.hopeless):  # rays first where one is likely, then the other way round
+            self._settle_rays(left, gram, rows, guess, attempt)
+            self._settle(left, gram, rows, guess, ~attempt, accuracy)
+        self.steps[left] = guess.steps
+
+    def _settle(self, left: Tensor, gram: Tensor, rows: Rows, guess: Guess, wanted: Tensor, accuracy: float) -> None:
+        """Polish the wanted ones of `left` that are still open, and write down those that pass."""
+        some = (wanted & (self.status[left] == UNSURE)).nonzero()[:, 0]
+        if some.numel() == 0:
+            return
+        if some.numel() < len(left):
+            gram, rows = gram[some], rows[some]
+        active = rows.present & (rows.equal | (guess.multipliers[some] > guess.slacks[some]))
+        weights, multipliers, solved = polish(gram, rows, active, accuracy)
         where = left[some[solved]]
-        W[where], lam[where], status[where] = found[solved], multipliers[solved], 0
+        self.weights[where], self.multipliers[where], self.status[where] = weights[solved], multipliers[solved], OPTIMAL
 
-
-def settle_rays(status, lam, left, G, system, u, s, wanted):
-    """The same for rays."""
-    some = (wanted & (status[left] == 2)).nonzero()[:, 0]
-    if some.numel():
-        ray, proved = polish_ray(G[some], system.take(some), u[some], s[some])
+    def _settle_rays(self, left: Tensor, gram: Tensor, rows: Rows, guess: Guess, wanted: Tensor) -> None:
+        """The same for rays."""
+        some = (wanted & (self.status[left] == UNSURE)).nonzero()[:, 0]
+        if some.numel() == 0:
+            return
+        ray, proved = polish_ray(gram[some], rows[some], guess.multipliers[some], guess.slacks[some])
         where = left[some[proved]]
-        lam[where], status[where] = ray[proved], 1
+        self.multipliers[where], self.status[where] = ray[proved], INFEASIBLE

@@ -2,12 +2,12 @@
 
     min 1/2 ||A^T lam||^2 - b^T lam,  lam >= 0 (free on equality rows),   G = A A^T = (D D^T) o (Z Z^T)
 
-It keeps a set of independent active rows with lam = G_act^-1 b_act >= 0, lets the most violated row enter, and drops the
-rows whose multiplier would turn negative on the way. In exact arithmetic every entry strictly raises the dual value
-(the entering row is violated), at most |act| rows are dropped per entry, and an active set is never met twice: the method
-ends. In floating point the same is enforced by a cap on steps and by a check that the dual value rises; when either
-fails, or a row is dependent on the active ones to an extent the Gram matrix cannot tell, the verdict is UNSURE and the caller
-goes on with `rowspace`, which works on the rows themselves.
+It keeps a set of independent active rows with lam = G_act^-1 b_act >= 0, lets the most violated row enter, and drops
+the rows whose multiplier would turn negative on the way. In exact arithmetic every entry strictly raises the dual value
+(the entering row is violated), at most |act| rows are dropped per entry, and an active set is never met twice: the
+method ends. In floating point the same is enforced by a cap on steps and by a check that the dual value rises; when
+either fails, or a row is dependent on the active ones to an extent the Gram matrix cannot tell, the verdict is UNSURE
+and the caller goes on with `rowspace`, which works on the rows themselves.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -16,41 +16,52 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from attsvm.svm.solvers.frobenius.linear import adjoint, dot, forward, options, ratio_test, remove, solve_lower, solve_upper
-
-OPTIMAL, INFEASIBLE, UNSURE = 0, 1, 2
+from attsvm.svm.solvers.frobenius.linear import (
+    OPTIONS,
+    adjoint,
+    dot,
+    drop,
+    forward,
+    move,
+    only_active,
+    ratio_test,
+    settle,
+    solve_lower,
+    solve_upper,
+)
+from attsvm.svm.solvers.frobenius.verdicts import EPSILON, INFEASIBLE, OPTIMAL, UNSURE
 
 DEPENDENT = 1e-13  # ||a_j - sum r_k a_k|| / (1 + sum |r_k|) below this: dependent (row norms are in [1, 4))
 DOUBTFUL = 1e-9  # squared distance to the span of the active rows below which the Gram matrix is not trusted
 NEGLIGIBLE = 1e-13  # multiplier changes below this never block
-EPSILON = 2.0**-52
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def gram_row(j, G, known, owner, start, D, Dt, ZZ):
+    """Fill row j of G = (D D^T) o (Z Z^T) unless it is known; `Dt` is D transposed, `ZZ` the Gram matrix of queries."""
     if known[j]:
         return
     known[j] = True
     m = owner.size
     row = G[j]
     first = D[j, 0]
-    for l in range(m):
-        row[l] = first * Dt[0, l]
+    for k in range(m):
+        row[k] = first * Dt[0, k]
     for c in range(1, D.shape[1]):
         x = D[j, c]
-        for l in range(m):
-            row[l] += x * Dt[c, l]
+        for k in range(m):
+            row[k] += x * Dt[c, k]
     i = owner[j]
     for other in range(start.size - 1):
         factor = ZZ[i, other]
-        for l in range(start[other], start[other + 1]):
-            row[l] *= factor
+        for k in range(start[other], start[other + 1]):
+            row[k] *= factor
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def distance_to_span(j, r, active, size, L, owner, start, D, Z, U, P, margins, y):
     """Refine r in a_j ~ sum r_k a_k with the rows themselves; returns (||residual||, 1 + sum |r_k|)."""
-    n, d = U.shape
+    d = U.shape[1]
     scale = 1.0
     for sweep in range(3):
         for a in range(size):
@@ -78,9 +89,9 @@ def distance_to_span(j, r, active, size, L, owner, start, D, Z, U, P, margins, y
     return norm, scale
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def warm_start(lam, active, G, known, L, Q, values, target, b, equal, inside, owner, start, D, Dt, ZZ, capacity):
-    """Active set with lam = G_act^-1 b_act >= 0 from multipliers `lam` [m]; equality rows go in first. Returns its size."""
+    """Active set with lam = G_act^-1 b_act >= 0 from multipliers `lam` [m], equality rows first; returns its size."""
     size = 0
     for stage in range(2):
         for k in range(b.size):
@@ -98,38 +109,20 @@ def warm_start(lam, active, G, known, L, Q, values, target, b, equal, inside, ow
                 values[size] = 0.0 if equal[k] else lam[k]
                 inside[k] = True
                 size += 1
-    while True:  # Lawson and Hanson's inner loop: walk to G_act^-1 b_act, dropping what blocks
-        for a in range(size):
-            target[a] = b[active[a]]
-        solve_lower(L, size, target)
-        solve_upper(L, size, target)
-        alpha, blocking = 1.0, -1
-        for a in range(size):
-            if target[a] < 0.0 and not equal[active[a]]:
-                t = values[a] / (values[a] - target[a])
-                if blocking < 0 or t < alpha:
-                    alpha, blocking = t, a
-        for a in range(size):
-            values[a] += alpha * (target[a] - values[a])
-        if blocking < 0:
-            return size
-        inside[active[blocking]] = False
-        remove(L, Q, size, blocking)
-        size -= 1
-        for a in range(blocking, size):
-            active[a] = active[a + 1]
-            values[a] = values[a + 1]
+    return settle(L, Q, active, values, target, b, equal, inside, size)
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def solve_gram(
     lam, b, equal, weight, tolerance, owner, start, D, Dt, Z, ZZ, G, L, active, known, inside, values, r, y, s, U, P
 ):
-    """One scaled problem; `lam` [m] holds the warm start (zeros: none), `weight` [m] is 1 / ||a_k||,
-    `tolerance` [m] the violation below which a row counts as satisfied.
+    """Solve one scaled problem (see `linear`) on its Gram matrix.
 
-    Returns (verdict, size, entering, steps): `active[:size]` with `values`; when INFEASIBLE the ray is
-    -`r[:size]` on the active rows and -`r[size]` (+1, or -1 on an equality row) on `entering`.
+    `lam` [m] holds the warm start (zeros: none), `weight` [m] is 1 / ||a_k||, `tolerance` [m] the violation below which
+    a row counts as satisfied; the other arrays are scratch.
+
+    Returns (verdict, size, entering, steps): `active[:size]` with `values`; when INFEASIBLE the ray is -`r[:size]` on
+    the active rows and -`r[size]` (+1, or -1 on an equality row) on `entering`.
     """
     m = b.size
     capacity = min(m, D.shape[1] * Z.shape[1])
@@ -141,7 +134,9 @@ def solve_gram(
         warm = warm or equal[k] or lam[k] > 0.0
     size = 0
     if warm:
-        size = warm_start(lam, active, G, known, L, empty, values, y, b, equal, inside, owner, start, D, Dt, ZZ, capacity)
+        size = warm_start(
+            lam, active, G, known, L, empty, values, y, b, equal, inside, owner, start, D, Dt, ZZ, capacity
+        )
     best, stalled, steps, ignored = -np.inf, 0, 0, 0
     limit = 20 * m + 100
     while True:
@@ -207,10 +202,7 @@ def solve_gram(
                 return INFEASIBLE, size, j, steps
             step = min(step, full)
             entering += step
-            for a in range(size):
-                values[a] -= step * r[a]
-                if values[a] < 0.0 and not equal[active[a]]:
-                    values[a] = 0.0
+            move(values, r, step, active, size, equal)
             if step == full:
                 for a in range(size):
                     L[size, a] = y[a]
@@ -221,14 +213,7 @@ def solve_gram(
                 size += 1
                 if ignored > 0:  # the span has changed: look at them again
                     ignored = 0
-                    inside[:m] = False
-                    for a in range(size):
-                        inside[active[a]] = True
+                    only_active(inside, m, active, size)
                 break
             slack += step * (0.0 if dependent else delta)
-            inside[active[blocking]] = False
-            remove(L, empty, size, blocking)
-            size -= 1
-            for a in range(blocking, size):
-                active[a] = active[a + 1]
-                values[a] = values[a + 1]
+            size = drop(L, empty, active, values, inside, size, blocking)

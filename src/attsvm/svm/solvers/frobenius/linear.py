@@ -1,13 +1,14 @@
 """Small compiled building blocks shared by the two active-set kernels.
 
-One problem is held as rows a_k = d_k z_{i(k)}^T, scaled by powers of two (exact) so that ||d_k|| and ||z_i|| lie in [1, 2),
-sorted by input: the rows of input i are `start[i]:start[i+1]`. A row is never written out as a d x dq matrix:
+One problem is held as rows a_k = d_k z_{i(k)}^T, scaled by powers of two (exact) so that ||d_k|| and ||z_i|| lie in
+[1, 2), sorted by input: the rows of input i are `start[i]:start[i+1]`. A row is never written out as a d x dq matrix:
 
     A(W)_k    = d_k^T (W z_i)                  `forward`   (one attention forward)
     A*(lam)   = sum_i (sum_k lam_k d_k) z_i^T  `adjoint`   (one attention backward)
 
-The active rows are held by a lower triangular `L` with A_act A_act^T = L L^T; rows enter at the end and leave by Givens
-rotations (`remove`).
+The active rows are held by a lower triangular `L` with A_act A_act^T = L L^T; rows enter at the end and leave by
+Givens rotations (`remove`). `rowspace` also keeps orthonormal rows `Q` with A_act = L Q; `gram` hands in a `Q` without
+columns.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -18,25 +19,25 @@ import math
 import numpy as np
 from numba import njit
 
-options = dict(cache=True, nogil=True, error_model="numpy")
-dot_options = dict(options, fastmath={"reassoc", "contract", "nsz"})
+OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
 
 
-@njit(**dot_options)
+@njit(**OPTIONS, fastmath={"reassoc", "contract", "nsz"})
 def dot(x, y, size):
+    """x^T y over the first `size` entries; the sum may be reordered."""
     total = 0.0
     for c in range(size):
         total += x[c] * y[c]
     return total
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def power_of_two(x):
     """The power of two p with p x in [1, 2): scaling by it is exact."""
     return math.ldexp(1.0, 1 - math.frexp(x)[1])
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def adjoint(multipliers, chosen, count, owner, D, Z, U, W):
     """W = sum over the chosen rows of multiplier * d_k z_k^T; U [n, d] is scratch."""
     n, d = U.shape
@@ -55,7 +56,7 @@ def adjoint(multipliers, chosen, count, owner, D, Z, U, W):
                     W[c, e] += u * Z[i, e]
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def forward(W, start, D, Z, U, margins):
     """margins_k = d_k^T W z_k for all rows; U [n, d] is scratch."""
     n, d = U.shape
@@ -68,14 +69,14 @@ def forward(W, start, D, Z, U, margins):
                 margins[k] = dot(D[k], U[i], d)
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def solve_lower(L, size, x):
     """x <- L^-1 x."""
     for a in range(size):
         x[a] = (x[a] - dot(L[a], x, a)) / L[a, a]
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def solve_upper(L, size, x):
     """x <- L^-T x."""
     for a in range(size - 1, -1, -1):
@@ -85,9 +86,9 @@ def solve_upper(L, size, x):
             x[c] -= value * L[a, c]
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def remove(L, Q, size, a):
-    """Take row a out of L (and keep L Q unchanged otherwise); Q may have zero columns when only L is kept."""
+    """Take row a out of L, and keep L Q unchanged otherwise."""
     for i in range(a + 1, size):
         for c in range(i + 1):
             L[i - 1, c] = L[i, c]
@@ -107,7 +108,7 @@ def remove(L, Q, size, a):
             Q[c + 1, e] = cos * y - sin * x
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def ratio_test(multipliers, direction, active, size, equal, threshold):
     """Largest t with multipliers - t direction >= 0 on inequality rows, and the row that blocks (-1: none)."""
     step, blocking = np.inf, -1
@@ -117,3 +118,52 @@ def ratio_test(multipliers, direction, active, size, equal, threshold):
             if t < step:
                 step, blocking = t, a
     return step, blocking
+
+
+@njit(**OPTIONS)
+def move(multipliers, direction, step, active, size, equal):
+    """multipliers <- multipliers - step direction, round-off below 0 cut away on inequality rows."""
+    for a in range(size):
+        multipliers[a] -= step * direction[a]
+        if multipliers[a] < 0.0 and not equal[active[a]]:
+            multipliers[a] = 0.0
+
+
+@njit(**OPTIONS)
+def drop(L, Q, active, multipliers, inside, size, a):
+    """Row a leaves the active set; returns the new size."""
+    inside[active[a]] = False
+    remove(L, Q, size, a)
+    for c in range(a, size - 1):
+        active[c] = active[c + 1]
+        multipliers[c] = multipliers[c + 1]
+    return size - 1
+
+
+@njit(**OPTIONS)
+def settle(L, Q, active, multipliers, target, b, equal, inside, size):
+    """Lawson and Hanson's inner loop: walk to (L L^T)^-1 b_act, dropping what blocks; returns the new size."""
+    while True:
+        for a in range(size):
+            target[a] = b[active[a]]
+        solve_lower(L, size, target)
+        solve_upper(L, size, target)
+        alpha, blocking = 1.0, -1
+        for a in range(size):
+            if target[a] < 0.0 and not equal[active[a]]:
+                t = multipliers[a] / (multipliers[a] - target[a])
+                if blocking < 0 or t < alpha:
+                    alpha, blocking = t, a
+        for a in range(size):
+            multipliers[a] += alpha * (target[a] - multipliers[a])
+        if blocking < 0:
+            return size
+        size = drop(L, Q, active, multipliers, inside, size, blocking)
+
+
+@njit(**OPTIONS)
+def only_active(inside, m, active, size):
+    """Forget the rows that were set aside as redundant: `inside` marks the active rows alone."""
+    inside[:m] = False
+    for a in range(size):
+        inside[active[a]] = True

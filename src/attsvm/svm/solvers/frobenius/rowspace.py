@@ -1,9 +1,9 @@
 """Dual active set on the rows themselves (Goldfarb and Idnani with an orthonormal basis): the robust kernel.
 
-The same method as `gram`, with A_act = L Q, Q orthonormal rows in R^{d dq}. The Gram matrix squares the condition number
-of the active rows; here nothing is squared: the distance of an entering row to the span of the active ones is
-right to a few units of round-off (two passes of Gram-Schmidt), and W = Q^T L^-1 b_act is recomputed after every entry.
-About ten times slower, and called only where `gram` is unsure.
+The same method as `gram`, with A_act = L Q, Q orthonormal rows in R^{d dq}. The Gram matrix squares the condition
+number of the active rows; here nothing is squared: the distance of an entering row to the span of the active ones is
+right to a few units of round-off (repeated Gram-Schmidt), and W = Q^T L^-1 b_act is recomputed after every entry. About
+ten times slower, and called only where `gram` is unsure.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -12,11 +12,22 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from attsvm.svm.solvers.frobenius.gram import EPSILON, INFEASIBLE, OPTIMAL, UNSURE
-from attsvm.svm.solvers.frobenius.linear import dot, forward, options, ratio_test, remove, solve_lower, solve_upper
+from attsvm.svm.solvers.frobenius.linear import (
+    OPTIONS,
+    dot,
+    drop,
+    forward,
+    move,
+    only_active,
+    ratio_test,
+    settle,
+    solve_lower,
+    solve_upper,
+)
+from attsvm.svm.solvers.frobenius.verdicts import EPSILON, INFEASIBLE, OPTIMAL, UNSURE
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def split(j, owner, D, Z, Q, size, p, y):
     """a_j = y Q + p with p orthogonal to Q; returns ||p||."""
     d, dq = D.shape[1], Z.shape[1]
@@ -24,7 +35,7 @@ def split(j, owner, D, Z, Q, size, p, y):
         for e in range(dq):
             p[c * dq + e] = D[j, c] * Z[owner[j], e]
     y[:size] = 0.0
-    for sweep in range(3):
+    for _ in range(3):
         for a in range(size):
             x = dot(Q[a], p, p.size)
             y[a] += x
@@ -33,7 +44,7 @@ def split(j, owner, D, Z, Q, size, p, y):
     return np.sqrt(dot(p, p, p.size))
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def point_on_active(L, Q, size, active, b, u, W):
     """W = Q^T L^-1 b_act, the smallest W with the active rows tight; u <- L^-1 b_act."""
     d, dq = W.shape
@@ -48,17 +59,21 @@ def point_on_active(L, Q, size, active, b, u, W):
     return np.sqrt(dot(u, u, size))
 
 
-@njit(**options)
-def drop(L, Q, active, values, inside, size, a):
-    inside[active[a]] = False
-    remove(L, Q, size, a)
-    for c in range(a, size - 1):
-        active[c] = active[c + 1]
-        values[c] = values[c + 1]
-    return size - 1
+@njit(**OPTIONS)
+def extend(L, Q, active, values, inside, size, k, y, p, distance, value):
+    """Row k = y Q + p enters the active set with this multiplier; returns the new size."""
+    for a in range(size):
+        L[size, a] = y[a]
+    L[size, size] = distance
+    for c in range(p.size):
+        Q[size, c] = p[c] / distance
+    active[size] = k
+    values[size] = value
+    inside[k] = True
+    return size + 1
 
 
-@njit(**options)
+@njit(**OPTIONS)
 def solve_rowspace(b, equal, weight, tolerance, owner, start, D, Z, active, size, values, r, W):
     """One scaled problem (see `linear`), from the active set `active[:size]` (a guess; may be empty).
 
@@ -82,31 +97,9 @@ def solve_rowspace(b, equal, weight, tolerance, owner, start, D, Z, active, size
             if size < capacity and (equal[k] if stage == 0 else (not equal[k] and guess[k] > 0.0)):
                 distance = split(k, owner, D, Z, Q, size, p, y)
                 if distance > 1e-3:
-                    for a in range(size):
-                        L[size, a] = y[a]
-                    L[size, size] = distance
-                    for c in range(p.size):
-                        Q[size, c] = p[c] / distance
-                    active[size] = k
-                    values[size] = 0.0 if equal[k] else guess[k]
-                    inside[k] = True
-                    size += 1
-    while True:  # Lawson and Hanson's inner loop, as in gram.warm_start
-        for a in range(size):
-            y[a] = b[active[a]]
-        solve_lower(L, size, y)
-        solve_upper(L, size, y)
-        alpha, blocking = 1.0, -1
-        for a in range(size):
-            if y[a] < 0.0 and not equal[active[a]]:
-                t = values[a] / (values[a] - y[a])
-                if blocking < 0 or t < alpha:
-                    alpha, blocking = t, a
-        for a in range(size):
-            values[a] += alpha * (y[a] - values[a])
-        if blocking < 0:
-            break
-        size = drop(L, Q, active, values, inside, size, blocking)
+                    value = 0.0 if equal[k] else guess[k]
+                    size = extend(L, Q, active, values, inside, size, k, y, p, distance, value)
+    size = settle(L, Q, active, values, y, b, equal, inside, size)
     best, stalled, steps, ignored = -np.inf, 0, 0, 0
     limit = 20 * m + 100
     while True:
@@ -156,25 +149,12 @@ def solve_rowspace(b, equal, weight, tolerance, owner, start, D, Z, active, size
             full = np.inf if dependent else -slack / (distance * distance)
             step = min(step, full)
             entering += step
-            for a in range(size):
-                values[a] -= step * r[a]
-                if values[a] < 0.0 and not equal[active[a]]:
-                    values[a] = 0.0
+            move(values, r, step, active, size, equal)
             if step == full:
-                for a in range(size):
-                    L[size, a] = y[a]
-                L[size, size] = distance
-                for c in range(p.size):
-                    Q[size, c] = p[c] / distance
-                active[size] = j
-                values[size] = sign * entering
-                inside[j] = True
-                size += 1
+                size = extend(L, Q, active, values, inside, size, j, y, p, distance, sign * entering)
                 if ignored > 0:  # the span has changed: look at them again
                     ignored = 0
-                    inside[:] = False
-                    for a in range(size):
-                        inside[active[a]] = True
+                    only_active(inside, m, active, size)
                 break
             if not dependent:
                 slack += step * distance * distance

@@ -1,10 +1,11 @@
 """Compiled loops of the large Frobenius solver: scan of all rows, gather of working rows, block descent, face products.
 
 Notation: input r of the working set has rows ``start[r]:start[r + 1]``; row k has difference D_k = x_selected - x_t in
-R^d, right-hand side b_k and multiplier lam_k; its matrix row is A_k = D_k z_r^T, so <A_k, W> = D_k . (W z_r).
+R^d, right-hand side b_k and multiplier lam_k; its matrix row is A_k = D_k z_r^T, so <A_k, W> = D_k . (W z_r). Rows of
+all inputs are told apart by ``kind`` [n, T]: 0 absent, 1 inequality, 2 equality.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 from __future__ import annotations
 
 import numpy as np
@@ -17,6 +18,7 @@ OPTIONS = {"nogil": True, "cache": True, "fastmath": FAST, "error_model": "numpy
 
 @njit(**OPTIONS)
 def dot(a, b):
+    """a^T b; the sum may be reordered."""
     total = 0.0
     for j in range(a.shape[0]):
         total += a[j] * b[j]
@@ -52,9 +54,11 @@ def mean_difference(tokens, sequence, selected, kind, out):
 
 @njit(**OPTIONS)
 def choose_rows(margins, rhs, kind, duals, keep_slack, add_slack, cap, scratch, chosen):
-    """Mark the next working rows: every row with a multiplier, every equality, working rows within ``keep_slack`` of
-    active, and per input the ``cap`` worst other rows whose slack is below ``add_slack``. Returns the count."""
-    total = 0
+    """Mark the next working rows in ``chosen`` [n, T].
+
+    Every row with a multiplier, every equality, working rows within ``keep_slack`` of active, and per input the ``cap``
+    worst other rows whose slack is below ``add_slack``.
+    """
     for i in range(margins.shape[0]):
         fresh = 0
         for t in range(margins.shape[1]):
@@ -65,7 +69,6 @@ def choose_rows(margins, rhs, kind, duals, keep_slack, add_slack, cap, scratch, 
             slack = margins[i, t] - rhs[i, t]
             if duals[i, t] != 0.0 or kind[i, t] == 2 or (was and slack < keep_slack):
                 chosen[i, t] = True
-                total += 1
             elif slack < add_slack:
                 scratch[fresh] = slack
                 fresh += 1
@@ -77,12 +80,11 @@ def choose_rows(margins, rhs, kind, duals, keep_slack, add_slack, cap, scratch, 
         for t in range(margins.shape[1]):
             if kind[i, t] > 0 and not chosen[i, t] and margins[i, t] - rhs[i, t] <= limit:
                 chosen[i, t] = True
-                total += 1
-    return total
 
 
 @njit(**OPTIONS)
 def gather_rows(tokens, sequence, selected, inputs, start, token, differences):
+    """differences[k] = x_selected - x_token[k] of the working rows."""
     for r in range(inputs.shape[0]):
         i = inputs[r]
         s = sequence[i]
@@ -109,13 +111,12 @@ def descend(weights, queries, near, group, order, start, differences, rhs, free,
 
     Inputs come in groups of ``group``: W z for a whole group is one matrix product, and inside the group the effect of
     earlier inputs is added through ``near[r, c] = z_r . z_(group start + c)``, so the pass equals one-at-a-time descent
-    (Gauss-Seidel, not Jacobi) while W is read and written once a group. Returns the decrease of the dual objective.
+    (Gauss-Seidel, not Jacobi) while W is read and written once a group; it starts ``rotate`` inputs into each group.
     """
     blocks, d = queries.shape[0], weights.shape[0]
     step = np.zeros((group, d))
     slack = np.empty(np.max(start[1:] - start[:-1]))
     old = np.empty_like(slack)
-    decrease = 0.0
     for g in order:
         lo = g * group
         size = min(group, blocks - lo)
@@ -143,12 +144,10 @@ def descend(weights, queries, near, group, order, start, differences, rhs, free,
                     delta = target - lam[first + a]
                     if delta != 0.0:
                         lam[first + a] = target
-                        gain = -delta * (slack[a] + 0.5 * curvature * delta)
-                        change += gain
+                        change -= delta * (slack[a] + 0.5 * curvature * delta)
                         row = q[a * k : a * k + k]
                         for e in range(k):
                             slack[e] += delta * row[e]
-                decrease += change
                 if sweep == 0:
                     first_change = change
                 if change <= 0.01 * first_change:
@@ -172,7 +171,6 @@ def descend(weights, queries, near, group, order, start, differences, rhs, free,
                         u[e, j] += weight * step[c, j]
         if moved:
             weights += np.dot(step[:size].T, z)
-    return decrease
 
 
 @njit(**OPTIONS)
@@ -196,17 +194,15 @@ def blocks_to_rows(projected, start, differences, face, out):
 
 
 @njit(**OPTIONS)
-def factor_blocks(gram, gram_start, start, face, ridge, factor):
-    """Cholesky of each block Gram plus ridge, restricted to the face (identity elsewhere): the block-Jacobi preconditioner."""
+def factor_blocks(gram, gram_start, start, face, factor):
+    """Cholesky of each block Gram, restricted to the face (identity elsewhere): the block-Jacobi preconditioner."""
     for r in range(start.shape[0] - 1):
         lo, k, base = start[r], start[r + 1] - start[r], gram_start[r]
         for a in range(k):
-            diagonal = gram[base + a * k + a] + ridge
+            diagonal = gram[base + a * k + a]
             for c in range(a + 1):
                 inside = face[lo + a] and face[lo + c]
                 value = gram[base + a * k + c] if inside else 0.0
-                if c == a:
-                    value += ridge
                 for e in range(c):
                     value -= factor[base + a * k + e] * factor[base + c * k + e]
                 if c < a:

@@ -4,57 +4,54 @@ On an infeasible problem descent keeps W = A*(lam) bounded while b^T lam grows, 
 correction lam (1 - A y), (A^T diag(lam) A) y = A*(lam), removes the rest; rows that would turn negative are dropped.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
 from __future__ import annotations
 
 import numpy as np
 
+from attsvm.svm.solvers.large.conjugate_gradients import conjugate_gradients
+from attsvm.svm.solvers.large.working_set import WorkingSet
 
-def refine_ray(rows, target=1e-12, rounds=12, products=200):
-    """Try to turn ``rows.lam`` into a ray on the working set. Returns (lam, ||A* lam|| / sum |lam_k| ||A_k||) or None."""
-    norms = np.sqrt(rows.gram[rows.diagonal])
+_TARGET = 1e-12  # residual at which a ray needs no further round
+_ROUNDS = 12
+_PRODUCTS = 200  # of conjugate gradients in each round
+
+
+def refine_ray(rows: WorkingSet) -> tuple[np.ndarray, float] | None:
+    """Try to turn ``rows.lam`` into a ray on the working set.
+
+    Returns:
+        lam ``[rows]`` and ``||A*(lam)|| / sum_k |lam_k| ||A_k||``; None where b^T lam > 0 is lost on the way.
+    """
+    norms = np.sqrt(rows.squares)
     everything = np.ones(len(rows.lam), bool)
     lam = rows.lam.copy()
     image = rows.adjoint(lam)
-    residual = relative(lam, norms, image)
-    best = None
-    for _ in range(rounds):
+    residual = _relative(lam, norms, image)
+    best: tuple[np.ndarray, float] | None = None
+    for _ in range(_ROUNDS):
         weight = np.where(rows.free, np.maximum(np.abs(lam), np.abs(lam).mean()), lam)
-        potential = conjugate_gradients(rows, weight, image, everything, products)
-        correction = weight * rows.forward(potential, everything)
+        correction = weight * rows.forward(_potential(rows, weight, image, everything), everything)
         lam = np.where(rows.free, lam - correction, np.maximum(lam - correction, 0.0))
         image = rows.adjoint(lam)
-        old, residual = residual, relative(lam, norms, image)
+        old, residual = residual, _relative(lam, norms, image)
         if lam @ rows.rhs <= 0 or not np.isfinite(residual):
             return None
         if best is None or residual < best[1]:
             best = lam.copy(), residual
-        if residual <= target or residual > 0.5 * old:
+        if residual <= _TARGET or residual > 0.5 * old:
             break
     return best
 
 
-def relative(lam, norms, image):
+def _relative(lam: np.ndarray, norms: np.ndarray, image: np.ndarray) -> float:
     total = np.abs(lam) @ norms
-    return float(np.linalg.norm(image) / total) if total > 0 else np.inf
+    return float(np.linalg.norm(image) / total) if total > 0 else float("inf")
 
 
-def conjugate_gradients(rows, weight, right, everything, limit):
-    """(A^T diag(weight) A) y = right, to round-off or ``limit`` products; consistent although it may be singular."""
-    r, y = right.copy(), np.zeros_like(right)
-    p = r.copy()
-    rho = first = np.vdot(r, r)
-    for _ in range(limit):
-        if rho <= 1e-24 * first or rho == 0:
-            break
-        product = rows.adjoint(weight * rows.forward(p, everything))
-        curvature = np.vdot(p, product)
-        if curvature <= 0:
-            break
-        alpha = rho / curvature
-        y += alpha * p
-        r -= alpha * product
-        rho, old = np.vdot(r, r), rho
-        p *= rho / old
-        p += r
-    return y
+def _potential(rows: WorkingSet, weight: np.ndarray, image: np.ndarray, everything: np.ndarray) -> np.ndarray:
+    """(A^T diag(weight) A)^-1 image, to round-off; consistent although it may be singular."""
+
+    def product(p: np.ndarray) -> np.ndarray:
+        return rows.adjoint(weight * rows.forward(p, everything))
+
+    return conjugate_gradients(product, image, 1e-24, _PRODUCTS)[0]

@@ -1,6 +1,5 @@
-"""The compact working set: the rows that descent and polish see, stored as differences [rows, d], never as rows [rows, d dq]."""
+"""The compact working set: the rows that descent and polish see, as differences [rows, d], never as d x dq matrices."""
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,13 +7,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.svm.solvers.large import kernels
+from attsvm.svm.solvers.large.problem import EQUALITY, LargeProblem
 
-GROUP = 32
+_GROUP = 32  # inputs whose W z is one matrix product
 
 
-@dataclass
+@dataclass(eq=False)
 class WorkingSet:
-    """Rows grouped by input. ``inputs[r]`` is the input of block r, ``token[k]`` the token of row k."""
+    """Rows grouped in blocks, one block an input; solvers change ``lam`` in place.
+
+    Attributes:
+        inputs: the input of each block, ``[blocks]``.
+        token: the token of each row, ``[rows]``.
+        start: the rows of block r are ``start[r]:start[r + 1]``, ``[blocks + 1]``.
+        differences: D_k = x_selected - x_t, ``[rows, d]``.
+        rhs: b_k, ``[rows]``.
+        free: True on equality rows, whose multipliers have no sign, ``[rows]``.
+        lam: multipliers, ``[rows]``.
+        queries: z of each block, ``[blocks, dq]``.
+        near: z_r . z_s for the blocks s of r's group, ``[blocks, group]``.
+        gram_start: where each block's Gram matrix begins in ``gram``, ``[blocks + 1]``.
+        gram: ||z_r||^2 D_r D_r^T of every block, row after row.
+        ids: a number for each row that stays the same from one working set to the next, ``[rows]``.
+    """
 
     inputs: np.ndarray
     token: np.ndarray
@@ -30,7 +45,7 @@ class WorkingSet:
     ids: np.ndarray
 
     @classmethod
-    def gather(cls, problem, chosen, duals):
+    def gather(cls, problem: LargeProblem, chosen: np.ndarray, duals: np.ndarray) -> WorkingSet:
         """Collect the rows marked in ``chosen`` [n, T] with their multipliers ``duals`` [n, T]."""
         count = chosen.sum(1)
         inputs = np.flatnonzero(count)
@@ -44,46 +59,58 @@ class WorkingSet:
         square = np.einsum("rj,rj->r", queries, queries)
         gram = np.empty(gram_start[-1])
         kernels.block_grams(differences, start, gram_start, square, gram)
-        near = np.zeros((len(inputs), GROUP))
-        for lo in range(0, len(inputs), GROUP):
-            z = queries[lo : lo + GROUP]
-            near[lo : lo + len(z), : len(z)] = z @ z.T
-        return cls(inputs, token, start, differences, problem.rhs[owner, token], problem.kind[owner, token] == 2,
-                   duals[owner, token], queries, near, gram_start, gram, owner * np.int64(chosen.shape[1]) + token)
+        near = np.zeros((len(inputs), _GROUP))
+        for first in range(0, len(inputs), _GROUP):
+            z = queries[first : first + _GROUP]
+            near[first : first + len(z), : len(z)] = z @ z.T
+        return cls(
+            inputs=inputs,
+            token=token,
+            start=start,
+            differences=differences,
+            rhs=problem.rhs[owner, token],
+            free=problem.kind[owner, token] == EQUALITY,
+            lam=duals[owner, token],
+            queries=queries,
+            near=near,
+            gram_start=gram_start,
+            gram=gram,
+            ids=owner * np.int64(chosen.shape[1]) + token,
+        )
 
     @property
-    def owner(self):
-        """Block of each row."""
+    def owner(self) -> np.ndarray:
+        """Block of each row, ``[rows]``."""
         return np.repeat(np.arange(len(self.inputs)), np.diff(self.start))
 
     @property
-    def diagonal(self):
-        """Where gram holds ||A_k||^2."""
-        size = np.repeat(np.diff(self.start), np.diff(self.start))
-        place = np.arange(len(self.token)) - np.repeat(self.start[:-1], np.diff(self.start))
-        return np.repeat(self.gram_start[:-1], np.diff(self.start)) + place * (size + 1)
+    def squares(self) -> np.ndarray:
+        """||A_k||^2, ``[rows]``: the diagonals of the block Gram matrices."""
+        size = np.diff(self.start)
+        place = np.arange(len(self.token)) - np.repeat(self.start[:-1], size)
+        return self.gram[np.repeat(self.gram_start[:-1], size) + place * (np.repeat(size, size) + 1)]
 
-    @property
-    def groups(self):
-        return -(-len(self.inputs) // GROUP)
-
-    def scatter(self, duals):
+    def scatter(self, duals: np.ndarray) -> None:
+        """Write the multipliers to their places in ``duals`` [n, T]."""
         duals[np.repeat(self.inputs, np.diff(self.start)), self.token] = self.lam
 
-    def adjoint(self, vector):
+    def adjoint(self, vector: np.ndarray) -> np.ndarray:
         """A*(vector) = sum_k vector_k D_k z_k^T, [d, dq]."""
         sums = np.empty((len(self.inputs), self.differences.shape[1]))
         kernels.rows_to_blocks(vector, self.start, self.differences, sums)
         return sums.T @ self.queries
 
-    def forward(self, weights, face):
-        """<A_k, W> on the rows of the face, 0 elsewhere."""
+    def forward(self, weights: np.ndarray, face: np.ndarray) -> np.ndarray:
+        """<A_k, W> on the rows of the face, 0 elsewhere, [rows]."""
         out = np.empty(len(self.token))
         kernels.blocks_to_rows(self.queries @ weights.T, self.start, self.differences, face, out)
         return out
 
-    def descend(self, weights, generator, inner):
-        """One pass of block dual coordinate descent in place; returns the decrease of the dual objective."""
-        return kernels.descend(weights, self.queries, self.near, GROUP, generator.permutation(self.groups), self.start,
-                               self.differences, self.rhs, self.free, self.lam, self.gram_start, self.gram, inner,
-                               int(generator.integers(GROUP)))
+    def descend(self, weights: np.ndarray, generator: np.random.Generator, sweeps: int) -> None:
+        """One pass of block dual coordinate descent, groups in random order; updates ``weights`` and ``lam``."""
+        order = generator.permutation(-(-len(self.inputs) // _GROUP))
+        rotate = int(generator.integers(_GROUP))
+        kernels.descend(
+            weights, self.queries, self.near, _GROUP, order, self.start, self.differences, self.rhs, self.free,
+            self.lam, self.gram_start, self.gram, sweeps, rotate,
+        )  # fmt: skip

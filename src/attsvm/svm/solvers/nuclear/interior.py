@@ -4,14 +4,14 @@
     primal  min tr Y        <F_k, Y> - sigma_k = b_k,  Y psd, sigma >= 0            W = 2 Y_12,  <F_k, Y> = d_k^T W z_k
     path    Y S = mu I,  lam_k sigma_k = mu
 
-S depends on lam alone, so the dual is feasible throughout, and a full step makes the primal feasible. Equality rows have no sigma.
-Newton's equations reduce to the Schur matrix  H_kl = tr(F_k Y F_l S^-1) + diag(sigma/lam)  of order m (`Rows.schur`).
+S depends on lam alone, so the dual is feasible throughout, and a full step makes the primal feasible. Equality rows
+have no sigma. Newton's equations reduce to the Schur matrix  H_kl = tr(F_k Y F_l S^-1) + diag(sigma/lam)  of order m
+(`Rows.schur`).
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -19,25 +19,41 @@ from torch import Tensor
 from attsvm.svm.solvers.nuclear.rows import Rows
 
 
-@dataclass
+@dataclass(eq=False)
 class Iterate:
-    """State of the interior point for a batch: enough to stop, to continue and to polish."""
+    """State of the interior point for a batch: enough to stop, to continue and to polish.
 
-    duals: Tensor  # lam    [batch, m]
-    slacks: Tensor  # sigma [batch, m]
-    y: Tensor  # Y          [batch, rx + rz, rx + rz]
-    gap: Tensor  # relative gap tr Y - b^T lam  [batch]
-    step: Tensor  # last step length [batch]
-    iterations: Tensor  # [batch] int
-    stalled: Tensor  # [batch] bool, no further progress in float64
-    diverged: Tensor  # [batch] bool, dual value beyond `limit`: a candidate for a ray
+    Attributes:
+        duals: lam, ``[batch, m]``.
+        slacks: sigma, ``[batch, m]``.
+        y: Y, ``[batch, rx + rz, rx + rz]``.
+        gap: relative gap tr Y - b^T lam plus the largest miss of a row, ``[batch]``.
+        step: length of the last step, ``[batch]``.
+        iterations: ``[batch]``.
+        stalled: where float64 makes no further progress, ``[batch]``.
+        diverged: where the dual value passed its limit: candidates for a ray, ``[batch]``.
+    """
 
-    def __getitem__(self, i) -> "Iterate":
-        return Iterate(*(getattr(self, k)[i] for k in self.__dataclass_fields__))
+    duals: Tensor
+    slacks: Tensor
+    y: Tensor
+    gap: Tensor
+    step: Tensor
+    iterations: Tensor
+    stalled: Tensor
+    diverged: Tensor
 
-    def store(self, i, other: "Iterate") -> None:
-        for k in self.__dataclass_fields__:
-            getattr(self, k)[i] = getattr(other, k)
+    def __getitem__(self, index: Tensor) -> Iterate:
+        return Iterate(*(getattr(self, field.name)[index] for field in fields(self)))
+
+    def clone(self) -> Iterate:
+        """A copy that shares no memory."""
+        return Iterate(*(getattr(self, field.name).clone() for field in fields(self)))
+
+    def store(self, index: Tensor, other: Iterate) -> None:
+        """Overwrite the problems `index` by those of `other`."""
+        for field in fields(self):
+            getattr(self, field.name)[index] = getattr(other, field.name)
 
 
 def pencil(rows: Rows, duals: Tensor) -> Tensor:
@@ -50,16 +66,15 @@ def pencil(rows: Rows, duals: Tensor) -> Tensor:
 
 
 def start(rows: Rows) -> Iterate:
-    """lam a multiple of one with ||M||_F <= 0.9, Y and sigma on the central path of a large mu."""
-    batch, m = rows.values.shape
+    """lam a multiple of one with ||M||_F <= 0.9, Y and sigma on the central path of mu = 1."""
+    batch = len(rows)
     p = rows.left.shape[-1] + rows.right.shape[-1]
     ones = (~rows.equal).to(rows.values)
     size = rows.adjoint(ones * rows.real).flatten(1).norm(dim=1).clamp(min=1.0)
     duals = ones * (0.9 / size)[:, None]
-    xi = size.new_full((batch,), 1.0)
     eye = torch.eye(p, dtype=size.dtype, device=size.device)
-    y = xi[:, None, None] * torch.cholesky_inverse(torch.linalg.cholesky(eye - pencil(rows, duals)))
-    slacks = torch.where(rows.equal, 0.0, xi[:, None] / duals.clamp(min=1e-300))
+    y = torch.cholesky_inverse(torch.linalg.cholesky(eye - pencil(rows, duals)))
+    slacks = torch.where(rows.equal, 0.0, 1.0 / duals.clamp(min=1e-300))
     no = torch.zeros(batch, dtype=torch.bool, device=size.device)
     count = torch.zeros(batch, dtype=torch.long, device=size.device)
     return Iterate(duals, slacks, y, size.new_full((batch,), torch.inf), size.new_ones(batch), count, no, no.clone())
@@ -73,13 +88,15 @@ def _longest(inverse: Tensor, change: Tensor) -> Tensor:
 
 
 def _longest_vector(x: Tensor, change: Tensor, free: Tensor) -> Tensor:
+    """Largest t with x + t change >= 0 where not free."""
     ratio = torch.where((change < 0) & ~free, -x / change, torch.inf)
     return ratio.amin(-1)
 
 
 def _step(rows: Rows, it: Iterate, limit: float) -> Iterate:
+    """One predictor-corrector step of every problem; those that fail stay where they are, stalled."""
     lam, sig, y, free, b = it.duals, it.slacks, it.y, rows.equal, rows.values
-    batch, m = lam.shape
+    batch = len(lam)
     p, rx = y.shape[-1], rows.left.shape[-1]
     eye = torch.eye(p, dtype=y.dtype, device=y.device)
     s = eye - pencil(rows, lam)
@@ -101,29 +118,24 @@ def _step(rows: Rows, it: Iterate, limit: float) -> Iterate:
     factor, bad = torch.linalg.cholesky_ex(h)
     fail |= bad != 0
 
-    def direction(rhs, centre, centre_sig, refine):
-        """dlam, F(dlam), dY, dsigma of the linearised path, whose right-hand sides give Y + dY and sigma + dsigma at dlam = 0."""
-        r = (rhs * scale)[..., None]
-        x = torch.cholesky_solve(r, factor)
-        if refine:
-            x = x + torch.cholesky_solve(r - h @ x, factor)
+    def direction(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """dlam, F(dlam), dY, dsigma towards Y = 0 and sigma = 0, from the solution x of the scaled Schur system."""
         dlam = x[..., 0] * scale
         f = pencil(rows, dlam)
         yfg = y @ f @ g
-        dy = torch.add(yfg, yfg.mT).mul_(0.5).sub_(y)
-        dsig = -sig - ratio_sig * dlam
-        if centre is not None:
-            dy, dsig = dy.add_(centre), dsig.add_(centre_sig)
-        return dlam, f, dy, dsig
+        return dlam, f, torch.add(yfg, yfg.mT).mul_(0.5).sub_(y), -sig - ratio_sig * dlam
 
-    dlam, f, dy, dsig = direction(b, None, None, False)
-    # A constant reduction needs as few iterations here as Mehrotra's, which costs two more eigenvalue problems; short steps ask for more centring.
+    dlam, f, dy, dsig = direction(torch.cholesky_solve((b * scale)[..., None], factor))
+    # A constant reduction needs as few iterations here as Mehrotra's, which costs two more eigenvalue problems; short
+    # steps ask for more centring.
     target = torch.where(it.step < 0.1, 0.5, 0.1) * mu
     second = dy @ f @ g
     centre = torch.add(second, second.mT).mul_(0.5).add_(target[:, None, None] * g)
     centre_sig = (target[:, None] - dsig * dlam) * inv_lam
-    rhs = b - 2 * rows.margins(centre[:, :rx, rx:]) + centre_sig
-    dlam, f, dy, dsig = direction(rhs, centre, centre_sig, True)
+    right = ((b - 2 * rows.margins(centre[:, :rx, rx:]) + centre_sig) * scale)[..., None]
+    x = torch.cholesky_solve(right, factor)
+    dlam, f, dy, dsig = direction(x + torch.cholesky_solve(right - h @ x, factor))
+    dy, dsig = dy.add_(centre), dsig.add_(centre_sig)
     both = _longest(inverse, torch.cat([-f, dy]))
     vector = _longest_vector(torch.cat([lam, sig]), torch.cat([dlam, dsig]), torch.cat([free, free]))
     both = torch.minimum(both, vector).view(2, batch)
@@ -143,9 +155,9 @@ def _step(rows: Rows, it: Iterate, limit: float) -> Iterate:
     return new
 
 
-def run(rows: Rows, it: Iterate, tolerance: float, max_iterations: int = 60, limit: float = 1e9) -> Iterate:
-    """Iterate every problem until its relative gap is below `tolerance`, it stalls, or its dual value passes `limit`."""
-    out = Iterate(*(getattr(it, k).clone() for k in it.__dataclass_fields__))
+def run(rows: Rows, it: Iterate, tolerance: float, max_iterations: int = 60, limit: float = torch.inf) -> Iterate:
+    """Iterate every problem until its gap is below `tolerance`, it stalls, or its dual value passes `limit`."""
+    out = it.clone()
     live = torch.nonzero(~it.stalled & ~it.diverged & (it.gap > tolerance))[:, 0]
     sub_rows, sub, where = rows[live], it[live], live
     for _ in range(max_iterations):

@@ -1,93 +1,30 @@
-"""Newton polish of a nuclear attention SVM on the identified rank and active rows, and the certificate that judges it.
+"""Newton polish of a nuclear attention SVM on the identified rank and active rows.
 
 With S = I - F(lam) and E its null space (r = rank W), optimality reads
 
     S E = 0,    Y = E B E^T  (B psd, r x r),    <F_k, Y> = b_k on active rows,    lam_k = 0 on the others.
 
-One Newton step: M = U diag(s) V^T, E = [U_1; V_1]/sqrt 2, G = the inverse of S on the complement of E (known from the same SVD), and
+One Newton step: M = U diag(s) V^T, E = [U_1; V_1]/sqrt 2, G = the inverse of S on the complement of E (known from the
+same SVD), and
 
-    [ K    L ] [ dlam ]   [ b           ]      K_kl = 2 tr(F_k Y F_l G)   (the rotation of E with lam)
+    [ K    L ] [ dlam ]   [ b             ]    K_kl = 2 tr(F_k Y F_l G)   (the rotation of E with lam)
     [ L^T  0 ] [ B    ] = [ diag(1 - s_1) ]    L_k  = svec(E^T F_k E)
 
-a system of order |active| + r(r+1)/2. Tiny proximal terms keep it solvable when the solution is not unique, and vanish at convergence.
+a system of order |active| + r(r+1)/2. Tiny proximal terms keep it solvable when the solution is not unique, and vanish
+at convergence.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from attsvm.svm.solvers.nuclear.candidate import Candidate, certify, finite
 from attsvm.svm.solvers.nuclear.interior import Iterate
 from attsvm.svm.solvers.nuclear.rows import Rows
 
-
-@dataclass
-class Candidate:
-    """A primal-dual pair in normalised rows, scaled to be feasible, with its error."""
-
-    weights: Tensor  # [batch, rx, rz]
-    duals: Tensor  # [batch, m]
-    error: Tensor  # [batch] relative gap plus largest relative violation
-
-    def improve(self, where: Tensor, other: "Candidate") -> None:
-        """Take `other` (for the problems `where`) wherever its error is smaller."""
-        better = other.error < self.error[where]
-        index = where[better]
-        for name in ("weights", "duals", "error"):
-            getattr(self, name)[index] = getattr(other, name)[better]
-
-
-def _finite(x: Tensor) -> Tensor:
-    return torch.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def _singular_values(x: Tensor) -> Tensor:
-    """Singular values; on CUDA through the full decomposition, the only one that is batched for small rectangular matrices."""
-    return torch.linalg.svdvals(x) if x.device.type == "cpu" else torch.linalg.svd(x)[1]
-
-
-def certify(rows: Rows, weights: Tensor, duals: Tensor) -> Candidate:
-    """Clip the multipliers, divide them by ||M||, divide W by its smallest margin where that is allowed, and measure the error.
-
-    W may be rescaled when every row asks for a positive margin; otherwise the violation stays and counts as error.
-    """
-    b, real = rows.values, rows.real
-    duals = torch.where(rows.equal, duals, duals.clamp(min=0.0)) * real
-    sizes = _singular_values(_finite(torch.cat([rows.adjoint(duals), weights]).clamp(-1e100, 1e100)))
-    spectral, nuclear = sizes[: len(rows), 0], sizes[len(rows) :].sum(-1)
-    duals = duals / spectral.clamp(min=1.0)[:, None]
-    margins = rows.margins(weights)
-    scalable = (~real | (~rows.equal & (b > 0))).all(-1)
-    theta = torch.where(real, margins / b, torch.inf).amin(-1)
-    theta = torch.where(scalable & (theta > 0) & torch.isfinite(theta), theta, 1.0)
-    return Candidate(weights / theta[:, None, None], duals, _error(rows, margins / theta[:, None], nuclear / theta, duals))
-
-
-def _error(rows: Rows, margins: Tensor, nuclear: Tensor, duals: Tensor) -> Tensor:
-    """Relative gap plus the largest violation, relative to b_k (in normalised rows where b_k = 0)."""
-    b = rows.values
-    slack = margins - b
-    violation = torch.where(rows.equal, slack.abs(), -slack) / torch.where(b == 0, 1.0, b.abs())
-    violation = torch.where(rows.real, violation, 0.0).amax(-1).clamp(min=0.0)
-    value = (b * duals).sum(-1)
-    gap = (nuclear - value).abs() / torch.maximum(nuclear, value.abs()).clamp(min=1e-300)
-    return torch.nan_to_num(gap + violation, nan=torch.inf)
-
-
-def rounding(rows: Rows, weights: Tensor) -> Tensor:
-    """Largest relative error that float64 may make in a tight margin, 8 eps ||W||_F / |b_k| in unit rows: no verdict can be sharper."""
-    b, doubt = rows.values, 8 * torch.finfo(weights.dtype).eps * weights.flatten(1).norm(dim=1)[:, None]
-    tight = rows.real & (b != 0) & (rows.margins(weights) < b + doubt)
-    return torch.where(tight, doubt / b.abs(), 0.0).amax(-1)
-
-
-def from_iterate(rows: Rows, it: Iterate) -> Candidate:
-    """The interior point's own pair: W = 2 Y_12."""
-    rx = rows.left.shape[-1]
-    return certify(rows, 2 * it.y[:, :rx, rx:], it.duals)
+_STEPS = 4  # of Newton's method
+_PROXIMAL = 1e-11  # weight of the proximal terms
 
 
 def _shares(rows: Rows, it: Iterate) -> tuple[Tensor, Tensor]:
@@ -95,12 +32,13 @@ def _shares(rows: Rows, it: Iterate) -> tuple[Tensor, Tensor]:
     rx = rows.left.shape[-1]
     u, s, vh = torch.linalg.svd(rows.adjoint(it.duals))
     u, v, y = u[..., : s.shape[-1]], vh.mT[..., : s.shape[-1]], it.y
-    share = ((y[:, :rx, :rx] @ u) * u).sum(1) + ((y[:, rx:, rx:] @ v) * v).sum(1) + 2 * ((y[:, :rx, rx:] @ v) * u).sum(1)
+    share = ((y[:, :rx, :rx] @ u) * u).sum(1) + ((y[:, rx:, rx:] @ v) * v).sum(1)
+    share = share + 2 * ((y[:, :rx, rx:] @ v) * u).sum(1)
     return 0.5 * share, 1 - s
 
 
 def identify(rows: Rows, it: Iterate) -> tuple[Tensor, Tensor]:
-    """Active rows (lam_k beats sigma_k) and rank (singular values of W beat 1 - those of M), both on their own scales."""
+    """Active rows (lam_k beats sigma_k) and rank (singular values of W beat 1 - those of M), on their own scales."""
     share, distance = _shares(rows, it)
     rank = (share / it.y.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True) > distance).sum(-1)
     active = it.duals / it.duals.abs().amax(-1, keepdim=True) > it.slacks
@@ -122,7 +60,7 @@ def identify_by_gap(rows: Rows, it: Iterate) -> tuple[Tensor, Tensor]:
 
 
 def _complement(u: Tensor, s: Tensor, vh: Tensor, r: int) -> Tensor:
-    """Inverse of S = I - [[0, M], [M^T, 0]] on the complement of its r smallest eigenvectors, from the full SVD of M."""
+    """Inverse of S = I - F(lam) on the complement of its r smallest eigenvectors, from the full SVD of M."""
     rx, rz, k = u.shape[-1], vh.shape[-1], s.shape[-1]
     v = vh.mT
     minus = 1 / (1 - s[:, None, r:]).abs().clamp(min=1e-12)  # eigenvectors [u; v] / sqrt 2, eigenvalues 1 - s
@@ -137,13 +75,16 @@ def _complement(u: Tensor, s: Tensor, vh: Tensor, r: int) -> Tensor:
     return g
 
 
-def newton(rows: Rows, duals: Tensor, core: Tensor, r: int, steps: int = 4, prox: float = 1e-11) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Up to `steps` Newton steps on rows that are all active (padding excepted); returns lam, W, the smallest eigenvalue of B, and s.
+def _newton(rows: Rows, duals: Tensor, core: Tensor, r: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A few Newton steps on rows that are all active (padding excepted).
 
     `core` is Y of the interior point. Values are divided by the optimal value, so that tr B = 1 at the solution.
+
+    Returns:
+        lam ``[batch, m]``, W ``[batch, rx, rz]``, the smallest eigenvalue of B ``[batch]``, the singular values of M.
     """
     batch, m = duals.shape
-    real, rx = rows.real, rows.left.shape[-1]
+    real = rows.real
     duals = duals * real
     # Unknowns lam_k / unit_k: nearly infeasible problems have large, cancelling multipliers.
     unit = duals.abs()
@@ -155,24 +96,25 @@ def newton(rows: Rows, duals: Tensor, core: Tensor, r: int, steps: int = 4, prox
     weight = torch.where(i == j, 1.0, 2.0).to(duals)
     size = m + i.numel()
     done = False
-    for step in range(steps + 1):
-        u, s, vh = torch.linalg.svd(_finite(rows.adjoint(duals)))
+    for step in range(_STEPS + 1):
+        u, s, vh = torch.linalg.svd(finite(rows.adjoint(duals)))
         e = torch.cat([u[..., :r], vh.mT[..., :r]], dim=1) * 0.5**0.5
         small = e.mT @ core @ e  # B
-        if step == steps or done:
+        if step == _STEPS or done:
             break
         alpha, beta = rows.left @ u[..., :r], rows.right @ vh.mT[..., :r]
         pairs = 0.5 * unit[..., None] * (alpha[..., i] * beta[..., j] + alpha[..., j] * beta[..., i]) * weight
         system = duals.new_zeros(batch, size, size)
-        system[:, :m, :m] = 2 * rows.schur(e @ small @ e.mT, _complement(u, s, vh, r)) * unit[:, :, None] * unit[:, None, :]
+        rotation = 2 * rows.schur(e @ small @ e.mT, _complement(u, s, vh, r))
+        system[:, :m, :m] = rotation * unit[:, :, None] * unit[:, None, :]
         system[:, :m, m:], system[:, m:, :m] = pairs, pairs.mT
         diagonal = system.diagonal(dim1=-2, dim2=-1)
-        diagonal[:, :m] += torch.where(real, prox, 1.0)
-        diagonal[:, m:] -= prox * weight
-        known = torch.where(i == j, 1 - s[:, i], 0.0) - prox * weight * small[:, i, j]
+        diagonal[:, :m] += torch.where(real, _PROXIMAL, 1.0)
+        diagonal[:, m:] -= _PROXIMAL * weight
+        known = torch.where(i == j, 1 - s[:, i], 0.0) - _PROXIMAL * weight * small[:, i, j]
         rhs = torch.cat([b * unit, known], dim=1)
         x, _ = torch.linalg.solve_ex(system, rhs[..., None])
-        x = _finite(x[..., 0])
+        x = finite(x[..., 0])
         change = x[:, :m] * unit
         duals = duals + change
         half = x[:, m:]
@@ -182,15 +124,14 @@ def newton(rows: Rows, duals: Tensor, core: Tensor, r: int, steps: int = 4, prox
         small[:, i, j], small[:, j, i] = half, half
         core = e @ small @ e.mT
     weights = (u[..., :r] @ small @ vh[:, :r]) * value[:, None, None]
-    return duals, weights, torch.linalg.eigvalsh(_finite(small))[:, 0] if r else s[:, 0], s
+    return duals, weights, torch.linalg.eigvalsh(finite(small))[:, 0], s
 
 
 def attempt(rows: Rows, it: Iterate, active: Tensor, rank: Tensor) -> tuple[Candidate, Tensor, Tensor]:
-    """Polish every problem on its own active rows and rank; returns candidates and the corrected active rows and ranks."""
-    rx, rz = rows.left.shape[-1], rows.right.shape[-1]
-    best = Candidate(rows.left.new_zeros(len(rows), rx, rz), torch.zeros_like(it.duals), torch.full_like(it.gap, torch.inf))
+    """Polish every problem on its own active rows and rank; returns candidates, and repaired active rows and ranks."""
+    best = Candidate.nothing(rows)
     new_active, new_rank = active.clone(), rank.clone()
-    for r in rank.unique().tolist():
+    for r in sorted(set(rank.tolist())):
         if r == 0:
             continue
         where = torch.nonzero(rank == r)[:, 0]
@@ -198,15 +139,10 @@ def attempt(rows: Rows, it: Iterate, active: Tensor, rank: Tensor) -> tuple[Cand
         m = max(int(act.sum(-1).max()), 1)
         index = torch.argsort(~act, dim=-1, stable=True)[:, :m]
         on = act.gather(1, index)
-        wide = index[..., None]
-        picked = Rows(
-            sub.left.gather(1, wide.expand(-1, -1, rx)) * on[..., None],
-            sub.right.gather(1, wide.expand(-1, -1, rz)) * on[..., None],
-            sub.values.gather(1, index),
-            sub.equal.gather(1, index) & on,
-            on,
-        )
-        some, weights, low, s = newton(picked, it.duals[where].gather(1, index), it.y[where], r)
+        left, right = (x.gather(1, index[..., None].expand(-1, -1, x.shape[-1])) for x in (sub.left, sub.right))
+        values, equal = sub.values.gather(1, index), sub.equal.gather(1, index) & on
+        picked = Rows(left * on[..., None], right * on[..., None], values, equal, on)
+        some, weights, low, s = _newton(picked, it.duals[where].gather(1, index), it.y[where], r)
         duals = torch.zeros_like(sub.values).scatter_(1, index, some * on)
         trial = certify(sub, weights, duals)
         best.improve(where, trial)
@@ -218,24 +154,3 @@ def attempt(rows: Rows, it: Iterate, active: Tensor, rank: Tensor) -> tuple[Cand
         over = (s[:, r:] > 1 + 1e-12).sum(-1)
         new_rank[where] = torch.where(low < 0, r - 1, r + over)
     return best, new_active, new_rank
-
-
-def unique(rows: Rows, pair: Candidate, width: float = 1e-7) -> Tensor:
-    """Whether W is the only solution: every solution is E B E^T with E the null space of S, and meets rows with lam_k > 0 with equality.
-
-    So W is unique when L (rows with lam_k > 0, E from every singular value of M above 1 - width) has full column rank.
-    """
-    u, s, vh = torch.linalg.svd(rows.adjoint(pair.duals))
-    held = rows.equal | (pair.duals > 1e-9 * pair.duals.amax(-1, keepdim=True))
-    count = (s > 1 - width).sum(-1)
-    out = torch.zeros_like(rows.equal[:, 0])
-    for r in count.unique().tolist():
-        if r == 0:
-            continue
-        where = torch.nonzero(count == r)[:, 0]
-        i, j = torch.triu_indices(r, r, device=u.device)
-        alpha, beta = rows.left[where] @ u[where][..., :r], rows.right[where] @ vh[where].mT[..., :r]
-        pairs = (alpha[..., i] * beta[..., j] + alpha[..., j] * beta[..., i]) * held[where][..., None]
-        sizes = torch.linalg.eigvalsh(pairs.mT @ pairs)
-        out[where] = sizes[:, 0] > 1e-11 * sizes[:, -1]
-    return out

@@ -1,13 +1,12 @@
-"""Rays of infeasible attention SVMs: lam >= 0 with sum_k lam_k A_k = 0 and b^T lam > 0 (Farkas), by non-negative least squares.
+"""Rays of infeasible attention SVMs: lam >= 0 with sum_k lam_k A_k = 0 and b^T lam > 0 (Farkas).
 
     min_{lam >= 0}  || sum_k lam_k A_k ||_F^2 + (b^T lam - 1)^2
 
-is 0 exactly when a ray exists. Otherwise, with residual (R, rho) at the optimum, W = R / (-rho) meets every row: the same solve
-proves feasibility. Equality rows enter with both signs. The active-set method of Lawson and Hanson ends on an exact least-squares
-solution, so the residual of a true ray is round-off.
+is 0 exactly when a ray exists. Otherwise, with residual (R, rho) at the optimum, W = R / (-rho) meets every row: the
+same solve proves feasibility. Equality rows enter with both signs. The active-set method of Lawson and Hanson ends on
+an exact least-squares solution, so the residual of a true ray is round-off.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
 from __future__ import annotations
 
 import numpy as np
@@ -17,11 +16,11 @@ from torch import Tensor
 
 from attsvm.svm.solvers.nuclear.rows import Rows
 
-RESIDUAL = 2e-14  # ||sum lam_k A_k||_F <= RESIDUAL * sum |lam_k| ||A_k||_F counts as zero
+_RESIDUAL = 2e-14  # ||sum lam_k A_k||_F <= _RESIDUAL * sum |lam_k| ||A_k||_F counts as zero
 
 
-def find_ray(rows: Rows) -> tuple[Tensor, Tensor]:
-    """A ray of one normalised problem (batch 1), or of none: multipliers [m] and whether they are a ray."""
+def find_ray(rows: Rows) -> Tensor | None:
+    """A ray ``[m]`` of one normalised problem (batch 1), scaled to sum_k |lam_k| <= 1; None where none is found."""
     d, z, b = (x[0].cpu().numpy() for x in (rows.left, rows.right, rows.values))
     real, equal = rows.real[0].cpu().numpy(), rows.equal[0].cpu().numpy()
     index = np.concatenate([np.flatnonzero(real), np.flatnonzero(equal)])
@@ -35,13 +34,13 @@ def find_ray(rows: Rows) -> tuple[Tensor, Tensor]:
     else:
         target = np.zeros(stacked.shape[0])
         target[-1] = 1.0
-    duals = torch.zeros_like(rows.values[0])
     try:
         x, _ = nnls(stacked, target, maxiter=20 * stacked.shape[1])
     except RuntimeError:  # iteration limit: no verdict
-        return duals, torch.tensor(False)
+        return None
     total = x.sum()
-    found = total > 0 and np.linalg.norm(matrix @ x) <= RESIDUAL * total and values @ x > 0.5
+    if not (total > 0 and np.linalg.norm(matrix @ x) <= _RESIDUAL * total and values @ x > 0.5):
+        return None
     flat = np.zeros(len(b))
     np.add.at(flat, index, x * sign)
-    return duals.copy_(torch.from_numpy(flat)) / max(total, 1e-300), torch.tensor(bool(found))
+    return torch.from_numpy(flat).to(rows.values) / max(total, 1e-300)

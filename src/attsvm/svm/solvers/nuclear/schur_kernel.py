@@ -1,15 +1,15 @@
-"""Compiled Schur matrices for the CPU: one problem at a time stays in cache, where batched products stream through memory."""
+"""Compiled Schur matrices for the CPU: one problem at a time stays in cache, batched products stream through memory."""
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 from __future__ import annotations
 
-import numba
 import numpy as np
+from numba import njit
 
 
-@numba.njit(cache=True)
+@njit(cache=True, nogil=True)
 def schur_blocks(left, queries, y, g, out):
-    """out[b, k, l] = tr(F_k Y F_l G), rows in equal blocks of inputs; see `Rows.schur`."""
+    """out[p, k, l] = tr(F_k Y F_l G) of problem p, rows in equal blocks of inputs; see `Rows.schur`."""
     batch, m, rx = left.shape
     n, rz = queries.shape[1], queries.shape[2]
     block = m // n
@@ -58,13 +58,12 @@ def schur_blocks(left, queries, y, g, out):
             second[:last] = 0.0
             for c in range(rx):
                 a, b = dy[c], dg[c]
-                for l in range(last):
-                    first[l] += a * turned[c, l]
-                    second[l] += b * turned[c, l]
+                for other in range(last):
+                    first[other] += a * turned[c, other]
+                    second[other] += b * turned[c, other]
             for j in range(i + 1):
                 wg, wy, ay, ag = zg[i, j], zy[i, j], cy[k, j], cg[k, j]
-                for l in range(j * block, (j + 1) * block):
-                    value = first[l] * wg + second[l] * wy + ay * cg[l, i] + ag * cy[l, i]
-                    h[k, l] = value
-                    h[l, k] = value
-    return out
+                for other in range(j * block, (j + 1) * block):
+                    value = first[other] * wg + second[other] * wy + ay * cg[other, i] + ag * cy[other, i]
+                    h[k, other] = value
+                    h[other, k] = value

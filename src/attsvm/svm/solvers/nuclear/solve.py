@@ -2,98 +2,102 @@
 
     min ||W||_*   s.t.   d_it^T W z_i >= b_it on `rows`,   = b_it on `equal`
 
-Stages: reduce the rows; interior point to a moderate gap; Newton polish on the identified rank and active rows, kept only where the
-certificate improves; problems whose polish fails go back to the interior point for a smaller gap, and are polished again. Problems whose dual
-value grows without bound, or that do not converge, are tested for a ray.
+Stages: reduce the rows; interior point to a moderate gap; Newton polish on the identified rank and active rows, kept
+only where the certificate improves; problems whose polish fails go back to the interior point for a smaller gap, and
+are polished again. Problems whose dual value grows without bound, or that do not converge, are tested for a ray.
 """
 
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attsvm.svm.solvers.nuclear import interior, polish
+from attsvm.svm.solvers.nuclear import candidate, interior, polish
 from attsvm.svm.solvers.nuclear.rays import find_ray
-from attsvm.svm.solvers.nuclear.rows import Reduction, Rows, reduce, unit_rows
+from attsvm.svm.solvers.nuclear.rows import Reduction, Rows, reduce, unit
 
-STAGES = (1e-5, 1e-7, 1e-9, 1e-12)  # gaps at which a polish is tried
-TARGET = 1e-11  # error at which a problem needs no further stage
-PATIENCE, LIMIT = 16, 1e4  # iterations of a stage, and normalised dual value, after which a ray is looked for
+_STAGES = (1e-5, 1e-7, 1e-9, 1e-12)  # gaps at which a polish is tried
+_TARGET = 1e-11  # error at which a problem needs no further stage
+_PATIENCE, _LIMIT = 16, 1e4  # iterations of a stage, and normalised dual value, after which a ray is looked for
 
-
-# What `NuclearResult.status` holds: the solver's own word, which the certificate checks.
 SOLVED, INFEASIBLE, NOT_CONVERGED = range(3)
+"""What `NuclearResult.status` holds: the solver's own word, which the certificate checks."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NuclearResult:
-    """Solutions of a batch of problems; see `solve_nuclear`."""
+    """Solutions of a batch of problems.
 
-    weights: Tensor  # [batch, d, dq]
-    duals: Tensor  # [batch, n, T]; a ray where infeasible
-    status: Tensor  # [batch] SOLVED, INFEASIBLE or NOT_CONVERGED
-    error: Tensor  # [batch] relative gap plus largest relative violation, the solver's own word
-    iterations: Tensor  # [batch] interior-point iterations
-    polished: Tensor  # [batch] bool, whether the Newton polish gave the answer
-    unique: Tensor  # [batch] bool, W proved to be the only solution (to round-off); False means not proved
+    Attributes:
+        weights: ``[batch, d, dq]``; 0 where infeasible.
+        duals: ``[batch, n, T]``, scaled to ||sum lam_it d_it z_i^T|| <= 1, so that their value bounds ||W||_* from
+            below; a ray where infeasible.
+        status: SOLVED, INFEASIBLE or NOT_CONVERGED, ``[batch]``.
+        error: relative gap plus largest relative violation, the solver's own word, ``[batch]``.
+        iterations: of the interior point, ``[batch]``.
+        unique: where W is proved to be the only solution (to round-off); False means not proved, ``[batch]``.
+    """
+
+    weights: Tensor
+    duals: Tensor
+    status: Tensor
+    error: Tensor
+    iterations: Tensor
+    unique: Tensor
 
 
 def solve_nuclear(
-    differences: Tensor,
-    rows: Tensor,
-    queries: Tensor,
-    values: Tensor | None = None,
-    equal: Tensor | None = None,
+    differences: Float[Tensor, "batch n T d"],
+    rows: Bool[Tensor, "batch n T"],
+    queries: Float[Tensor, "batch n dq"],
+    values: Float[Tensor, "batch n T"],
+    equal: Bool[Tensor, "batch n T"],
     *,
     tolerance: float = 1e-8,
-    chunk: int | None = None,
 ) -> NuclearResult:
-    """Solve a batch of nuclear-norm attention SVMs with primal and dual answers.
+    """Solve a batch of nuclear-norm attention SVMs, given as float64 tensors on one device.
 
     Arguments:
-        differences: x_i,selected - x_it, [batch, n, T, d]
-        rows: True where an inequality row exists, [batch, n, T]
-        queries: z_i, [batch, n, dq]
-        values: b_it, [batch, n, T]; 1 by default
-        equal: True where an equality row exists, [batch, n, T]
-        tolerance: largest error that counts as solved
-        chunk: problems handled together; chosen for the device by default
+        differences: x_i,selected - x_it.
+        rows: where there is an inequality row.
+        queries: z_i.
+        values: b_it.
+        equal: where there is an equality row.
+        tolerance: largest error that counts as solved.
 
-    Returns:
-        `NuclearResult`. Duals are scaled to ||sum lam_it d_it z_i^T|| <= 1, so that their value bounds ||W||_* from below.
-
-    >>> d, z = torch.tensor([[[[0.0, 0.0], [3.0, 4.0]]]], dtype=torch.float64), torch.tensor([[[2.0]]], dtype=torch.float64)
-    >>> solve_nuclear(d, torch.tensor([[[False, True]]]), z).weights[0, :, 0]  # (x_1 - x_2) z^T / (||x_1 - x_2||^2 ||z||^2)
+    >>> d, z = torch.tensor([[[[0.0, 0.0], [3.0, 4.0]]]]).double(), torch.tensor([[[2.0]]]).double()
+    >>> rows = torch.tensor([[[False, True]]])
+    >>> solve_nuclear(d, rows, z, torch.ones(1, 1, 2).double(), ~rows & rows).weights[0, :, 0]  # d z^T / ||d z^T||^2
     tensor([0.0600, 0.0800], dtype=torch.float64)
     """
-    d, z = differences.double(), queries.double()
-    batch, n, length, dim = d.shape
-    b = torch.ones_like(d[..., 0]) if values is None else values.double().expand(batch, n, length)
-    fixed = torch.zeros_like(rows) if equal is None else equal
-    if chunk is None:  # a few megabytes of Schur matrices fit a cache, a gigabyte keeps an accelerator busy
-        budget = 6e5 if d.device.type == "cpu" else 2e8
-        chunk = min(max(int(budget / max(1, n * length) ** 2), 1), 256 if d.device.type == "cpu" else 2**17)
-    parts = [_solve(*(x[k : k + chunk] for x in (d, rows | fixed, z, b, fixed)), tolerance) for k in range(0, batch, chunk)]
-    if not parts:
-        parts = [_empty(d, z)]
-    return NuclearResult(*(torch.cat([getattr(p, k) for p in parts]) for k in NuclearResult.__dataclass_fields__))
-
-
-def _empty(d: Tensor, z: Tensor) -> NuclearResult:
-    """W = 0, lam = 0: the answer when no row asks for anything."""
-    batch, n, length, dim = d.shape
-    count = torch.zeros(batch, dtype=torch.long, device=d.device)
-    yes = torch.ones(batch, dtype=torch.bool, device=d.device)
-    return NuclearResult(d.new_zeros(batch, dim, z.shape[-1]), d.new_zeros(batch, n, length), count, d.new_zeros(batch), count.clone(), ~yes, yes)
+    batch, n, length, _ = differences.shape
+    # A few megabytes of Schur matrices fit a cache, a gigabyte keeps an accelerator busy; cuSOLVER's batched
+    # eigenvalues fail beyond some 2^15 matrices, and every problem brings two.
+    budget, most = (6e5, 256) if differences.device.type == "cpu" else (2e8, 2**13)
+    chunk = min(max(int(budget / max(1, n * length) ** 2), 1), most)
+    parts = []
+    for first in range(0, max(batch, 1), chunk):
+        part = slice(first, first + chunk)
+        kept = rows[part] | equal[part]
+        parts.append(_solve(differences[part], kept, queries[part], values[part], equal[part], tolerance))
+    return NuclearResult(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(NuclearResult)))
 
 
 def _solve(d: Tensor, keep: Tensor, z: Tensor, b: Tensor, equal: Tensor, tolerance: float) -> NuclearResult:
-    out = _empty(d, z)
-    batch, n, length, _ = d.shape
-    d, d_norm, z, z_norm = unit_rows(d, z)
+    """Problems few enough to be held at once; W = 0, lam = 0 where no row asks for anything."""
+    batch, n, length, dim = d.shape
+    out = NuclearResult(
+        weights=d.new_zeros(batch, dim, z.shape[-1]),
+        duals=d.new_zeros(batch, n, length),
+        status=torch.full((batch,), SOLVED, device=d.device),
+        error=d.new_zeros(batch),
+        iterations=torch.zeros(batch, dtype=torch.long, device=d.device),
+        unique=torch.ones(batch, dtype=torch.bool, device=d.device),
+    )
+    (d, d_norm), (z, z_norm) = unit(d), unit(z)
     zero = keep & ((d_norm == 0) | (z_norm == 0)[..., None])
     impossible = zero & torch.where(equal, b != 0, b > 0)
     keep, equal = keep & ~zero, equal & ~zero
@@ -104,43 +108,43 @@ def _solve(d: Tensor, keep: Tensor, z: Tensor, b: Tensor, equal: Tensor, toleran
     where = torch.nonzero(asks)[:, 0]
     if where.numel() == 0:
         return out
-    sub, back = reduce(*(x[where] for x in (d, d_norm, z, z_norm, b, keep, equal)))
-    best, iterations, polished, infeasible = _stages(sub, tolerance)
-    # Judged and scaled once more on the unreduced rows: with rows of very different size the change of basis alone may cost a margin.
+    d, z = d[where], z[where]
+    sub, back = reduce(d, d_norm[where], z, z_norm[where], b[where], keep[where], equal[where])
+    best, iterations, infeasible = _stages(sub, tolerance)
+    # Judged and scaled once more on the unreduced rows: with rows of very different size the change of basis alone may
+    # cost a margin.
     scale = back.weight_scale[:, None, None]
-    full = _unreduced(d, z, sub, back, where)
-    final = polish.certify(full, back.weights(best.weights) / scale, best.duals)
-    error = torch.where(infeasible, torch.inf, final.error + polish.rounding(full, final.weights))
+    full = _unreduced(d, z, sub, back)
+    final = candidate.certify(full, back.weights(best.weights) / scale, best.duals)
+    error = torch.where(infeasible, torch.inf, final.error + candidate.rounding(full, final.weights))
     out.weights[where] = final.weights * scale
     out.duals[where] = back.duals(torch.where(infeasible[:, None], best.duals, final.duals), n, length)
-    out.error[where], out.iterations[where], out.polished[where] = error, iterations, polished
+    out.error[where], out.iterations[where] = error, iterations
     out.status[where] = torch.where(infeasible, INFEASIBLE, torch.where(error <= tolerance, SOLVED, NOT_CONVERGED))
-    out.unique[where] = polish.unique(sub, best) & (error <= tolerance)
+    out.unique[where] = candidate.unique(sub, best) & (error <= tolerance)
     out.weights[out.status == INFEASIBLE] = 0.0
     return out
 
 
-def _unreduced(d: Tensor, z: Tensor, rows: Rows, back: Reduction, where: Tensor) -> Rows:
+def _unreduced(d: Tensor, z: Tensor, rows: Rows, back: Reduction) -> Rows:
     """The same normalised rows in the original coordinates."""
     batch, n, length, dim = d.shape
     real = rows.real[..., None]
-    left = d[where].reshape(-1, n * length, dim).gather(1, back.index[..., None].expand(-1, -1, dim)) * real
-    right = z[where].gather(1, (back.index // length)[..., None].expand(-1, -1, z.shape[-1])) * real
+    left = d.reshape(batch, n * length, dim).gather(1, back.index[..., None].expand(-1, -1, dim)) * real
+    right = z.gather(1, (back.index // length)[..., None].expand(-1, -1, z.shape[-1])) * real
     return Rows(left, right, rows.values, rows.equal, rows.real)
 
 
-def _stages(rows: Rows, tolerance: float) -> tuple[polish.Candidate, Tensor, Tensor, Tensor]:
-    """Best pair, iterations, whether polished, whether infeasible, for a batch of normalised problems."""
+def _stages(rows: Rows, tolerance: float) -> tuple[candidate.Candidate, Tensor, Tensor]:
+    """Best pair (a ray where infeasible), iterations, and where infeasible, for a batch of normalised problems."""
     it = interior.start(rows)
-    batch = len(rows)
-    rx, rz = rows.left.shape[-1], rows.right.shape[-1]
-    best = polish.Candidate(rows.left.new_zeros(batch, rx, rz), torch.zeros_like(rows.values), torch.full_like(it.gap, torch.inf))
-    polished, infeasible, tested = (torch.zeros_like(it.stalled) for _ in range(3))
-    for stage, gap in enumerate(STAGES):
-        todo = torch.nonzero((best.error > TARGET) & ~infeasible)[:, 0]
+    best = candidate.Candidate.nothing(rows)
+    infeasible, tested = torch.zeros_like(it.stalled), torch.zeros_like(it.stalled)
+    for stage, gap in enumerate(_STAGES):
+        todo = torch.nonzero((best.error > _TARGET) & ~infeasible)[:, 0]
         if todo.numel() == 0:
             break
-        sub, now = rows[todo], interior.run(rows[todo], it[todo], gap, PATIENCE, LIMIT)
+        sub, now = rows[todo], interior.run(rows[todo], it[todo], gap, _PATIENCE, _LIMIT)
         slow = torch.nonzero((now.gap > gap) & ~now.stalled)[:, 0]
         for k in todo[slow][~tested[todo[slow]]].tolist():
             tested[k] = True
@@ -148,7 +152,7 @@ def _stages(rows: Rows, tolerance: float) -> tuple[polish.Candidate, Tensor, Ten
         slow = slow[~infeasible[todo[slow]]]
         if slow.numel():  # feasible as far as the ray test can tell: go on without a limit
             now.diverged[:] = False
-            now.store(slow, interior.run(sub[slow], now[slow], gap, limit=float("inf")))
+            now.store(slow, interior.run(sub[slow], now[slow], gap))
         go = ~infeasible[todo]
         if stage > 1:  # a stalled iterate would only repeat its polish
             go &= now.iterations > it.iterations[todo]
@@ -161,22 +165,20 @@ def _stages(rows: Rows, tolerance: float) -> tuple[polish.Candidate, Tensor, Ten
             if attempt == 2:
                 active, rank = polish.identify_by_gap(sub, now)
             trial, active, rank = polish.attempt(sub, now, active, rank)
-            polished[todo] |= trial.error < best.error[todo]
             best.improve(todo, trial)
-            bad = best.error[todo] > TARGET
+            bad = best.error[todo] > _TARGET
             todo, sub, now, active, rank = todo[bad], sub[bad], now[bad], active[bad], rank[bad]
             if todo.numel() == 0:
                 break
         if stage > 0 and todo.numel():
-            own = polish.from_iterate(sub, now)
-            polished[todo] &= ~(own.error < best.error[todo])
-            best.improve(todo, own)
+            best.improve(todo, candidate.from_iterate(sub, now))
     for k in torch.nonzero((best.error > tolerance) & ~infeasible & ~tested)[:, 0].tolist():
         _test_ray(rows, k, best, infeasible)
-    return best, it.iterations, polished & ~infeasible, infeasible
+    return best, it.iterations, infeasible
 
 
-def _test_ray(rows: Rows, k: int, best: polish.Candidate, infeasible: Tensor) -> None:
-    duals, found = find_ray(rows[k : k + 1])
-    if bool(found):
-        best.duals[k], best.error[k], infeasible[k] = duals, torch.inf, True
+def _test_ray(rows: Rows, k: int, best: candidate.Candidate, infeasible: Tensor) -> None:
+    """Look for a ray of problem k, and write it down if there is one."""
+    ray = find_ray(rows[k : k + 1])
+    if ray is not None:
+        best.duals[k], best.error[k], infeasible[k] = ray, torch.inf, True
