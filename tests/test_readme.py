@@ -25,9 +25,8 @@ def test_the_example_runs(capsys):
     assert len(example.splitlines()) == 10
     run(example)
     said = capsys.readouterr().out
-    assert re.search(r"norm \d+, every input on its optimal token in \d+% of data sets", said)
-    turned = float(re.search(r"turned by (\S+)", said)[1])
-    assert 0 < turned < 1e-3
+    assert float(re.search(r"the largest gap is (\S+)", said)[1]) < 1e-10
+    assert 0.99 < float(re.search(r"max-margin solution: (\S+)", said)[1]) <= 1
 
 
 def test_a_broken_example_would_be_seen():
@@ -59,3 +58,10 @@ def test_both_commands_exist():
 def test_both_papers_are_cited():
     assert "2306.13596" in README
     assert "2308.16898" in README
+
+
+def test_the_norm_shown_to_contributors_is_the_real_one():
+    (shown,) = blocks((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("\n  ", "\n"), "python")
+    real = (ROOT / "src/attsvm/norms/frobenius.py").read_text(encoding="utf-8").splitlines()
+    assert [line for line in shown.splitlines() if line not in real] == []
+    assert "class Frobenius(Norm):" in shown

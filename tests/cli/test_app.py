@@ -18,9 +18,10 @@ def test_help_names_every_command(arguments):
     assert result.exit_code == 0
     assert "demo" in result.output
     assert "train" in result.output
+    assert "solve" in result.output
 
 
-@pytest.mark.parametrize("command", ["demo", "train"])
+@pytest.mark.parametrize("command", ["demo", "train", "solve"])
 def test_every_command_has_the_common_options(command):
     result = invoke(command, "--help")
     assert result.exit_code == 0
@@ -53,12 +54,12 @@ def test_the_shell_sees_one_sentence_and_exit_code_2(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_bug_still_shows_its_traceback(monkeypatch):
+def test_a_bug_still_shows_its_traceback(monkeypatch, tmp_path):
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("attsvm.cli.demo.example", broken)
-    result = invoke("demo", "--out", "unused")
+    result = invoke("demo", "--out", tmp_path)
     assert isinstance(result.exception, RuntimeError)
 
 

@@ -28,6 +28,19 @@ def test_demo_prints_the_table_and_draws_the_picture(tmp_path):
     assert str(tmp_path / "demo.png") in result.stdout
 
 
+def test_the_table_shows_that_each_run_tends_to_its_own_svm(tmp_path):
+    lines = invoke("demo", "--out", tmp_path).stdout.splitlines()
+    table = lines[next(place for place, line in enumerate(lines) if "Cosine with the max-margin solutions" in line) :]
+    assert all(word in table[2] for word in ("Frobenius SVM", "Nuclear SVM", "Expected"))
+    words = [line.split() for line in table[3:]]
+    rows = {line[0]: line[-3:] for line in words if line and line[-1] in ("Frobenius", "nuclear")}
+    (frobenius, nuclear, expected), other = rows["W"], rows["K"]
+    assert (expected, other[2]) == ("Frobenius", "nuclear")
+    assert float(frobenius) > 0.99 > 0.9 > float(nuclear)
+    assert float(other[1]) > 0.99 > 0.9 > float(other[0])
+    assert any("Each solution is proved optimal" in line for line in table)
+
+
 def test_demo_as_json(tmp_path):
     result = invoke("demo", "--out", tmp_path / "new" / "folder", "--json", "--seed", 3)
     found = json.loads(result.stdout)
@@ -37,6 +50,9 @@ def test_demo_as_json(tmp_path):
         assert run["norm"] > 100
         assert all(one["is_optimal"] and one["attention"] > 1 - 1e-9 for one in run["inputs"])
         assert all(one["log_remaining"] < -100 for one in run["inputs"])
+        assert run["svm"][run["expected"]]["cosine"] > 0.99
+        assert all(one["relative_gap"] < 1e-8 and one["min_margin"] > 1 - 1e-10 for one in run["svm"].values())
+    assert [run["expected"] for run in found["runs"]] == ["frobenius", "nuclear"]
     assert (tmp_path / "new" / "folder" / "demo.png").is_file()
 
 

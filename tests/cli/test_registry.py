@@ -53,6 +53,23 @@ def test_schedules(options, expected):
 )
 def test_norms(name, expected):
     assert registry.norm_named(name) == expected
+    assert registry.svm_norm_named(name, None) == expected
+
+
+def test_the_entrywise_norm_has_its_exponent_beside_it():
+    assert registry.svm_norm_named("entrywise", 2.5) == attsvm.Entrywise(2.5)
+
+
+@pytest.mark.parametrize("name", sorted(registry.SOLVERS))
+def test_every_solver_can_be_made(name):
+    assert isinstance(registry.solver_named(name), attsvm.Solver)
+
+
+def test_every_public_solver_has_a_name():
+    public = {getattr(attsvm.svm, name) for name in attsvm.svm.__all__}
+    solvers = {kind for kind in public if isinstance(kind, type) and issubclass(kind, attsvm.Solver)} - {attsvm.Solver}
+    assert set(registry.SOLVERS.values()) == solvers
+    assert registry.solver_named(None) is None
 
 
 @pytest.mark.parametrize(
@@ -65,6 +82,8 @@ def test_norms(name, expected):
         (lambda: registry.norm_named("nucleer"), "nuclear"),
         (lambda: registry.norm_named("largest"), "there are frobenius"),
         (lambda: registry.stopping_named("saturate", 10), "saturated"),
+        (lambda: registry.svm_norm_named("entrywize", None), "entrywise"),
+        (lambda: registry.solver_named("active"), "active-set"),
     ],
 )
 def test_unknown_names_get_the_near_one(call, near):
@@ -82,6 +101,9 @@ def test_unknown_names_get_the_near_one(call, near):
         (lambda: registry.optimizer_named("mirror", OptimizerOptions()), "need --p"),
         (lambda: registry.optimizer_named("gd", OptimizerOptions(growth=2.0)), "belong to --schedule geometric"),
         (lambda: registry.norm_named("l0.5"), "strictly between 1 and infinity"),
+        (lambda: registry.svm_norm_named("entrywise", None), "needs --p"),
+        (lambda: registry.svm_norm_named("entrywise", 1.0), "strictly between 1 and infinity"),
+        (lambda: registry.svm_norm_named("l3", 4.0), "--p does nothing with --norm l3"),
     ],
 )
 def test_options_that_do_not_fit(call, message):

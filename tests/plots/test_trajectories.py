@@ -28,6 +28,12 @@ def runs(data):
     return {"W": trained(data), "K Q^T": trained(data, parameterization=attsvm.KeyQuery(), initial=start)}
 
 
+@pytest.fixture(scope="module")
+def solutions(data):
+    problem = attsvm.AttentionSVM(data, attsvm.optimal_tokens(data))
+    return [attsvm.solve(problem, norm) for norm in (attsvm.Frobenius(), attsvm.Nuclear())]
+
+
 def drawn(axes, gid):
     return [artist for artist in axes.get_children() if artist.get_gid() == gid]
 
@@ -105,6 +111,57 @@ def test_the_check_for_cut_off_text_can_fail(data, runs):
     assert texts_outside(figure) == ["sticks out on the right"]
 
 
+def test_rays_point_along_the_solution_and_lie_thin_below_the_paths(data, runs, solutions):
+    (axes,) = plot_trajectory_2d(data, runs, solutions=solutions[:1]).axes
+    rays, paths = drawn(axes, "ray"), drawn(axes, "path")
+    assert len(rays) == 2
+    for i, ray in enumerate(rays):
+        (x, y), end = ray.get_xydata()
+        assert (x, y) == (0, 0)
+        expected = (solutions[0].weights @ data.queries[i]).numpy()
+        assert np.allclose(end / np.linalg.norm(end), expected / np.linalg.norm(expected), atol=1e-12)
+        assert ray.get_linewidth() < 0.6 * paths[i].get_linewidth()
+        assert ray.get_zorder() < paths[i].get_zorder()
+        assert not ray.is_dashed()
+
+
+def test_rays_that_coincide_are_drawn_once(data, runs, solutions):
+    (axes,) = plot_trajectory_2d(data, runs, solutions=solutions).axes
+    rays = drawn(axes, "ray")  # the nuclear solution has rank one: both inputs share its ray
+    assert [ray.is_dashed() for ray in rays] == [False, False, True]
+    assert rays[0].get_color() != rays[1].get_color() != rays[2].get_color()
+
+
+def test_a_ray_ends_where_the_path_that_follows_it_ends(data, runs, solutions):
+    (axes,) = plot_trajectory_2d(data, {"W": trained(data, 600)}, solutions=solutions[:1]).axes
+    for ray, path in zip(drawn(axes, "ray"), drawn(axes, "path"), strict=True):
+        ends = [np.linalg.norm(line.get_xydata()[-1]) for line in (ray, path)]
+        assert ends[0] == pytest.approx(ends[1], rel=1e-9)
+
+
+def test_rays_are_in_the_legend(data, runs, solutions):
+    figure = plot_trajectory_2d(data, runs, solutions=solutions)
+    said = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert [text for text in said if text.startswith("ray of")] == [
+        r"ray of $W_\mathrm{mm}\,z_i$, Frobenius", r"ray of $W_\mathrm{mm}\,z_i$, nuclear",
+    ]  # fmt: skip
+    assert texts_outside(figure) == []
+    plain = plot_trajectory_2d(data, runs).axes[0].get_legend().get_texts()
+    assert not any(text.get_text().startswith("ray of") for text in plain)
+
+
+def test_rays_of_prompts_and_of_nothing():
+    data = attsvm.data.example("multi-input")
+    run = trained(data, 50, initial=attsvm.data.starting_points("multi-input").weights)
+    solution = attsvm.solve(attsvm.AttentionSVM(data, attsvm.optimal_tokens(data)))
+    (axes,) = plot_trajectory_2d(data, {"p": run}, solutions=[solution]).axes
+    assert len(drawn(axes, "ray")) == 1  # one query for all inputs
+    one = attsvm.TokenDataset(data.tokens[:, :1], data.queries, data.labels)
+    nothing = attsvm.solve(attsvm.AttentionSVM(one, [0] * data.n))
+    (axes,) = plot_trajectory_2d(data, {"p": run}, solutions=[nothing]).axes
+    assert drawn(axes, "ray") == []  # no constraints: W is zero and has no direction
+
+
 def test_prompts_have_one_path_a_start():
     data = attsvm.data.example("multi-input")
     run = trained(data, 50, initial=attsvm.data.starting_points("multi-input").weights)
@@ -158,6 +215,14 @@ def test_bad_input(data, runs):
         plot_trajectory_2d(data, attsvm.fit(data, steps=5, keep=("risk",), engine=attsvm.TorchEngine()))
     with pytest.raises(ValueError, match=r"must have weights \[records, 2, 1\]"):
         plot_trajectory_2d(attsvm.data.example("multi-input"), runs)
+    larger = attsvm.data.random_sphere(n=2, T=3, d=5, seed=0)
+    other = attsvm.solve(attsvm.AttentionSVM(larger, attsvm.optimal_tokens(larger)))
+    with pytest.raises(ValueError, match=r"weights \[2, 2\] to fit the data; solution 0 has \[5, 5\]"):
+        plot_trajectory_2d(data, runs, solutions=[other])
+    crowd = attsvm.data.random_sphere(n=20, T=8, d=2, seed=0)
+    none = attsvm.solve(attsvm.AttentionSVM(crowd, attsvm.optimal_tokens(crowd)))
+    with pytest.raises(ValueError, match="solution 0 has no ray to draw: infeasible"):
+        plot_trajectory_2d(data, runs, solutions=[none])
 
 
 def test_the_plane_is_smooth_and_monotone():

@@ -13,12 +13,27 @@ from torch import Tensor
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
 from attsvm.svm import (
-    ActiveSet, AttentionSVM, BatchedActiveSet, BlockDescent, Conic, Cvxpy, LinearProgram, Solver, SVMSolution, solve,
+    ActiveSet,
+    AttentionSVM,
+    BatchedActiveSet,
+    BlockDescent,
+    Conic,
+    Cvxpy,
+    LinearProgram,
+    Solver,
+    SVMSolution,
+    solve,
 )
 from attsvm.svm.choice import choose_solver
 
 EVERY_NORM: tuple[Norm, ...] = (
-    Frobenius(), Nuclear(), Spectral(), MaxEntry(), SumEntry(), Entrywise(1.5), Entrywise(3),
+    Frobenius(),
+    Nuclear(),
+    Spectral(),
+    MaxEntry(),
+    SumEntry(),
+    Entrywise(1.5),
+    Entrywise(3),
 )
 # Clarabel as tight as it goes; CVXPY's own accuracy claim is not what the tests rely on.
 TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
@@ -54,7 +69,14 @@ def solver_id(pair: tuple[Norm, Solver | None]) -> str:
 
 
 # Relative gap and violation that each solver promises.
-ACCURACY = {ActiveSet: 1e-10, BatchedActiveSet: 1e-10, BlockDescent: 1e-8, LinearProgram: 1e-7, Conic: 1e-7, Cvxpy: 1e-6}
+ACCURACY = {
+    ActiveSet: 1e-10,
+    BatchedActiveSet: 1e-10,
+    BlockDescent: 1e-8,
+    LinearProgram: 1e-7,
+    Conic: 1e-7,
+    Cvxpy: 1e-6,
+}
 
 
 # ------------------------------------------------------------------- rows, one by one
@@ -89,8 +111,12 @@ def written_out(data: TokenDataset) -> TokenDataset:
 
 
 def explicit_rows(
-    data: TokenDataset, selected: Sequence[int] | Tensor | None = None, *, selected_set: np.ndarray | None = None,
-    right_hand_side: float = 1.0, all_pairs: bool = False,
+    data: TokenDataset,
+    selected: Sequence[int] | Tensor | None = None,
+    *,
+    selected_set: np.ndarray | None = None,
+    right_hand_side: float = 1.0,
+    all_pairs: bool = False,
 ) -> Rows:
     """The rows of one data set as the definition reads, in loops; with `all_pairs` against every token of the set."""
     full = written_out(data)
@@ -112,7 +138,12 @@ def explicit_rows(
     shape = (-1, data.d, data.dq)
     lower_rows, equal_rows = np.array(lower).reshape(shape), np.array(equal).reshape(shape)
     return Rows(
-        lower_rows, np.full(len(lower_rows), right_hand_side), equal_rows, np.zeros(len(equal_rows)), places, equal_places
+        lower_rows,
+        np.full(len(lower_rows), right_hand_side),
+        equal_rows,
+        np.zeros(len(equal_rows)),
+        places,
+        equal_places,
     )
 
 
@@ -134,7 +165,11 @@ def norm_value(norm: Norm, matrix: np.ndarray) -> float:
 def dual_norm_value(norm: Norm, matrix: np.ndarray) -> float:
     """N°(M) by NumPy."""
     pairs: dict[type, Norm] = {
-        Frobenius: Frobenius(), Nuclear: Spectral(), Spectral: Nuclear(), MaxEntry: SumEntry(), SumEntry: MaxEntry(),
+        Frobenius: Frobenius(),
+        Nuclear: Spectral(),
+        Spectral: Nuclear(),
+        MaxEntry: SumEntry(),
+        SumEntry: MaxEntry(),
     }
     dual = Entrywise(norm.p / (norm.p - 1)) if isinstance(norm, Entrywise) else pairs[type(norm)]
     return norm_value(dual, matrix)
@@ -163,14 +198,19 @@ def reference(rows: Rows, norm: Norm, tolerance: float = 1e-12) -> np.ndarray | 
         kept = s > 1e-10 * s[0]
         constraints.append(vt[kept] @ flat == (u.T @ rows.values)[kept] / s[kept])
     expressions = {
-        Frobenius: lambda: cp.sum_squares(flat), Nuclear: lambda: cp.normNuc(weights), Spectral: lambda: cp.sigma_max(weights),
-        MaxEntry: lambda: cp.norm(flat, "inf"), SumEntry: lambda: cp.norm(flat, 1),
+        Frobenius: lambda: cp.sum_squares(flat),
+        Nuclear: lambda: cp.normNuc(weights),
+        Spectral: lambda: cp.sigma_max(weights),
+        MaxEntry: lambda: cp.norm(flat, "inf"),
+        SumEntry: lambda: cp.norm(flat, 1),
         Entrywise: lambda: cp.pnorm(flat, norm.p),  # type: ignore[attr-defined]
     }
     problem = cp.Problem(cp.Minimize(expressions[type(norm)]()), constraints)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # CVXPY warns of inaccurate solutions; the caller compares them
-        problem.solve(solver="CLARABEL", max_iter=300, **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance))
+        problem.solve(
+            solver="CLARABEL", max_iter=300, **dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance)
+        )
     return None if weights.value is None else np.asarray(weights.value)
 
 
@@ -195,7 +235,9 @@ def check_optimal(rows: Rows, norm: Norm, weights: Tensor, duals: Tensor, tolera
     _holds("duals are not negative", bool((lower >= -tolerance).all()))
     touched = {*rows.places, *rows.equal_places}
     others = [
-        lam[i, t] for i in range(lam.shape[0]) for t in range(lam.shape[1])
+        lam[i, t]
+        for i in range(lam.shape[0])
+        for t in range(lam.shape[1])
         if (i, t) not in touched and not any(j == i for j, _ in rows.equal_places)
     ]
     _holds("duals vanish where there is no row", not np.any(others))

@@ -5,13 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from cases import CASES, Case
 
 from attsvm.data import TokenDataset, random_gaussian, random_sphere
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, BatchedActiveSet, BlockDescent, solve
+from cases import CASES, Case
 
-from .checks import NORMS, REFERENCE, UNIQUE, check_same_weights, explicit_rows, norm_value, quiet_solve, random_selection, reference
+from .checks import (
+    NORMS,
+    REFERENCE,
+    UNIQUE,
+    check_same_weights,
+    explicit_rows,
+    norm_value,
+    quiet_solve,
+    random_selection,
+    reference,
+)
 
 SETS: dict[str, TokenDataset] = {
     "sphere 6,8,10": random_sphere(n=6, T=8, d=10, seed=0),
@@ -40,7 +50,9 @@ def test_random_data(norm: Norm, name: str) -> None:
 
 @pytest.mark.parametrize("norm", NORMS, ids=repr)
 @pytest.mark.parametrize(
-    "case", [one for one in CASES if one.feasible and one.data.T > 1 and not one.data.batch_shape], ids=lambda case: case.name
+    "case",
+    [one for one in CASES if one.feasible and one.data.T > 1 and not one.data.batch_shape],
+    ids=lambda case: case.name,
 )
 def test_cases(norm: Norm, case: Case) -> None:
     compare(norm, case.data, case.selected)
@@ -60,7 +72,9 @@ def test_the_solver_that_wraps_it(norm: Norm) -> None:
         assert theirs.certificate.primal_value[element].item() == pytest.approx(norm_value(norm, expected), rel=1e-6)
 
 
-@pytest.mark.parametrize("solver", [BatchedActiveSet(), BlockDescent(accuracy=1e-10)], ids=lambda solver: type(solver).__name__)
+@pytest.mark.parametrize(
+    "solver", [BatchedActiveSet(), BlockDescent(accuracy=1e-10)], ids=lambda solver: type(solver).__name__
+)
 def test_the_other_frobenius_solvers(solver) -> None:
     data = random_sphere(n=6, T=8, d=10, batch=8, seed=6)
     problem = AttentionSVM(data, random_selection(data, 6))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import Case, every_case
 
 from attsvm.norms import Norm
 from attsvm.svm import AttentionSVM, Solver, Status
+from cases import Case, every_case
 
 from .checks import SOLVERS, check_solution, quiet_solve, solver_id
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from cases import case
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -16,6 +15,7 @@ from torch import Tensor
 from attsvm.data import random_sphere
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, certify, solve
+from cases import case
 
 from .checks import NORMS, dataset, dual_norm_value, explicit_rows, norm_value, random_selection, sphere_points
 
@@ -34,7 +34,8 @@ class Pair:
 def solved_pair(norm: Norm, *, generalized: bool = False) -> Pair:
     data = random_sphere(n=N, T=T, d=D, seed=5)
     problem = (
-        AttentionSVM(data, selected_set=np.array([[True, False, True, False]] * N)) if generalized
+        AttentionSVM(data, selected_set=np.array([[True, False, True, False]] * N))
+        if generalized
         else AttentionSVM(data, random_selection(data, 5))
     )
     solution = solve(problem, norm).require_solved()
@@ -117,9 +118,7 @@ def test_small_equality_values_do_not_excuse_zero_weights() -> None:
     """Violations are relative to 1 + |c|; for tiny c the gap, far below zero, tells."""
     data = random_sphere(n=1, T=3, d=3, seed=1)
     kept = np.array([[True, True, False]])
-    problem = AttentionSVM(
-        data, selected_set=kept, equality_values=np.array([[1e-12, 0.0, 0.0]]), right_hand_side=-1.0
-    )
+    problem = AttentionSVM(data, selected_set=kept, equality_values=np.array([[1e-12, 0.0, 0.0]]), right_hand_side=-1.0)
     solution = solve(problem).require_solved()
     assert solution.weights.norm() > 1e-13
     assert not proved(Pair(problem, torch.zeros(3, 3).double(), solution.duals, 1e-10), Frobenius())
@@ -150,7 +149,10 @@ def test_numbers_are_those_of_the_definition(norm: Norm) -> None:
     assert margins.min() < 0
     assert found.relative_gap.item() == np.inf
     stretched = certify(
-        AttentionSVM(data, selected), norm, solve(AttentionSVM(data, selected), norm).weights * 0.5, torch.from_numpy(duals)
+        AttentionSVM(data, selected),
+        norm,
+        solve(AttentionSVM(data, selected), norm).weights * 0.5,
+        torch.from_numpy(duals),
     )
     assert stretched.min_margin.item() == pytest.approx(0.5, rel=1e-6)
     expected = 2 * stretched.primal_value.item() / stretched.dual_value.item() - 1
@@ -173,7 +175,10 @@ def test_weak_duality(norm: Norm, seed: int, sparsity: float) -> None:
     found = certify(problem, norm, feasible, torch.from_numpy(duals))
     assert found.dual_value.item() <= norm_value(norm, feasible.numpy()) * (1 + 1e-9)
     assert found.relative_gap.item() >= -1e-9
-    assert found.dual_violation.item() >= max(0.0, -(duals * problem.rows.numpy()).min() / max(np.abs(duals).max(), 1e-300)) - 1e-12
+    assert (
+        found.dual_violation.item()
+        >= max(0.0, -(duals * problem.rows.numpy()).min() / max(np.abs(duals).max(), 1e-300)) - 1e-12
+    )
 
 
 def test_it_reads_the_original_data() -> None:
@@ -212,8 +217,13 @@ def test_a_ray_passes_and_each_corruption_fails() -> None:
     assert accepted(1e5 * ray)
     largest = ray == ray.max()
     corrupted = {
-        "sign": -ray, "zero": 0 * ray, "one sign": torch.where(largest, -ray, ray), "dropped": ray.masked_fill(largest, 0.0),
-        "perturbed": ray + 1e-6 * problem.rows, "of other inputs": ray.flip(-2), "nan": ray * torch.nan,
+        "sign": -ray,
+        "zero": 0 * ray,
+        "one sign": torch.where(largest, -ray, ray),
+        "dropped": ray.masked_fill(largest, 0.0),
+        "perturbed": ray + 1e-6 * problem.rows,
+        "of other inputs": ray.flip(-2),
+        "nan": ray * torch.nan,
         "of other tokens": ray.flip(-1),
     }
     assert [name for name, duals in corrupted.items() if accepted(duals)] == []
@@ -231,7 +241,9 @@ def test_a_ray_that_earns_nothing_proves_nothing() -> None:
     assert found.bound.item() == 0
     assert not bool(found.proves_infeasible(1e-10))
     assert bool(solve(idle).solved)
-    negative = certify(AttentionSVM(bad.data, bad.selected, right_hand_side=-1.0), Frobenius(), torch.zeros(2, 2).double(), ray)
+    negative = certify(
+        AttentionSVM(bad.data, bad.selected, right_hand_side=-1.0), Frobenius(), torch.zeros(2, 2).double(), ray
+    )
     assert not bool(negative.proves_infeasible(1e-10))
 
 

@@ -5,15 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from cases import case
 
 from attsvm.data import random_sphere
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, solve
+from cases import case
 
 from .checks import (
-    EVERY_NORM, check_optimal, check_ray, check_same_weights, check_solution, dual_norm_value, explicit_rows, norm_value,
-    random_selection, reference, written_out,
+    EVERY_NORM,
+    check_optimal,
+    check_ray,
+    check_same_weights,
+    check_solution,
+    dual_norm_value,
+    explicit_rows,
+    norm_value,
+    random_selection,
+    reference,
+    written_out,
 )
 
 
@@ -55,7 +64,7 @@ def test_check_optimal_sees_a_missed_equality() -> None:
     rows = explicit_rows(data, selected_set=kept)
     check_optimal(rows, Frobenius(), solution.weights, solution.duals, 1e-9)
     shifted = solution.weights + 1e-3 * torch.from_numpy(rows.equalities[0])
-    with pytest.raises(AssertionError, match="every equality holds|every margin"):
+    with pytest.raises(AssertionError, match=r"every equality holds|every margin"):
         check_optimal(rows, Frobenius(), shifted, solution.duals, 1e-9)
 
 
@@ -104,7 +113,9 @@ def test_norms_by_numpy_are_dual_to_each_other(norm: Norm) -> None:
     best = max((matrix * one).sum() / norm_value(norm, one) for one in tried)
     assert best <= dual_norm_value(norm, matrix) * (1 + 1e-12)
     direction = norm.steepest(matrix).numpy()
-    assert (matrix * direction).sum() == pytest.approx(dual_norm_value(norm, matrix) * norm_value(norm, direction), rel=1e-9)
+    assert (matrix * direction).sum() == pytest.approx(
+        dual_norm_value(norm, matrix) * norm_value(norm, direction), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", ["feasible", "ragged", "prompt", "causal", "values apart from keys"])

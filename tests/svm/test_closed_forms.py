@@ -9,17 +9,19 @@ from scipy.optimize import nnls
 
 from attsvm.data import TokenDataset
 from attsvm.data.examples import (
-    joint_training_relaxed, joint_training_tight, loss_comparison, single_input_global, single_input_local,
+    joint_training_relaxed,
+    joint_training_tight,
+    loss_comparison,
+    single_input_global,
+    single_input_local,
 )
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
 from attsvm.svm import ActiveSet, AttentionSVM, BatchedActiveSet, BlockDescent, Solver, label_svm, solve
 
-from .checks import NORMS, REFERENCE, check_same_weights, dataset, quiet_solve, sphere_points
+from .checks import NORMS, REFERENCE, check_same_weights, dataset, quiet_solve
 
 FROBENIUS: tuple[Solver, ...] = (ActiveSet(), BatchedActiveSet(), BlockDescent(), REFERENCE)
-every_frobenius_solver = pytest.mark.parametrize(
-    "solver", FROBENIUS, ids=lambda solver: type(solver).__name__
-)
+every_frobenius_solver = pytest.mark.parametrize("solver", FROBENIUS, ids=lambda solver: type(solver).__name__)
 # Accuracy of the weights: our solvers, and Clarabel by CVXPY.
 WITHIN = {ActiveSet: 1e-9, BatchedActiveSet: 1e-9, BlockDescent: 1e-5, type(REFERENCE): 1e-5}
 
@@ -72,14 +74,17 @@ def test_loss_comparison(C: float, solver: Solver) -> None:
 @pytest.mark.parametrize("norm", NORMS, ids=repr)
 @pytest.mark.parametrize("seed", range(3))
 def test_one_row(norm: Norm, seed: int) -> None:
-    """n = 1, T = 2: the value is 1 / N°(A), and for Frobenius and nuclear W = A / ||A||_F^2 with A = (x_1 - x_2) z^T."""
+    """n = 1, T = 2, A = (x_1 - x_2) z^T: the value is 1 / N°(A); for Frobenius and nuclear W = A / ||A||_F^2."""
     rng = np.random.default_rng(seed)
     tokens, query = rng.standard_normal((1, 2, 4)), rng.standard_normal((1, 3))
     row = np.outer(tokens[0, 0] - tokens[0, 1], query[0])
     solution = solve(AttentionSVM(dataset(tokens, query), [0]), norm).require_solved()
     expected = {
-        Frobenius: lambda: np.linalg.norm(row), Nuclear: lambda: np.linalg.norm(row), Spectral: lambda: np.linalg.norm(row),
-        MaxEntry: lambda: np.abs(row).sum(), SumEntry: lambda: np.abs(row).max(),
+        Frobenius: lambda: np.linalg.norm(row),
+        Nuclear: lambda: np.linalg.norm(row),
+        Spectral: lambda: np.linalg.norm(row),
+        MaxEntry: lambda: np.abs(row).sum(),
+        SumEntry: lambda: np.abs(row).max(),
         Entrywise: lambda: (np.abs(row) ** (norm.p / (norm.p - 1))).sum() ** ((norm.p - 1) / norm.p),  # type: ignore[attr-defined]
     }[type(norm)]()
     assert solution.certificate.primal_value.item() == pytest.approx(1 / expected, rel=solution.tolerance)
@@ -92,7 +97,7 @@ def test_one_row(norm: Norm, seed: int) -> None:
 
 @every_frobenius_solver
 def test_orthonormal_queries_split(solver: Solver) -> None:
-    """With z_i orthonormal, W = sum_i w_i z_i^T with w_i the vector SVM of input i alone, each by non-negative least squares."""
+    """W = sum_i w_i z_i^T with w_i the vector SVM of input i alone, each by non-negative least squares."""
     rng = np.random.default_rng(4)
     n, T, d, dq = 3, 5, 6, 4
     tokens = rng.standard_normal((n, T, d))
@@ -101,7 +106,7 @@ def test_orthonormal_queries_split(solver: Solver) -> None:
     expected = np.zeros((d, dq))
     for i, chosen in enumerate(selected):
         differences = np.delete(tokens[i, chosen] - tokens[i], chosen, axis=0)
-        # min ||w|| s.t. D w >= 1: least distance programming [Lawson, Hanson], residual r of min ||(D^T; 1^T) u - e_last||.
+        # min ||w|| s.t. D w >= 1: least distance programming, residual of min ||(D^T; 1^T) u - e_last||.
         stacked = np.vstack([differences.T, np.ones(T - 1)])
         u, _ = nnls(stacked, np.append(np.zeros(d), 1.0))
         residual = stacked @ u - np.append(np.zeros(d), 1.0)
@@ -121,7 +126,7 @@ def test_one_dimension(norm: Norm) -> None:
 
 @pytest.mark.parametrize("norm", NORMS, ids=repr)
 def test_orthonormal_tokens_and_queries(norm: Norm) -> None:
-    """T = 2, tokens e_i and -e_i, queries e_i: W = I/2 for every norm but nothing smaller, by symmetry and the dual I/2n."""
+    """Tokens e_i and -e_i under queries e_i: the diagonal of W is 1/2 in every norm, and W = I/2 is a solution."""
     n = 3
     eye = np.eye(n)
     data = dataset(np.stack([eye, -eye], axis=1), eye)

@@ -12,7 +12,16 @@ from attsvm.data import TokenDataset, random_sphere
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import ActiveSet, AttentionSVM, BatchedActiveSet, BlockDescent, Status, finite_component, solve
 
-from .checks import NORMS, UNIQUE, check_optimal, check_same_weights, explicit_rows, norm_value, random_selection, reference
+from .checks import (
+    NORMS,
+    UNIQUE,
+    check_optimal,
+    check_same_weights,
+    explicit_rows,
+    norm_value,
+    random_selection,
+    reference,
+)
 
 every_norm = pytest.mark.parametrize("norm", NORMS, ids=repr)
 FROBENIUS = [ActiveSet(), BatchedActiveSet(), BlockDescent()]
@@ -46,7 +55,9 @@ def test_one_representative_equals_all_pairs(norm: Norm, seed: int) -> None:
     if norm in UNIQUE or bool(solution.unique):
         check_same_weights(solution.weights, expected, 2e-5)  # redundant rows cost Clarabel digits
         check_same_weights(solution.weights, reference(explicit_rows(data, selected_set=kept), norm), 1e-6)
-    check_optimal(explicit_rows(data, selected_set=kept), norm, solution.weights, solution.duals, 2 * solution.tolerance)
+    check_optimal(
+        explicit_rows(data, selected_set=kept), norm, solution.weights, solution.duals, 2 * solution.tolerance
+    )
 
 
 @every_norm
@@ -134,8 +145,14 @@ def test_right_hand_sides_of_every_shape() -> None:
         for element in range(2):
             written = explicit_rows(data[element], selected[element])
             asks = np.array([full[element][place] for place in written.places])
-            same = reference(type(written)(written.inequalities, asks, *(getattr(written, name) for name in (
-                "equalities", "values", "places", "equal_places"))), Frobenius())
+            same = reference(
+                type(written)(
+                    written.inequalities,
+                    asks,
+                    *(getattr(written, name) for name in ("equalities", "values", "places", "equal_places")),
+                ),
+                Frobenius(),
+            )
             check_same_weights(solution.weights[element], same, 1e-6)
 
 

@@ -10,14 +10,26 @@ from attsvm.data import TokenDataset, random_sphere
 from attsvm.norms import Frobenius, Norm, Nuclear, Spectral
 from attsvm.svm import ActiveSet, AttentionSVM, BatchedActiveSet, BlockDescent, Solver, Status, solve
 
-from .checks import EVERY_NORM, NORMS, REFERENCE, check_ray, dataset, explicit_rows, quiet_solve, solver_id, sphere_points
+from .checks import (
+    EVERY_NORM,
+    NORMS,
+    REFERENCE,
+    check_ray,
+    dataset,
+    explicit_rows,
+    quiet_solve,
+    solver_id,
+    sphere_points,
+)
 
 OURS: tuple[tuple[Norm, Solver | None], ...] = (
-    *((norm, None) for norm in NORMS), (Frobenius(), ActiveSet()), (Frobenius(), BatchedActiveSet()),
+    *((norm, None) for norm in NORMS),
+    (Frobenius(), ActiveSet()),
+    (Frobenius(), BatchedActiveSet()),
     (Frobenius(), BlockDescent(time_limit=0.3)),
 )
 every_solver = pytest.mark.parametrize("pair", OURS, ids=solver_id)
-with_reference = pytest.mark.parametrize("pair", (*OURS, *((norm, REFERENCE) for norm in EVERY_NORM)), ids=solver_id)
+with_reference = pytest.mark.parametrize("pair", [*OURS, *((norm, REFERENCE) for norm in EVERY_NORM)], ids=solver_id)
 
 
 def too_small(rng: np.random.Generator) -> tuple[TokenDataset, np.ndarray]:
@@ -105,7 +117,9 @@ def test_verdicts_agree_with_a_linear_program(size: tuple[int, int, int]) -> Non
         flat = rows.inequalities.reshape(len(rows.asks), -1)
         # The largest margin of a W with entries in [-1, 1].
         result = linprog(
-            np.append(np.zeros(flat.shape[1]), -1.0), np.hstack([-flat, np.ones((len(flat), 1))]), np.zeros(len(flat)),
+            np.append(np.zeros(flat.shape[1]), -1.0),
+            np.hstack([-flat, np.ones((len(flat), 1))]),
+            np.zeros(len(flat)),
             bounds=[(-1, 1)] * flat.shape[1] + [(None, None)],
         )
         verdicts.append(-result.fun)
@@ -134,7 +148,9 @@ def cancelling(rng: np.random.Generator, count: int, d: int) -> tuple[np.ndarray
 def one_row_each(rows: np.ndarray, query: np.ndarray) -> AttentionSVM:
     """A problem with these rows d_k z^T: T = 2, the other token at 0."""
     tokens = np.stack([rows, np.zeros_like(rows)], axis=1)
-    return AttentionSVM(dataset(tokens, np.broadcast_to(query, (len(rows), len(query))).copy()), np.zeros(len(rows), int))
+    return AttentionSVM(
+        dataset(tokens, np.broadcast_to(query, (len(rows), len(query))).copy()), np.zeros(len(rows), int)
+    )
 
 
 @every_solver

@@ -96,7 +96,9 @@ def test_permutation_of_tokens_and_inputs(norm: Norm, seed: int) -> None:
     orders = np.stack([rng.permutation(T) for _ in range(n)])
     inputs = rng.permutation(n)
     shuffled = np.take_along_axis(tokens, orders[..., None], 1)[inputs]
-    moved = np.array([int(np.flatnonzero(order == chosen)[0]) for order, chosen in zip(orders, selected, strict=True)])[inputs]
+    moved = np.array([int(np.flatnonzero(order == chosen)[0]) for order, chosen in zip(orders, selected, strict=True)])[
+        inputs
+    ]
     before, after = solved(tokens, queries, selected, norm), solved(shuffled, queries[inputs], moved, norm)
     agree(norm, after, before.certificate.primal_value.item(), before.weights)
     if norm in UNIQUE:
@@ -147,7 +149,9 @@ def test_a_row_that_does_not_bind_changes_nothing(norm: Norm, seed: int) -> None
     """One more token, far on the wrong side of the solution found."""
     tokens, queries, selected, _ = draw(seed)
     before = solved(tokens, queries, selected, norm)
-    far = tokens[0, selected[0]] - 3 * (before.weights.numpy() @ queries[0]) / np.sum((before.weights.numpy() @ queries[0]) ** 2)
+    far = tokens[0, selected[0]] - 3 * (before.weights.numpy() @ queries[0]) / np.sum(
+        (before.weights.numpy() @ queries[0]) ** 2
+    )
     mask = np.ones((tokens.shape[0], tokens.shape[1] + 1), bool)
     mask[1:, -1] = False
     longer = np.concatenate([tokens, np.broadcast_to(far, (len(tokens), 1, 4))], axis=1)

@@ -12,7 +12,15 @@ import torch
 from attsvm.data import random_sphere
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
 from attsvm.svm import (
-    ActiveSet, AttentionSVM, BatchedActiveSet, BlockDescent, Conic, Cvxpy, LinearProgram, finite_component, solve,
+    ActiveSet,
+    AttentionSVM,
+    BatchedActiveSet,
+    BlockDescent,
+    Conic,
+    Cvxpy,
+    LinearProgram,
+    finite_component,
+    solve,
 )
 
 from .checks import NORMS, dataset
@@ -38,7 +46,10 @@ SET = np.array([[True, True, False], [False, True, False]])
         ({"selected_set": SET[:1]}, "selected_set must have shape [2, 3] (batch, n, T); got [1, 3]"),
         ({"selected_set": np.zeros((2, 3), bool)}, "selected_set must keep a token of every input; input 0 has none"),
         ({"selected_set": np.ones((2, 3), bool)}, "selected_set keeps every token, so there is nothing to separate"),
-        ({"selected": [0, 0], "right_hand_side": np.ones(3)}, "right_hand_side must be one number, [2] (batch, n) or [2, 3]"),
+        (
+            {"selected": [0, 0], "right_hand_side": np.ones(3)},
+            "right_hand_side must be one number, [2] (batch, n) or [2, 3]",
+        ),
         ({"selected": [0, 0], "right_hand_side": np.ones((3, 2))}, "got [3, 2]"),
         ({"selected": [0, 0], "right_hand_side": np.nan}, "right_hand_side must be finite; got nan"),
         ({"selected": [0, 0], "right_hand_side": [1.0, np.inf]}, "right_hand_side must be finite; got inf at input 1"),
@@ -47,8 +58,14 @@ SET = np.array([[True, True, False], [False, True, False]])
             "right_hand_side must be finite; got -inf at input 1, token 1",
         ),
         ({"selected": [0, 0], "equality_values": np.zeros((2, 3))}, "equality_values belong to a selected_set"),
-        ({"selected_set": SET, "equality_values": np.zeros((2, 2))}, "equality_values must have shape [2, 3] (batch, n, T); got [2, 2]"),
-        ({"selected_set": SET, "equality_values": np.array([[0, np.nan, 0], [0, 0, 0]])}, "equality_values must be finite; got nan at input 0, token 1"),
+        (
+            {"selected_set": SET, "equality_values": np.zeros((2, 2))},
+            "equality_values must have shape [2, 3] (batch, n, T); got [2, 2]",
+        ),
+        (
+            {"selected_set": SET, "equality_values": np.array([[0, np.nan, 0], [0, 0, 0]])},
+            "equality_values must be finite; got nan at input 0, token 1",
+        ),
     ],
 )
 def test_bad_input(arguments, message: str) -> None:
@@ -66,7 +83,10 @@ def test_bad_representative_value() -> None:
     [
         ({"selected": [[0, 0], [0, 5]]}, "selected must lie in 0..2; got 5 at element 1, input 1"),
         ({"selected": [0, 0]}, "selected must have shape [2, 2] (batch, n); got [2]"),
-        ({"selected_set": np.stack([SET, np.ones((2, 3), bool)])}, "selected_set keeps every token of element 1, so there"),
+        (
+            {"selected_set": np.stack([SET, np.ones((2, 3), bool)])},
+            "selected_set keeps every token of element 1, so there",
+        ),
         (
             {"selected_set": np.stack([SET, np.zeros((2, 3), bool)])},
             "selected_set must keep a token of every input; element 1, input 0 has none",
@@ -119,9 +139,18 @@ def test_equal_tokens_beside_the_representative() -> None:
 @pytest.mark.parametrize(
     ("attention", "message"),
     [
-        (np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]), "attention must be positive on selected_set; got 0 at input 1, token 1"),
-        (np.array([[0.5, -0.5, 0.0], [0.0, 1.0, 0.0]]), "attention must be positive on selected_set; got -0.5 at input 0, token 1"),
-        (np.array([[np.nan, 0.5, 0.0], [0.0, 1.0, 0.0]]), "attention must be positive on selected_set; got nan at input 0, token 0"),
+        (
+            np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]),
+            "attention must be positive on selected_set; got 0 at input 1, token 1",
+        ),
+        (
+            np.array([[0.5, -0.5, 0.0], [0.0, 1.0, 0.0]]),
+            "attention must be positive on selected_set; got -0.5 at input 0, token 1",
+        ),
+        (
+            np.array([[np.nan, 0.5, 0.0], [0.0, 1.0, 0.0]]),
+            "attention must be positive on selected_set; got nan at input 0, token 0",
+        ),
         (np.ones((2, 2)), "attention must have shape [2, 3] (batch, n, T); got [2, 2]"),
     ],
 )
@@ -184,9 +213,13 @@ def test_unknown_norms() -> None:
 
 def test_initial_of_the_wrong_shape() -> None:
     problem = AttentionSVM(DATA, [0, 0])
-    with pytest.raises(ValueError, match=re.escape("initial must hold duals of shape [2, 3] (batch, n, T); got [3, 2]")):
+    with pytest.raises(
+        ValueError, match=re.escape("initial must hold duals of shape [2, 3] (batch, n, T); got [3, 2]")
+    ):
         solve(problem, initial=torch.zeros(3, 2))
-    with pytest.raises(ValueError, match=re.escape("initial must hold duals of shape [2, 3] (batch, n, T); got [2, 2, 3]")):
+    with pytest.raises(
+        ValueError, match=re.escape("initial must hold duals of shape [2, 3] (batch, n, T); got [2, 2, 3]")
+    ):
         solve(problem, initial=solve(AttentionSVM(BATCH, [[0, 0], [1, 1]])))
 
 

@@ -12,7 +12,9 @@ from attsvm.svm import ActiveSet, AttentionSVM, BatchedActiveSet, BlockDescent, 
 from .checks import NORMS, check_optimal, dataset, explicit_rows, quiet_solve, solver_id, sphere_points
 
 OURS: tuple[tuple[Norm, Solver | None], ...] = (
-    *((norm, None) for norm in NORMS), (Frobenius(), ActiveSet()), (Frobenius(), BatchedActiveSet()),
+    *((norm, None) for norm in NORMS),
+    (Frobenius(), ActiveSet()),
+    (Frobenius(), BatchedActiveSet()),
     (Frobenius(), BlockDescent(time_limit=0.3)),
 )
 every_solver = pytest.mark.parametrize("pair", OURS, ids=solver_id)
@@ -42,7 +44,8 @@ def test_one_scale(pair: tuple[Norm, Solver | None], scale: float) -> None:
     tokens, queries, selected = sphere_points(rng, 4, 5, 6), sphere_points(rng, 4, 6), rng.integers(0, 5, 4)
     assert honest(AttentionSVM(dataset(scale * tokens, queries), selected), pair) is Status.SOLVED
     values = [
-        quiet_solve(AttentionSVM(dataset(size * tokens, queries), selected), *pair).certificate.primal_value.item() * size
+        quiet_solve(AttentionSVM(dataset(size * tokens, queries), selected), *pair).certificate.primal_value.item()
+        * size
         for size in (1.0, scale)
     ]
     assert values[1] == pytest.approx(values[0], rel=1e-6)
@@ -54,7 +57,9 @@ def test_inputs_of_many_scales(pair: tuple[Norm, Solver | None], seed: int) -> N
     """Tokens times 1e-6 .. 1e6, one scale an input: rows of right-hand side 1 whose lengths differ by 1e12."""
     rng = np.random.default_rng(seed)
     scales = 10.0 ** rng.uniform(-6, 6, (4, 1, 1))
-    problem = AttentionSVM(dataset(scales * sphere_points(rng, 4, 5, 6), sphere_points(rng, 4, 6)), rng.integers(0, 5, 4))
+    problem = AttentionSVM(
+        dataset(scales * sphere_points(rng, 4, 5, 6), sphere_points(rng, 4, 6)), rng.integers(0, 5, 4)
+    )
     honest(problem, pair)
     if isinstance(pair[1], (ActiveSet, BatchedActiveSet)):
         # A margin of 1 on a row of length 1e6 under weights of norm 1e5 is the rest of numbers near 1e11.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from cases import case
 
 from attsvm.data import random_sphere
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Nuclear
 from attsvm.svm import AttentionSVM, distance_to_solution_set, solve
+from cases import case
 
 from .checks import NORMS, dataset, random_selection
 
@@ -85,10 +85,14 @@ def test_a_unique_solution_is_a_point() -> None:
     for norm in (Nuclear(), Frobenius(), Entrywise(3)):
         solution = solve(problem, norm).require_solved()
         expected = [
-            np.linalg.norm((weights[b] / norm.value(weights[b]) - solution.weights[b] / norm.value(solution.weights[b])).numpy())
+            np.linalg.norm(
+                (weights[b] / norm.value(weights[b]) - solution.weights[b] / norm.value(solution.weights[b])).numpy()
+            )
             for b in range(2)
         ]
-        assert distance_to_solution_set(weights, problem, norm, solution=solution).tolist() == pytest.approx(expected, rel=1e-6)
+        assert distance_to_solution_set(weights, problem, norm, solution=solution).tolist() == pytest.approx(
+            expected, rel=1e-6
+        )
         assert distance_to_solution_set(solution.weights, problem, norm, solution=solution).max() <= 1e-6
 
 
@@ -105,7 +109,9 @@ def test_a_generic_problem_against_cvxpy() -> None:
 def test_infeasible_and_refused() -> None:
     bad = case("infeasible")
     assert np.isnan(distance_to_solution_set(np.ones((2, 2)), AttentionSVM(bad.data, bad.selected)).item())
-    with pytest.raises(ValueError, match="distance_to_solution_set knows Nuclear, Frobenius and Entrywise norms; got MaxEntry"):
+    with pytest.raises(
+        ValueError, match="distance_to_solution_set knows Nuclear, Frobenius and Entrywise norms; got MaxEntry"
+    ):
         distance_to_solution_set(np.ones((2, 2)), many(), MaxEntry())
     with pytest.raises(ValueError, match="weights must have shape"):
         distance_to_solution_set(np.ones((3, 2)), many())

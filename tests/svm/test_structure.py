@@ -11,11 +11,20 @@ from attsvm.norms import Frobenius, Norm, Nuclear
 from attsvm.svm import ActiveSet, AttentionSVM, BlockDescent, Status, solve
 
 from .checks import (
-    NORMS, UNIQUE, check_same_weights, dataset, explicit_rows, random_selection, sphere_points, written_out,
+    NORMS,
+    UNIQUE,
+    check_same_weights,
+    dataset,
+    explicit_rows,
+    random_selection,
+    sphere_points,
+    written_out,
 )
 
 every_norm = pytest.mark.parametrize("norm", NORMS, ids=repr)
-low_rank_norms = pytest.mark.parametrize("norm", [norm for norm in NORMS if isinstance(norm, (Frobenius, Nuclear))], ids=repr)
+low_rank_norms = pytest.mark.parametrize(
+    "norm", [norm for norm in NORMS if isinstance(norm, (Frobenius, Nuclear))], ids=repr
+)
 
 
 # ------------------------------------------------------------------- rank lemma
@@ -161,7 +170,7 @@ def test_causal_data_in_every_frobenius_solver(solver) -> None:
 
 @every_norm
 def test_masked_tokens_are_not_there(norm: Norm) -> None:
-    """A ragged data set against one whose hidden tokens are far away, and against its parts solved with fewer tokens."""
+    """A ragged data set against the same with fewer tokens, whatever lies where the mask hides."""
     rng = np.random.default_rng(10)
     tokens, queries = sphere_points(rng, 3, 5, 6), sphere_points(rng, 3, 6)
     mask = np.arange(5) < 3
@@ -170,7 +179,9 @@ def test_masked_tokens_are_not_there(norm: Norm) -> None:
         hidden = np.where(mask[:, None], tokens, filler)
         data = dataset(hidden, queries, mask=np.broadcast_to(mask, (3, 5)).copy())
         found = solve(AttentionSVM(data, [0, 1, 2]), norm).require_solved()
-        assert found.certificate.primal_value.item() == pytest.approx(expected.certificate.primal_value.item(), rel=1e-7)
+        assert found.certificate.primal_value.item() == pytest.approx(
+            expected.certificate.primal_value.item(), rel=1e-7
+        )
         assert not bool(found.duals[:, 3:].any())
         assert not bool(found.support[:, 3:].any())
 

@@ -103,5 +103,5 @@ def folded(
             f"{name} must be {str(data.dtype).removeprefix('torch.')} on {data.device}, like the data;"
             f" got {str(tensor.dtype).removeprefix('torch.')} on {tensor.device}"
         )
-    count = math.prod(batch)
-    return tensor.reshape(-1, count, *trailing), lead
+    starts = math.prod(lead[: len(lead) - len(batch)])
+    return tensor.reshape(starts, math.prod(batch), *trailing), lead

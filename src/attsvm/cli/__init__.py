@@ -1,4 +1,4 @@
-"""The command line: `attsvm demo`, `attsvm train`."""
+"""The command line: `attsvm demo`, `attsvm train`, `attsvm solve`."""
 
 from attsvm.cli.app import app, main
 

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from attsvm import __version__
 from attsvm.cli.demo import demo
+from attsvm.cli.solve import solve
 from attsvm.cli.train import train
 
 
@@ -33,7 +34,7 @@ class OneSentence(TyperGroup):
             _leave(_sentence(error), 2)
         except (MemoryError, torch.OutOfMemoryError) as error:
             what = str(error).partition("\n")[0] or type(error).__name__
-            _leave(f"not enough memory ({what}); try fewer data sets or a larger --record", 2)
+            _leave(f"not enough memory ({what}); try fewer data sets, or a larger --record in training", 2)
         except Exception as error:
             # Usage errors come from click, which newer versions of typer carry inside themselves.
             if not hasattr(error, "format_message"):
@@ -82,6 +83,7 @@ def describe(
     """Softmax attention trained by gradient descent is a support vector machine that selects tokens.
 
     Start with `attsvm demo`; then train on your own data with `attsvm train DATA`.
+    `attsvm solve DATA` finds the max-margin solution, with a proof.
     """
     if context.invoked_subcommand is None and not version:
         typer.echo(context.get_help())
@@ -89,6 +91,7 @@ def describe(
 
 app.command()(demo)
 app.command()(train)
+app.command()(solve)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +14,38 @@ from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_dev
 from attsvm.cli.report import number, print_json, print_table, progress_bar, tiny
 from attsvm.data import TokenDataset, example, streams
 from attsvm.descent import Run, TorchEngine, fit
+from attsvm.norms import Frobenius, Nuclear, direction_cosine
+from attsvm.svm import AttentionSVM, SVMSolution, solve
 
 _STEPS = 2000
 # Every step while the paths are among the tokens, then now and then.
 _RECORD = (*range(200), *range(200, _STEPS + 1, 20))
+_NORMS = {"frobenius": Frobenius(), "nuclear": Nuclear()}
+# The SVM that each run's direction is known, or thought, to tend to.
+_EXPECTED = {"W": "frobenius", "K Q^T": "nuclear"}
 _CAPTION = (
     "A token's logit is its inner product with the path, so the token farthest along it wins.\n"
-    "Training $W$ turns each query its own way; $K$ and $Q$ favour low rank and turn both alike."
+    "$W$ bends onto the Frobenius solution; $K$ and $Q$ onto the nuclear one, of low rank."
 )
+
+Solutions = Mapping[str, Mapping[str, SVMSolution]]
+"""The solution for a run's selection, by run and norm."""
 
 
 def demo(
     out: Out = Path("out"), seed: SeedOption = 0, device: Device = "cpu", quiet: Quiet = False, json: Json = False
 ) -> None:
-    """Train W and (K, Q) on two inputs in the plane, print what was selected, draw FOLDER/demo.png."""
+    """Train W and (K, Q) on two inputs in the plane, solve for what they select, compare, draw FOLDER/demo.png."""
     where = checked_device(device)
     folder = checked_folder(out)
     data = example("two-inputs").to(where)
     runs = _train(data, seed, quiet or json)
-    picture = _draw(data, runs, folder)
-    result = _result(data, runs)
+    solutions = {
+        name: {kind: solve(AttentionSVM(data, run.selected), norm).require_solved() for kind, norm in _NORMS.items()}
+        for name, run in runs.items()
+    }
+    picture = _draw(data, runs, solutions, folder)
+    result = _result(data, runs, solutions)
     if json:
         print_json({**result, "picture": str(picture)})
         return
@@ -57,19 +70,23 @@ def _train(data: TokenDataset, seed: int, quiet: bool) -> dict[str, Run]:
     return {"W": weights, "K Q^T": factors}
 
 
-def _draw(data: TokenDataset, runs: dict[str, Run], folder: Path) -> Path:
+def _draw(data: TokenDataset, runs: dict[str, Run], solutions: Solutions, folder: Path) -> Path:
     from attsvm.plots import plot_trajectory_2d  # matplotlib starts only where something is drawn
 
     named = dict(zip(("W", r"K Q^{\mathsf{T}}"), runs.values(), strict=True))
     figure = plot_trajectory_2d(
-        data, named, title="Training turns attention to the best token of every input", caption=_CAPTION
+        data,
+        named,
+        solutions=[solutions[name][kind] for name, kind in _EXPECTED.items()],
+        title="Training turns attention onto the max-margin directions",
+        caption=_CAPTION,
     )
     picture = folder / "demo.png"
     figure.savefig(picture, dpi=200, metadata={"Software": "attsvm"})
     return picture
 
 
-def _result(data: TokenDataset, runs: dict[str, Run]) -> dict[str, Any]:
+def _result(data: TokenDataset, runs: dict[str, Run], solutions: Solutions) -> dict[str, Any]:
     optimal = optimal_tokens(data).tolist()
     return {
         "best_risk": float(best_risk(data)),
@@ -90,6 +107,16 @@ def _result(data: TokenDataset, runs: dict[str, Run]) -> dict[str, Any]:
                     }
                     for i in range(data.n)
                 ],
+                "expected": _EXPECTED[name],
+                "svm": {
+                    kind: {
+                        "cosine": float(direction_cosine(run.weights, solution.weights)),
+                        "relative_gap": float(solution.certificate.relative_gap),
+                        "min_margin": float(solution.certificate.min_margin),
+                        "solver": solution.solver,
+                    }
+                    for kind, solution in solutions[name].items()
+                },
                 "notes": run.notes,
             }
             for name, run in runs.items()
@@ -118,7 +145,20 @@ def _print(result: dict[str, Any]) -> None:
             ])  # fmt: skip
         rows.append([])
     print_table(f"Two inputs of four tokens in the plane, {_STEPS} steps of normalized gradient descent", columns, rows)
-    typer.echo(f"The best possible risk is {number(result['best_risk'])}; no finite weights reach it.")
+    typer.echo(f"The best possible risk is {number(result['best_risk'])}; no finite weights reach it.\n")
+    _print_cosines(result["runs"])
     for run in result["runs"]:
         for note in run["notes"]:
             typer.echo(f"{run['run']}: {note}")
+
+
+def _print_cosines(runs: list[dict[str, Any]]) -> None:
+    """The table of cosines; every row names the SVM that its run should tend to."""
+    rows = [
+        [run["run"], *(f"{run['svm'][kind]['cosine']:.6f}" for kind in _NORMS), _NORMS[run["expected"]].name]
+        for run in runs
+    ]
+    columns = (("Run", "left"), ("Frobenius SVM", "right"), ("Nuclear SVM", "right"), ("Expected", "left"))
+    print_table("Cosine with the max-margin solutions", columns, rows)
+    gap = max(run["svm"][kind]["relative_gap"] for run in runs for kind in _NORMS)
+    typer.echo(f"Each solution is proved optimal: the largest relative gap is {gap:.0e}.")

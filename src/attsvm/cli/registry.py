@@ -27,11 +27,26 @@ from attsvm.descent import (
     StoppingRule,
 )
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
+from attsvm.svm import (
+    ActiveSet,
+    BatchedActiveSet,
+    BlockDescent,
+    Conic,
+    Cvxpy,
+    LinearProgram,
+    NuclearInteriorPoint,
+    Solver,
+)
 
 PARAMETERIZATIONS = {"w": "weights", "weights": "weights", "kq": "key-query", "key-query": "key-query"}
 LOSSES: Mapping[str, Callable[[], Loss]] = {"logistic": Logistic, "exponential": Exponential, "linear": Linear}
 NORMS: Mapping[str, Callable[[], Norm]] = {
     "frobenius": Frobenius, "nuclear": Nuclear, "spectral": Spectral, "max-entry": MaxEntry, "sum-entry": SumEntry,
+}  # fmt: skip
+SVM_NORMS = (*NORMS, "entrywise")
+SOLVERS: Mapping[str, Callable[[], Solver]] = {
+    "active-set": ActiveSet, "batched-active-set": BatchedActiveSet, "block-descent": BlockDescent,
+    "nuclear-interior-point": NuclearInteriorPoint, "linear-program": LinearProgram, "conic": Conic, "cvxpy": Cvxpy,
 }  # fmt: skip
 SCHEDULES = ("constant", "inverse-sqrt", "geometric", "lipschitz")
 STOPPING = ("saturated", "settled")
@@ -134,17 +149,41 @@ def norm_named(name: str) -> Norm:
     >>> norm_named("l1"), norm_named("l1.75"), norm_named("linf")
     (SumEntry(), Entrywise(p=1.75), MaxEntry())
     """
-    if name.startswith("l") and name not in NORMS:
-        ends: dict[float, Norm] = {1.0: SumEntry(), 2.0: Frobenius(), math.inf: MaxEntry()}
-        try:
-            exponent = float(name[1:])
-        except ValueError:
-            exponent = math.nan
-        if exponent in ends:
-            return ends[exponent]
-        if not math.isnan(exponent):
-            return Entrywise(exponent)
-    return NORMS[_known(name, NORMS, "norm")]()
+    return _entry_norm(name) or NORMS[_known(name, NORMS, "norm")]()
+
+
+def svm_norm_named(name: str, p: float | None) -> Norm:
+    """The norm of an SVM: as `norm_named`, or entrywise with its exponent beside it.
+
+    >>> svm_norm_named("entrywise", 3.0), svm_norm_named("l3", None)
+    (Entrywise(p=3.0), Entrywise(p=3.0))
+    """
+    norm = _entry_norm(name)
+    known = name if norm is not None else _known(name, SVM_NORMS, "norm")
+    if known == "entrywise":
+        if p is None:
+            raise ValueError("--norm entrywise needs --p, strictly between 1 and infinity")
+        return Entrywise(p)
+    if p is not None:
+        raise ValueError(f"--p does nothing with --norm {name}; it belongs to --norm entrywise")
+    return norm or NORMS[known]()
+
+
+def _entry_norm(name: str) -> Norm | None:
+    """l<p>, or None for other names."""
+    if not name.startswith("l"):
+        return None
+    try:
+        exponent = float(name[1:])
+    except ValueError:
+        return None
+    ends: dict[float, Norm] = {1.0: SumEntry(), 2.0: Frobenius(), math.inf: MaxEntry()}
+    return ends.get(exponent) or Entrywise(exponent)
+
+
+def solver_named(name: str | None) -> Solver | None:
+    """The solver of this name; None leaves the choice to norm, size and device."""
+    return None if name is None else SOLVERS[_known(name, SOLVERS, "solver")]()
 
 
 def stopping_named(name: str | None, every: int) -> StoppingRule | None:

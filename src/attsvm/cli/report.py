@@ -35,6 +35,22 @@ def progress_bar(title: str, total: int, *, quiet: bool, done: int = 0) -> Itera
         yield lambda done: bar.update(task, completed=done)
 
 
+class StatusLine(Protocol):
+    """Takes what the line should say now."""
+
+    def __call__(self, text: str) -> None: ...
+
+
+@contextmanager
+def status_line(title: str, *, quiet: bool) -> Iterator[StatusLine | None]:
+    """A live line on stderr: `title`, then what it is told; None where that is no terminal, or `quiet`."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    with Console(stderr=True).status(title) as live:
+        yield lambda text: live.update(text)
+
+
 def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
     """A table; `columns` are (name, "left" or "right"), and a row that is empty draws a line."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)

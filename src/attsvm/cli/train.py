@@ -135,9 +135,7 @@ def _walk(
 
         def advance(target: int, run: Run | None) -> Run:
             marks = [*range(0, target, task.record), target]
-            return fit(
-                **task.arguments(), steps=target, record=marks, resume=run, progress=lambda done, _: report(done)
-            )
+            return fit(**task.arguments(run), steps=target, record=marks, progress=lambda done, _: report(done))
 
         def save(run: Run) -> None:
             if earlier is None and run.step <= task.record:

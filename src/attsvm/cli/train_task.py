@@ -53,11 +53,11 @@ class TrainTask:
             "keep": list(self.keep),
         }
 
-    def arguments(self) -> dict[str, Any]:
-        """For `fit`."""
+    def arguments(self, resume: Run | None) -> dict[str, Any]:
+        """For `fit`, from the start or on from a run, which knows its own weights."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         del given["record"]
-        return given
+        return given | {"resume": resume, "initial": self.initial if resume is None else None}
 
 
 def starting_head(path: Path | None, data: TokenDataset, own: Tensor | None) -> LinearHead | None:

@@ -1,4 +1,4 @@
-"""Training seen in the plane of the tokens: the paths of W z_i, and which token each of them comes to favour."""
+"""Training seen in the plane of the tokens: the paths of W z_i, the rays they tend to, and the tokens they favour."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from attsvm.attention import optimal_token_set, token_scores
 from attsvm.data import TokenDataset
 from attsvm.descent import Run
 from attsvm.plots.plane import DecadePlane
+from attsvm.plots.rays import DASHES, Ray, draw_rays, ray_keys, rays_of
 from attsvm.plots.style import DISC, FAINT, HAIRLINE, INK, colour_of, house_style, marker_of, new_figure, tinted
+from attsvm.svm import SVMSolution
 
-# Line styles of the first, second, ... run: solid, dashed, dotted, dash-dotted.
-_DASHES: tuple[tuple[float, ...] | None, ...] = (None, (3.2, 1.7), (1.0, 1.4), (5.0, 1.5, 1.0, 1.5))
 _SMALL, _LARGE = 34.0, 190.0
 
 
@@ -29,6 +29,7 @@ def plot_trajectory_2d(
     data: TokenDataset,
     runs: Mapping[str, Run] | Run,
     *,
+    solutions: Sequence[SVMSolution] = (),
     head: object = None,
     title: str | None = None,
     caption: str | None = None,
@@ -40,13 +41,16 @@ def plot_trajectory_2d(
     lies farthest along it. Inside the disc that holds the tokens the scale is true; outside it angles are true and the
     distance from the origin is logarithmic, a ring for each power of ten, so that a path is seen from its start to the
     norm where training ended. Tokens have their input's colour and shape, larger and darker the higher they score;
-    stars mark the optimal ones.
+    stars mark the optimal ones. Max-margin solutions are thin rays along W_mm z_i; the path of a run that tends to one
+    bends onto its ray.
 
     Arguments:
         data: one data set with d = 2.
         runs: runs by the name of their matrix in the picture (mathematics without dollar signs, ``{"W": run}``):
             solid, dashed, dotted, dash-dotted in this order; or one run, which is called W. Each must have recorded its
             weights. Several starts of a run are drawn alike.
+        solutions: thin lines, solid, dashed and so on in this order; rays of several inputs that coincide are drawn
+            once, in grey.
         head: what scores the tokens; None means the data's own head. Without either, tokens are drawn alike.
         title, caption: text above and below; a caption is broken into lines that fit.
         size: width and height in inches; chosen to suit the picture if None.
@@ -55,7 +59,7 @@ def plot_trajectory_2d(
         A figure of its own; save it with ``figure.savefig(path)``.
 
     Raises:
-        ValueError: if the data are no single data set in the plane, or a run does not belong to them.
+        ValueError: if the data are no single data set in the plane, or a run or a solution does not belong to them.
 
     >>> import attsvm
     >>> data = attsvm.data.example("two-inputs")
@@ -65,10 +69,11 @@ def plot_trajectory_2d(
     """
     named = {"W": runs} if isinstance(runs, Run) else dict(runs)
     _check(data, named)
+    rays = rays_of(data, solutions)
     with house_style():
         figure = new_figure(*(size or (8.4, 6.4)), layout="constrained")
         axes = figure.add_subplot(anchor="W")
-        _draw(axes, data, head, named)
+        _draw(axes, data, head, named, rays)
         if size is None:
             (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
             figure.set_size_inches(3.4 + 5.6 * min(max((right - left) / (high - low), 0.6), 1.6), 6.4)
@@ -109,14 +114,16 @@ class _Path:
     dashes: tuple[float, ...] | None
 
 
-def _draw(axes: Axes, data: TokenDataset, head: object, runs: Mapping[str, Run]) -> None:
+def _draw(axes: Axes, data: TokenDataset, head: object, runs: Mapping[str, Run], rays: Sequence[Ray]) -> None:
     tokens = data.tokens.repeat_interleave(data.queries_per_sequence, dim=-3).cpu().numpy()
     real = np.ones(tokens.shape[:2], dtype=bool) if data.mask is None else data.mask.cpu().numpy()
     paths = _paths(data, runs)
     walked = np.concatenate([path.points for path in paths])
     plane = DecadePlane.around(tokens[real], walked)
-    angle = _frame(axes, plane, walked)
+    ends = np.array([path.points[-1] for path in paths])
+    angle = _frame(axes, plane, np.concatenate([walked, *(ray.points(ends) for ray in rays)]))
     _rings(axes, plane, walked, angle)
+    draw_rays(axes, plane, rays, ends)
     for path in paths:
         _draw_path(axes, plane, path)
     scored = head is not None or data.head is not None
@@ -124,7 +131,7 @@ def _draw(axes: Axes, data: TokenDataset, head: object, runs: Mapping[str, Run])
     best = optimal_token_set(data, head).cpu().numpy() if scored else np.zeros_like(real)
     _draw_tokens(axes, tokens, real, scores, best)
     _name_paths(axes, plane, paths)
-    _legend(axes, data, runs, paths, scored)
+    _legend(axes, data, runs, paths, rays, scored)
 
 
 def _paths(data: TokenDataset, runs: Mapping[str, Run]) -> list[_Path]:
@@ -139,7 +146,7 @@ def _paths(data: TokenDataset, runs: Mapping[str, Run]) -> list[_Path]:
             for i, query in enumerate(queries[:1] if shared else queries):
                 index = "" if shared and data.dq == 1 else r"\,z" if shared else rf"\,z_{{{i}}}"
                 colour = INK if shared and data.n > 1 else colour_of(i)
-                dashes = _DASHES[order % len(_DASHES)]
+                dashes = DASHES[order % len(DASHES)]
                 found.append(_Path(weights[:, start] @ query, f"${name}{index}$", colour, dashes))
     return found
 
@@ -229,7 +236,9 @@ def _name_paths(axes: Axes, plane: DecadePlane, paths: Sequence[_Path]) -> None:
         )  # fmt: skip
 
 
-def _legend(axes: Axes, data: TokenDataset, runs: Mapping[str, Run], paths: Sequence[_Path], scored: bool) -> None:
+def _legend(
+    axes: Axes, data: TokenDataset, runs: Mapping[str, Run], paths: Sequence[_Path], rays: Sequence[Ray], scored: bool
+) -> None:
     def point(
         marker: str, colour: str, label: str, size: float = 8.0, face: str | tuple[float, float, float] = ""
     ) -> Line2D:
@@ -248,11 +257,12 @@ def _legend(axes: Axes, data: TokenDataset, runs: Mapping[str, Run], paths: Sequ
         keys.append(point("o", FAINT, "high score", _LARGE**0.5 * 0.85, tinted(FAINT, 0.9)))
     one = paths[0].name.removesuffix("$").removeprefix(f"${next(iter(runs))}")
     for order, name in enumerate(runs):
-        dashes = _DASHES[order % len(_DASHES)]
+        dashes = DASHES[order % len(DASHES)]
         line = Line2D([], [], color=INK, label=f"path of ${name}{one.replace('_{0}', '_i')}$")
         if dashes is not None:
             line.set_dashes(dashes)
         keys.append(line)
+    keys += ray_keys(rays)
     keys.append(Patch(facecolor=DISC, edgecolor=HAIRLINE, label="true scale; beyond it a ring\nfor each power of ten"))
     axes.legend(
         handles=keys, loc="center left", bbox_to_anchor=(1.03, 0.5), labelspacing=0.85, handlelength=2.4,

@@ -13,11 +13,13 @@ from attsvm.svm.solvers.nuclear_interior_point import NuclearInteriorPoint
 
 # The exact solvers keep a Gram matrix of all rows; beyond this many, block descent is faster and needs no such matrix.
 _LARGE = 1_500
+# A few small problems are solved in PyTorch before the compiled kernels, faster a problem, would have loaded.
 _FEW = 16
+_SMALL = 200
 
 
-def choose_solver(solver: Solver | None, problem: AttentionSVM, norm: Norm) -> Solver:
-    """The solver asked for, or the one that suits the problem.
+def choose_solver(solver: Solver | None, problem: AttentionSVM, norm: Norm, warm: bool = False) -> Solver:
+    """The solver asked for, or the one that suits the problem; `warm` where there are duals to start from.
 
     Raises:
         ValueError: if the solver asked for cannot solve it, or no solver knows the norm.
@@ -28,7 +30,7 @@ def choose_solver(solver: Solver | None, problem: AttentionSVM, norm: Norm) -> S
             raise ValueError(f"{type(solver).__name__} cannot solve this problem: {refusal}")
         return solver
     if isinstance(norm, Frobenius):
-        return feasibility_solver(problem)
+        return feasibility_solver(problem, warm)
     if isinstance(norm, Nuclear):
         return NuclearInteriorPoint()
     if isinstance(norm, (MaxEntry, SumEntry)):
@@ -38,12 +40,11 @@ def choose_solver(solver: Solver | None, problem: AttentionSVM, norm: Norm) -> S
     raise ValueError(f"no solver knows the norm {norm!r}; pass solver=")
 
 
-def feasibility_solver(problem: AttentionSVM) -> Solver:
+def feasibility_solver(problem: AttentionSVM, warm: bool = False) -> Solver:
     """The Frobenius solver for this size and device; it also decides whether a selection is separable at all."""
     rows = int(problem.rows.flatten(1).sum(1).max()) if problem.batch_shape[0] else 0
     if rows > _LARGE:
         return BlockDescent()
-    # A few problems are solved in PyTorch before the compiled kernels, ten times faster a problem, would have loaded.
-    if problem.data.device.type == "cuda" or problem.batch_shape[0] < _FEW:
+    if problem.data.device.type == "cuda" or (problem.batch_shape[0] < _FEW and rows <= _SMALL and not warm):
         return BatchedActiveSet()
     return ActiveSet()

@@ -34,7 +34,7 @@ class SVMSolution:
         margins: of W_mm on every row ``[*batch, n, T]``, 0 where there is no row.
         support: neighbours: inequality rows with margin <= right-hand side + 1e-6.
         ambiguous: number of rows within a factor of ten of that line, on either side.
-        unique: False where the solution is known not to be unique, True where it is known to be.
+        unique: where the solution is proved to be the only one; False means not proved, or known not to be.
         certificate: the proof, one number an element.
         norm: the norm that was minimised.
         solver: name of the solver that ran.

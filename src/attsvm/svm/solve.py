@@ -37,7 +37,8 @@ def solve(
         problem: ``[*batch]`` problems; a batch may mix feasible and infeasible ones.
         norm: N, `Frobenius()` by default.
         solver: chosen by norm, size and device if None (the documentation has the table).
-        initial: a solution of a similar problem, or duals ``[*batch, n, T]``, to start from.
+        initial: a solution of a similar problem, or duals ``[*batch, n, T]``, to start from; used by `ActiveSet` and
+            `BlockDescent`, the solvers of the Frobenius norm on the CPU.
         progress: called with a line of text now and then while a large problem is solved.
 
     Returns:
@@ -57,7 +58,7 @@ def solve(
     if not isinstance(norm, Norm):
         raise ValueError(f"norm must be a norm such as Frobenius() or Nuclear(); got {norm!r}")
     flat = problem.flatten()
-    chosen = choose_solver(solver, flat, norm)
+    chosen = choose_solver(solver, flat, norm, warm=initial is not None)
     raw = chosen.solve(flat, norm, _start(initial, problem, flat), progress)
     weights, duals, codes, certificate = _judged(flat, norm, raw, chosen.accuracy)
     if bool((codes == _NOT_CONVERGED).any()):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -118,7 +119,21 @@ def _solve_one(rows: DenseRows, build, tolerance: float) -> OneSolution:  # type
     import clarabel
 
     d, dq = rows.shape[2:]
-    program = build(rows)
+    # A power cone now and then stalls far from the solution; the same problem in another unit does not.
+    for unit in (1.0, 0.3, 3.0, 0.1):
+        program = build(replace(rows, asks=rows.asks * unit, values=rows.values * unit))
+        result = _solved(program, tolerance)
+        if result.status == clarabel.SolverStatus.Solved:
+            break
+    x, z = np.array(result.x), np.array(result.z)
+    count, equal = len(rows.asks), len(rows.values)
+    duals = rows.duals(np.maximum(z[:count], 0.0), -z[count : count + equal])
+    return x[: rows.size].reshape(d, dq) / unit, duals, int(result.iterations)
+
+
+def _solved(program: _Program, tolerance: float) -> Any:
+    import clarabel
+
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_iter = 200
@@ -134,8 +149,4 @@ def _solve_one(rows: DenseRows, build, tolerance: float) -> OneSolution:  # type
         program.cones,
         settings,
     )
-    result = solver.solve()
-    x, z = np.array(result.x), np.array(result.z)
-    count, equal = len(rows.asks), len(rows.values)
-    duals = rows.duals(np.maximum(z[:count], 0.0), -z[count : count + equal])
-    return x[: rows.size].reshape(d, dq), duals, int(result.iterations)
+    return solver.solve()

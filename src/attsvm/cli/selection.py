@@ -1,0 +1,188 @@
+"""What `--select` and `--rhs` name: tokens of every input, and numbers for the rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attsvm.attention import LinearHead, logits, optimal_tokens
+from attsvm.cli.manifest import data_digest, read_manifest
+from attsvm.data import TokenDataset
+from attsvm.data.files import SUFFIXES, read_arrays
+from attsvm.descent import Run
+
+REACHED = "reached:"
+_FORMS = ".npz, .safetensors, .npy, .json, .txt or .csv"
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """One token an input, or a mask of several; the other is None."""
+
+    selected: Tensor | None = None
+    selected_set: Tensor | None = None
+
+
+def selection_named(
+    name: str, data: TokenDataset, *, head: LinearHead | None = None, start: int | None = None
+) -> Selection:
+    """What `--select` asks for: optimal, reached:FILE, or a file.
+
+    Arguments:
+        head: scores the tokens for optimal; None means the data's own.
+        start: which start of a run that has several.
+
+    Raises:
+        ValueError: if there is no such file, or it does not belong to the data.
+    """
+    reached = name.startswith(REACHED)
+    if start is not None and not reached:
+        raise ValueError(f"--start belongs to --select reached:FILE; --select is {name}")
+    if head is not None and name != "optimal":
+        raise ValueError(f"--head belongs to --select optimal; --select is {name}")
+    if name == "optimal":
+        return _optimal(data, head)
+    return _reached(Path(name.removeprefix(REACHED)), data, start) if reached else _from_file(name)
+
+
+def right_hand_side(text: str) -> Tensor | float:
+    """A number, or the numbers of a file."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    path = Path(text)
+    if not path.suffix and not path.exists():
+        raise ValueError(f"--rhs must be a number, or a file ({_FORMS}); got {text!r}")
+    arrays = _arrays(path, "--rhs", "right_hand_side", float)
+    if "right_hand_side" not in arrays:
+        raise ValueError(f"{path} must hold an array called right_hand_side; it holds {', '.join(arrays) or 'nothing'}")
+    return arrays["right_hand_side"]
+
+
+def _optimal(data: TokenDataset, head: LinearHead | None) -> Selection:
+    if head is None and data.head is None:
+        raise ValueError(
+            "--select optimal needs scores, but DATA has no head; add an array called head to the file, give"
+            " --head FILE, or --select a file of indices"
+        )
+    try:
+        return Selection(optimal_tokens(data, head))
+    except ValueError as error:
+        tie, _, _ = str(error).partition("; use optimal_token_set")
+        if tie == str(error):
+            raise
+        raise ValueError(f"--select optimal: {tie}; choose among them with --select FILE") from None
+
+
+def _reached(path: Path, data: TokenDataset, start: int | None) -> Selection:
+    if path.is_dir():
+        path = path / "run.safetensors"
+    run = Run.load(path)
+    attention, weights = run.attention, run.weights
+    shape = (*data.batch_shape, data.n, data.T)
+    fits = tuple(attention.shape[-len(shape) :]) == shape and attention.ndim - len(shape) in (0, 1)
+    if not fits or tuple(weights.shape[-2:]) != (data.d, data.dq):
+        raise ValueError(
+            f"{path} is a run on other data: its attention has shape {list(attention.shape)} and its weights"
+            f" {list(weights.shape)}, DATA needs {list(shape)} and {[*data.batch_shape, data.d, data.dq]}"
+        )
+    selected = run.selected
+    if attention.ndim > len(shape):
+        starts = attention.shape[0]
+        if start is None or not 0 <= start < starts:
+            asked = "choose one with" if start is None else f"there is no start {start}, choose"
+            raise ValueError(f"{path} has {starts} starts for each data set; {asked} --start 0..{starts - 1}")
+        attention, weights, selected = attention[start], weights[start], selected[start]
+    elif start is not None:
+        raise ValueError(f"--start does nothing here: {path} has one start for each data set")
+    if not _same_data(path, data, weights, attention):
+        raise ValueError(f"{path} is a run on other data: its weights do not give its attention on DATA")
+    return Selection(selected.to(data.device))
+
+
+def _same_data(path: Path, data: TokenDataset, weights: Tensor, attention: Tensor) -> bool:
+    """Whether a run of the right shape was made on these data: by its manifest, or else by its own attention."""
+    manifest = read_manifest(path.parent) or {}
+    settings = manifest.get("settings")
+    if path.name in manifest.get("files", []) and isinstance(settings, dict) and "data" in settings:
+        return bool(settings["data"] == data_digest(data))
+    scores = logits(data, weights.to(data.tokens))
+    if data.mask is not None:
+        scores = scores.masked_fill(~data.mask, -torch.inf)
+    return bool(((scores.softmax(-1) - attention.to(scores)).abs() < 0.01).all())
+
+
+def _from_file(name: str) -> Selection:
+    path = Path(name)
+    if not path.suffix and not path.exists():
+        raise ValueError(f"--select must be optimal, reached:FILE or a file ({_FORMS}); got {name!r}")
+    arrays = _arrays(path, "--select", "selected", int)
+    found = [key for key in ("selected", "selected_set") if key in arrays]
+    if len(found) == 2:
+        raise ValueError(f"{path} holds both selected and selected_set; leave one of them")
+    if not found:
+        raise ValueError(f"{path} must hold selected or selected_set; it holds {', '.join(arrays) or 'nothing'}")
+    array = arrays[found[0]]
+    if array.dtype == torch.bool:  # a file with a single array has no names: booleans are a mask
+        return Selection(selected_set=array)
+    if found[0] == "selected_set" and not array.is_floating_point() and bool(((array == 0) | (array == 1)).all()):
+        return Selection(selected_set=array.bool())
+    return Selection(selected_set=array) if found[0] == "selected_set" else Selection(array)
+
+
+def _arrays(path: Path, option: str, only: str, kind: type) -> dict[str, Tensor]:
+    """The arrays of a file by name; that of a file with a single one is called `only`."""
+    readers: dict[str, Callable[[], Mapping[str, Any]]] = {
+        ".npy": lambda: {only: np.load(path, allow_pickle=False)},
+        ".json": lambda: _named(json.loads(path.read_text(encoding="utf-8")), only),
+        ".txt": lambda: {only: _table(path, kind)},
+        ".csv": lambda: {only: _table(path, kind)},
+    }
+    if path.suffix not in (*SUFFIXES, *readers):
+        raise ValueError(f"{option} reads {_FORMS}; got {path}")
+    if not path.is_file():
+        raise ValueError(f"{path} {'is a folder' if path.exists() else 'does not exist'}; {option} needs a file")
+    if path.suffix in SUFFIXES:
+        arrays, metadata = read_arrays(path)
+        if metadata.get("kind") == "Run":
+            raise ValueError(f"{path} is a saved run; take what it selects with --select {REACHED}{path}")
+        return arrays
+    try:
+        return {name: torch.from_numpy(_checked(np.asarray(value))) for name, value in readers[path.suffix]().items()}
+    except (ValueError, TypeError, EOFError) as error:
+        raise ValueError(f"{path} does not hold {only} as numbers: {str(error).partition(chr(10))[0]}") from None
+
+
+def _named(content: Any, only: str) -> Mapping[str, Any]:
+    return content if isinstance(content, dict) else {only: content}
+
+
+def _table(path: Path, kind: type) -> np.ndarray:
+    """Numbers of a text: a single column, or a single line, is one number an input; else a line for each data set."""
+    lines = [line.partition("#")[0].replace(",", " ").split() for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line for line in lines if line]
+    if lines and not _numeric(lines[0]) and path.suffix == ".csv":
+        lines = lines[1:]  # a heading
+    table = np.array([[kind(entry) for entry in line] for line in lines])
+    return table.reshape(-1) if 1 in table.shape else table
+
+
+def _numeric(entries: list[str]) -> bool:
+    try:
+        return bool([float(entry) for entry in entries])
+    except ValueError:
+        return False
+
+
+def _checked(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"got entries of type {array.dtype}")
+    return array.astype(np.int64) if array.dtype.kind in "iu" else array
