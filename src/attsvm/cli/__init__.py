@@ -1,4 +1,4 @@
-"""The command line: `attsvm demo`, `attsvm train`, `attsvm solve`."""
+"""The command line: `attsvm demo`, `attsvm train`, `attsvm solve`, `attsvm diagnose`."""
 
 from attsvm.cli.app import app, main
 

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from attsvm import __version__
 from attsvm.cli.demo import demo
+from attsvm.cli.diagnose import diagnose
 from attsvm.cli.solve import solve
 from attsvm.cli.train import train
 
@@ -83,7 +84,8 @@ def describe(
     """Softmax attention trained by gradient descent is a support vector machine that selects tokens.
 
     Start with `attsvm demo`; then train on your own data with `attsvm train DATA`.
-    `attsvm solve DATA` finds the max-margin solution, with a proof.
+    `attsvm solve DATA` finds the max-margin solution, with a proof, and `attsvm diagnose DATA` says beforehand what
+    training will select.
     """
     if context.invoked_subcommand is None and not version:
         typer.echo(context.get_help())
@@ -92,6 +94,7 @@ def describe(
 app.command()(demo)
 app.command()(train)
 app.command()(solve)
+app.command()(diagnose)
 
 
 def main() -> None:

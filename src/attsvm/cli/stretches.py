@@ -11,7 +11,7 @@ from attsvm.descent import Run
 
 @dataclass(frozen=True)
 class Stretches:
-    """Runs up to `steps`, stopping to save at recorded steps, about every `seconds`.
+    """Runs up to `steps`, stopping to save at recorded steps, about every `seconds` (0: at every one).
 
     Stretches end at multiples of `record`, where an uninterrupted run
     records as well, so that a run in stretches is the same run, bit for bit.
@@ -39,8 +39,8 @@ class Stretches:
             save(run)
             if run.step < target or target == self.steps:
                 return run
-            # Saving takes at most a twentieth of the time.
-            period = max(self.seconds, 20 * (time.perf_counter() - walked))
-            rate = (target - done) / max(walked - began, 1e-9)
-            length = max(self.record, int(min(rate * period, self.steps)))
+            if self.seconds > 0:  # saving takes at most a twentieth of the time
+                period = max(self.seconds, 20 * (time.perf_counter() - walked))
+                rate = (target - done) / max(walked - began, 1e-9)
+                length = max(self.record, int(min(rate * period, self.steps)))
             done = target

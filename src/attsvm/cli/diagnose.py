@@ -1,0 +1,122 @@
+"""`attsvm diagnose`: what the theory says before anything is trained, and, if asked, whether it came true."""
+
+from __future__ import annotations
+
+import json as json_format
+import shlex
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attsvm.cli import train_options as options
+from attsvm.cli.manifest import now, versions, write_manifest
+from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_device, checked_folder, load_data
+from attsvm.cli.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named
+from attsvm.cli.report import print_json
+from attsvm.cli.train_task import starting_head, starting_point
+from attsvm.descent import fit
+from attsvm.theory import diagnose as diagnose_data
+from attsvm.theory import verify
+
+Enumerate = Annotated[
+    int,
+    typer.Option("--enumerate", metavar="N", help="List all locally optimal selections, trying at most N candidates."),
+]
+Verify = Annotated[
+    int, typer.Option("--verify", metavar="STEPS", help="Then train this many steps and compare with the prediction.")
+]
+
+
+def diagnose(
+    context: typer.Context,
+    data: options.Data,
+    parameterization: options.Parameterization = "w",
+    rank: options.Rank = None,
+    optimizer: options.Optimizer = "ngd",
+    step_size: options.StepSize = None,
+    norm: options.Norm = None,
+    p: options.Exponent = None,
+    loss: options.Loss = "logistic",
+    head: options.Head = None,
+    initial: options.Initial = None,
+    enumerate_local: Enumerate = 0,
+    verify_steps: Verify = 0,
+    out: Out = Path("out/diagnose"),
+    seed: SeedOption = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Say which conditions of the papers DATA meet, which results apply, and which tokens training will select.
+
+    The starting point is the one `attsvm train` would draw with the same --seed, unless --initial gives another.
+    FOLDER/diagnosis.json holds everything that is printed.
+    """
+    began = time.perf_counter()
+    where = checked_device(device)
+    loaded = load_data(data).to(where)
+    kind = parameterization_named(parameterization, rank)
+    rule = optimizer_named(optimizer, OptimizerOptions(step_size=step_size, norm=norm, p=p))
+    own, own_loss = starting_head(head, loaded, None), loss_named(loss)
+    for name, value in (("--enumerate", enumerate_local), ("--verify", verify_steps)):
+        if value < 0:
+            raise ValueError(f"{name} must not be negative; got {value}")
+    start, _ = starting_point(initial, data, loaded, train_head=False)
+    settings = {"parameterization": kind, "optimizer": rule, "loss": own_loss, "seed": seed, "initial": start}
+    drawn = fit(loaded, own, steps=0, **settings)  # type: ignore[arg-type]
+    if drawn.weights.ndim > loaded.tokens.ndim - 1:
+        raise ValueError("--initial must hold one start for diagnose; it holds several")
+    start_at = dict(drawn.parameters)
+    report = diagnose_data(loaded, own, kind, rule, start_at, loss=own_loss, enumerate_local=enumerate_local)
+    result = json_format.loads(report.to_json())
+    verdict = None
+    if verify_steps:
+        verdict = verify(report, fit(loaded, own, steps=verify_steps, **settings))  # type: ignore[arg-type]
+        result["verification"] = {
+            "steps": verify_steps,
+            "reached": verdict.reached.tolist(),
+            "outcomes": {outcome.value: count for outcome, count in verdict.outcomes.items()},
+            "median_cosine": _number(verdict.cosine.nanmedian().item()),
+            "median_efficiency": _number(verdict.efficiency.nanmedian().item()),
+        }
+    folder = checked_folder(out)
+    (folder / "diagnosis.json").write_text(json_format.dumps(result, indent=1) + "\n")
+    write_manifest(folder, {
+        "kind": "diagnose",
+        "command": shlex.join(["attsvm", *(context.obj or [])]),
+        "source": data,
+        "seed": seed,
+        "device": str(where),
+        "versions": versions(),
+        "wall_seconds": round(time.perf_counter() - began, 3),
+        "written": now(),
+        "files": ["diagnosis.json", "manifest.json"],
+    })  # fmt: skip
+    if json:
+        print_json(result)
+    elif quiet:
+        typer.echo(f"diagnosis in {folder / 'diagnosis.json'}")
+    else:
+        typer.echo(str(report))
+        if report.local is not None:
+            typer.echo(_locals(report.local))
+        if verdict is not None:
+            typer.echo(f"\n{verdict}")
+        typer.echo(f"\nEverything is in {folder / 'diagnosis.json'}")
+
+
+def _number(value: float) -> float | None:
+    return value if value == value else None  # NaN has no JSON
+
+
+def _locals(local: tuple) -> str:  # type: ignore[type-arg]
+    lines = ["", "Locally optimal selections"]
+    for element, one in enumerate(local):
+        label = f"data set {element}: " if len(local) > 1 else ""
+        kind = "all of them" if one.exhaustive else "a sample, those reached from many starts"
+        lines.append(f"{label}{len(one.selections)} ({kind})")
+        for selection, size in list(zip(one.selections.tolist(), one.norms.tolist(), strict=True))[:20]:
+            lines.append(f"  {' '.join(map(str, selection))}   margin {1 / size:.4g}" if size > 0 else f"  {selection}")
+    return "\n".join(lines)

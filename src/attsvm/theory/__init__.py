@@ -1,0 +1,89 @@
+"""Theory as code: optimality, cones, separability, conditions of the theorems, paths, and prediction."""
+
+from attsvm.theory.conditions import (
+    Condition,
+    all_tokens_support,
+    all_tokens_support_everywhere,
+    equal_scores_condition,
+    favourable_first_gradient,
+    label_margin_assumption,
+    one_winner,
+    step_size_bound,
+    unique_optimum,
+)
+from attsvm.theory.cones import ConeSearch, in_angle_cone, in_margin_cone, search_cone
+from attsvm.theory.diagnosis import Diagnosis, Limit, Result, diagnose
+from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections, locally_optimal_selections_of_each
+from attsvm.theory.generalized import GeneralizedComponents, generalized_components
+from attsvm.theory.implicit_bias import ImplicitBias, Standing, implicit_bias
+from attsvm.theory.joint import JointComparison, JointPrediction, joint_prediction, verify_joint
+from attsvm.theory.optimality import LocalOptimality, effective_scores, is_locally_optimal
+from attsvm.theory.paths import RegularizationPath, regularization_path
+from attsvm.theory.prediction import RULES, Prediction, predict_selection
+from attsvm.theory.quadratic import QuadraticAttention, quadratic_attention
+from attsvm.theory.separability import (
+    Separability,
+    constructive_weights,
+    rank_bound,
+    separability,
+    separable_by_dimension,
+)
+from attsvm.theory.several_optimal import SeveralOptimal, several_optimal
+from attsvm.theory.verification import Outcome, Verification, verify
+
+__all__ = [
+    # prediction
+    "Diagnosis",
+    "ImplicitBias",
+    "Limit",
+    "Outcome",
+    "Prediction",
+    "RULES",
+    "Result",
+    "Standing",
+    "Verification",
+    "diagnose",
+    "implicit_bias",
+    "predict_selection",
+    "verify",
+    # optimality and geometry
+    "ConeSearch",
+    "LocalOptima",
+    "LocalOptimality",
+    "Separability",
+    "constructive_weights",
+    "effective_scores",
+    "in_angle_cone",
+    "in_margin_cone",
+    "is_locally_optimal",
+    "locally_optimal_selections",
+    "locally_optimal_selections_of_each",
+    "rank_bound",
+    "search_cone",
+    "separability",
+    "separable_by_dimension",
+    # conditions
+    "Condition",
+    "all_tokens_support",
+    "all_tokens_support_everywhere",
+    "equal_scores_condition",
+    "favourable_first_gradient",
+    "label_margin_assumption",
+    "one_winner",
+    "step_size_bound",
+    "unique_optimum",
+    # paths
+    "RegularizationPath",
+    "regularization_path",
+    # joint training and nonlinear heads
+    "GeneralizedComponents",
+    "JointComparison",
+    "JointPrediction",
+    "QuadraticAttention",
+    "SeveralOptimal",
+    "generalized_components",
+    "joint_prediction",
+    "quadratic_attention",
+    "several_optimal",
+    "verify_joint",
+]

@@ -1,0 +1,244 @@
+"""Cones around a max-margin direction, and how wide the cone is from which descent comes back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from attsvm._checks import ArrayLike, as_floating, check_count
+from attsvm.attention import Loss
+from attsvm.attention.module_head import as_head
+from attsvm.data import TokenDataset, stream_keys, streams
+from attsvm.data.streams import Seed
+from attsvm.descent import NormalizedGradientDescent, Optimizer, fit
+from attsvm.norms import direction_distance
+from attsvm.svm import AttentionSVM, SVMSolution, solve
+
+_PURPOSE = 8
+_SATURATED = 0.9
+
+
+def in_angle_cone(
+    weights: ArrayLike, direction: ArrayLike, opening: float, radius: float = 0.0
+) -> Bool[Tensor, "*lead"]:
+    """Whether ``cos(W, direction) >= 1 - opening`` and ``||W||_F >= radius`` [TaSVM, local convergence].
+
+    Arguments:
+        weights: W, ``[*lead, d, dq]``.
+        direction: ``[*batch, d, dq]``, for example W_mm; leading axes broadcast.
+        opening: mu in [0, 2]; 1 - cosine is compared without cancellation, so openings of 1e-20 make sense.
+        radius: R >= 0.
+
+    Returns:
+        ``[*lead]``; False for zero weights, which have no direction, and where an entry is NaN.
+
+    Raises:
+        ValueError: if shapes do not fit, or opening or radius are out of range.
+
+    >>> W = torch.tensor([[3.0], [4.0]]).double()
+    >>> axis = torch.tensor([[0.0], [1.0]]).double()
+    >>> bool(in_angle_cone(W, axis, 0.2001)), bool(in_angle_cone(W, axis, 0.1)), bool(in_angle_cone(W, axis, 0.3, 6.0))
+    (True, False, False)
+    """
+    if not 0 <= opening <= 2:
+        raise ValueError(f"opening must lie in [0, 2]; got {opening!r}")
+    if not 0 <= radius < math.inf:
+        raise ValueError(f"radius must be at least 0 and finite; got {radius!r}")
+    matrix = as_floating(weights, "weights").double()
+    near = direction_distance(matrix, as_floating(direction, "direction").double()) <= opening
+    size = torch.linalg.matrix_norm(matrix)
+    return near & (size >= radius) & (size > 0)
+
+
+def in_margin_cone(weights: ArrayLike, problem: AttentionSVM, opening: float) -> Bool[Tensor, "*lead"]:
+    """Whether ``<(x_i,alpha - x_it) z_i^T, W / ||W||_F> >= opening`` for every row [TaSVM, global convergence].
+
+    Arguments:
+        weights: W, ``[*starts, *batch, d, dq]``.
+        problem: ``AttentionSVM(data, selected)``; the paper's cone is that of the optimal tokens.
+        opening: mu; no weights lie in the cone of mu > 1 / ||W_mm||_F.
+
+    Returns:
+        ``[*starts, *batch]``; True for any non-zero weights where there are no rows, False for zero weights.
+
+    Raises:
+        ValueError: if shapes do not fit, or the opening is no finite number.
+    """
+    return margin_of_direction(weights, problem) >= _finite(opening)
+
+
+def margin_of_direction(weights: ArrayLike, problem: AttentionSVM) -> Float[Tensor, "*lead"]:
+    """The largest opening of a margin cone that holds W: its smallest margin over its norm.
+
+    -inf for zero weights, +inf where there are no rows, NaN where an entry is NaN.
+    """
+    matrix = as_floating(weights, "weights").double()
+    margins = problem.margins(matrix).masked_fill(~problem.inequalities, math.inf)
+    size = torch.linalg.matrix_norm(matrix)
+    smallest = margins.amin((-1, -2)) / torch.where(size > 0, size, torch.ones_like(size))
+    return smallest.masked_fill(size == 0, -math.inf)
+
+
+def _finite(opening: float) -> float:
+    if not math.isfinite(opening):
+        raise ValueError(f"opening must be a finite number; got {opening!r}")
+    return float(opening)
+
+
+@dataclass(frozen=True, eq=False)
+class ConeSearch:
+    """From where around W_mm descent still comes back to the selection.
+
+    Attributes:
+        openings: mu = 1 - cosine of the starts, growing ``[openings]``.
+        radii: their norms, growing ``[radii]``.
+        returned: share of starts that ended at the selection, saturated ``[*batch, openings, radii]``; NaN where the
+            selection cannot be separated.
+        unsaturated: share of starts whose attention was still spread at the end (a winner below 0.9): these are
+            undecided, and counted as not returned.
+        cosine: the smallest final cosine to W_mm among the starts of each cell.
+        largest_opening: the widest opening such that all starts there and at every narrower opening returned
+            ``[*batch, radii]``; 0 where even the narrowest lost a start.
+        directions: number of random directions a cell.
+        solution: of the selection's SVM.
+    """
+
+    openings: Float[Tensor, " openings"]
+    radii: Float[Tensor, " radii"]
+    returned: Float[Tensor, "*batch openings radii"]
+    unsaturated: Float[Tensor, "*batch openings radii"]
+    cosine: Float[Tensor, "*batch openings radii"]
+    largest_opening: Float[Tensor, "*batch radii"]
+    directions: int
+    solution: SVMSolution
+
+    def __str__(self) -> str:
+        """The table of shares for one data set; for a batch its mean over those that can be separated."""
+        shares = self.returned.reshape(-1, *self.returned.shape[-2:]).nanmean(0)
+        lines = ["share returned   " + "".join(f"R={radius:<9.4g}" for radius in self.radii.tolist())]
+        for opening, row in zip(self.openings.tolist(), shares.tolist(), strict=True):
+            lines.append(f"mu={opening:<13.4g} " + "".join(f"{share:<11.3f}" for share in row))
+        return "\n".join(lines)
+
+
+def search_cone(
+    data: TokenDataset,
+    head: object = None,
+    selected: ArrayLike | None = None,
+    *,
+    openings: Sequence[float] = (0.001, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0),
+    radii: Sequence[float] = (1.0, 10.0, 100.0),
+    directions: int = 16,
+    optimizer: Optimizer | None = None,
+    loss: Loss | None = None,
+    steps: int = 2000,
+    seed: Seed = 0,
+    solution: SVMSolution | None = None,
+) -> ConeSearch:
+    """Measure the cone around W_mm(selected) from which descent returns [TaSVM, local convergence].
+
+    The theorem promises some opening mu and norm R for a locally optimal selection. Here starts
+
+        W(0) = R ( (1 - mu) U + sqrt(1 - (1 - mu)^2) P ),    U = W_mm / ||W_mm||_F,  P random, unit, orthogonal to U
+
+    are followed for `steps` steps and counted as returned if every input ends with more than 0.9 of its attention on
+    the selected token. An empirical answer: it proves nothing about directions not drawn.
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        head: a `Head`, a vector, a torch module, or None for the data's own.
+        selected: ``[*batch, n]``; infeasible elements give NaN.
+        openings, radii: the grid; openings in [0, 2], radii positive.
+        directions: random P for each cell; the same P serve all cells of an element.
+        optimizer: `NormalizedGradientDescent(0.1)` by default. Steps of plain descent vanish at large R.
+        loss, steps: of the runs.
+        seed: element b draws from stream (seed, b).
+        solution: of ``AttentionSVM(data, selected)`` in the Frobenius norm, if at hand.
+
+    Returns:
+        A `ConeSearch` with the table of shares and the largest opening without a loss.
+
+    Raises:
+        ValueError: if an argument does not fit, or W has one entry only and hence no other direction.
+    """
+    if selected is None:
+        raise ValueError("selected must hold one token index an input; got None")
+    if data.d * data.dq == 1:
+        raise ValueError("W has a single entry, so there are no directions around it to search")
+    mus = _grid(openings, "openings", 2.0).to(data.device)
+    norms = _grid(radii, "radii", math.inf).to(data.device)
+    directions = check_count(directions, "directions")
+    own = as_head(head, data)
+    solution = solution if solution is not None else solve(AttentionSVM(data, selected))
+    chosen = AttentionSVM(data, selected).reference
+    axis = torch.nan_to_num(solution.weights)
+    size = torch.linalg.matrix_norm(axis)[..., None, None]
+    axis = torch.where(size > 0, axis / torch.where(size > 0, size, 1.0), _first_entry(axis))
+    sideways = _orthogonal(axis, directions, data, seed)
+    cosines = 1 - mus
+    sines = (mus * (2 - mus)).clamp(min=0).sqrt()
+    # [openings, radii, directions, *batch, d, dq], all as starts of one fit
+    spread = (-1, 1, 1, *[1] * axis.ndim)
+    units = cosines.reshape(spread) * axis + sines.reshape(spread) * sideways
+    initial = norms.reshape(1, -1, 1, *[1] * axis.ndim) * units
+    cells = (len(mus), len(norms), directions)
+    run = fit(
+        data, own, initial=initial.reshape(-1, *axis.shape).to(data.dtype), loss=loss, steps=steps, keep=(),
+        optimizer=optimizer or NormalizedGradientDescent(0.1),
+    )  # fmt: skip
+    certain = (run.attention.amax(-1) > _SATURATED).all(-1)
+    home = certain & (run.selected == chosen).all(-1)
+    near = 1 - direction_distance(run.weights.double(), axis)
+
+    def shaped(value: Tensor) -> Tensor:
+        return value.reshape(*cells, *data.batch_shape).movedim((0, 1), (-2, -1))
+
+    unknown = ~solution.solved[..., None, None]
+    returned = shaped(home).double().mean(0).masked_fill(unknown, math.nan)
+    held = (returned == 1).to(torch.int64).cumprod(-2).sum(-2)
+    largest = torch.cat([mus.new_zeros(1), mus])[held].masked_fill(unknown.squeeze(-1), math.nan)
+    return ConeSearch(
+        openings=mus,
+        radii=norms,
+        returned=returned,
+        unsaturated=shaped(~certain).double().mean(0).masked_fill(unknown, math.nan),
+        cosine=shaped(near).amin(0).masked_fill(unknown, math.nan),
+        largest_opening=largest,
+        directions=directions,
+        solution=solution,
+    )
+
+
+def _grid(values: Sequence[float], name: str, most: float) -> Tensor:
+    grid = torch.as_tensor(sorted(float(value) for value in values), dtype=torch.float64)
+    low = 0.0 if most < math.inf else torch.finfo(torch.float64).tiny
+    if grid.numel() == 0 or not bool(((grid >= low) & (grid <= most) & torch.isfinite(grid)).all()):
+        allowed = f"in [0, {most:g}]" if most < math.inf else "positive and finite"
+        raise ValueError(f"{name} must be numbers {allowed}; got {list(values)}")
+    return grid
+
+
+def _first_entry(like: Tensor) -> Tensor:
+    """A stand-in direction for problems without one, so that the others of the batch can run."""
+    entry = torch.zeros_like(like)
+    entry[..., 0, 0] = 1.0
+    return entry
+
+
+def _orthogonal(axis: Tensor, count: int, data: TokenDataset, seed: Seed) -> Float[Tensor, "count *batch d dq"]:
+    """Random unit matrices orthogonal to `axis`, from the stream of each element."""
+    each = [
+        stream.standard_normal((count, data.d, data.dq))
+        for stream in streams(stream_keys(seed, data.batch_shape), data.batch_shape, purpose=_PURPOSE)
+    ]
+    drawn = torch.from_numpy(np.stack(each, axis=1)).to(axis.device).reshape(count, *axis.shape)
+    for _ in range(2):  # once leaves a component of rounding size along the axis
+        drawn = drawn - (drawn * axis).sum((-1, -2), keepdim=True) * axis
+        drawn = drawn / torch.linalg.matrix_norm(drawn)[..., None, None]
+    return drawn

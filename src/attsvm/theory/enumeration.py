@@ -1,0 +1,375 @@
+"""All locally optimal selections of a small problem, and a sample of them for a large one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attsvm._checks import check_count
+from attsvm.attention import Head, LinearHead, QuadraticHead, optimal_token_set, token_scores
+from attsvm.attention.module_head import as_head
+from attsvm.data import Seed, TokenDataset, streams
+from attsvm.descent import fit
+from attsvm.norms import Frobenius, Norm
+from attsvm.svm import AttentionSVM, solve
+from attsvm.svm.solution import SUPPORT_TOLERANCE
+from attsvm.theory.optimality import is_locally_optimal, outscored, solve_or_retry, values_of_inputs
+
+Progress = Callable[[int, int], None]
+
+# Rows of a chunk of candidates; a solve holds a handful of such arrays at once.
+_CHUNK_BYTES = 16e6
+_PURPOSE = 7
+_SCALES = (1.0, 10.0, 100.0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LocalOptima:
+    """The locally optimal selections of one data set.
+
+    Attributes:
+        selections: ``[k, n]``, by growing norm of their SVM.
+        norms: N(W_mm) of each ``[k]``.
+        weights: W_mm of each ``[k, d, dq]``.
+        is_optimal: which one selects a best token of every input ``[k]``.
+        reached: how many starts ended there ``[k]`` where the selections are a sample, else None.
+        exhaustive: True if these are all there are (apart from `failed`), False if they are a sample.
+        norm: in which the SVMs were solved.
+        candidates: number of selections of the data set, the product of the numbers of tokens.
+        pruned: of these, how many were excluded because some of their inputs alone cannot be separated.
+        tried: how many were put to the test.
+        infeasible: of these, how many were proved inseparable.
+        rejected: of these, how many are not locally optimal though their relaxed problem has a solution.
+        failed: selections whose solve proved nothing ``[f, n]``; the list is complete only if there are none.
+        ambiguous: number of tried selections with a row too close to the line between support and not.
+        unsaturated: of a sample, the number of starts whose attention was still spread (a winner below 0.9).
+        seconds: wall time.
+    """
+
+    selections: Int[Tensor, "k n"]
+    norms: Float[Tensor, " k"]
+    weights: Float[Tensor, "k d dq"]
+    is_optimal: Bool[Tensor, " k"]
+    reached: Int[Tensor, " k"] | None
+    exhaustive: bool
+    norm: Norm
+    candidates: int
+    pruned: int
+    tried: int
+    infeasible: int
+    rejected: int
+    failed: Int[Tensor, "f n"]
+    ambiguous: int
+    unsaturated: int
+    seconds: float
+
+    def __len__(self) -> int:
+        return self.selections.shape[0]
+
+    def __repr__(self) -> str:
+        kind = "all" if self.exhaustive else "a sample of the"
+        parts = [f"{self.pruned} pruned", f"{self.tried} tried", f"{self.infeasible} infeasible"]
+        parts += [f"{self.failed.shape[0]} failed"] if self.failed.shape[0] else []
+        return (
+            f"LocalOptima({kind} {len(self)} locally optimal among {self.candidates} selections"
+            f" ({', '.join(parts)}), {self.norm.name}, {self.seconds:.3g} s)"
+        )
+
+
+def locally_optimal_selections(
+    data: TokenDataset,
+    head: object = None,
+    norm: Norm | None = None,
+    limit: int = 200_000,
+    progress: Progress | None = None,
+    *,
+    starts: int = 256,
+    steps: int = 2000,
+    seed: Seed = 0,
+) -> LocalOptima:
+    """Every selection that descent can be attracted to, by exact enumeration where that is affordable.
+
+    For each candidate alpha the SVM is solved with the rows of lower-scoring tokens only; alpha is accepted iff that
+    relaxed problem has a solution W and every other margin of W exceeds 1 (by more than 1e-6, the line of support).
+
+    *Proof.* Let alpha be locally optimal: every row tight at W_mm(alpha) belongs to a lower-scoring token, so W_mm is
+    also optimal without the others (its multipliers vanish there), it is the relaxed solution, and the rows left out
+    are not tight: margins above 1. Conversely let all margins of rows left out exceed 1 at the relaxed solution W.
+    Then W is feasible for the whole problem, hence optimal for it, and the rows left out are not tight: every support
+    token scores lower. (Where the norm has several solutions, nuclear and the like, the converse holds for the W found,
+    and "locally optimal" means: at that W.) Ties, within round-off, count as higher-scoring.
+
+    Two cuts are sound for the same reason and need no head: a selection whose first k inputs cannot be separated
+    cannot be separated, so the tree over inputs is cut there; and a relaxed problem without a solution has none with
+    more rows.
+
+    If the tree outgrows `limit` candidates, the selections reached by normalized gradient descent from `starts` random
+    starts (norms 1, 10 and 100 times PyTorch's default) and the optimal one are tested instead; the result then says
+    ``exhaustive=False`` and is a sample.
+
+    Arguments:
+        data: one data set; for a batch use `locally_optimal_selections_of_each`.
+        head: a `Head`, a vector, a torch module, or None for the data's own. Nonlinear heads are judged by their
+            effective scores at each selection.
+        norm: `Frobenius()` by default.
+        limit: most candidates to hold at any level of the tree; beyond a quarter of it the tree is also given up if its
+            last rate of pruning would leave more than `limit` in the end.
+        progress: called with (candidates done, candidates in all).
+        starts, steps, seed: of the sample.
+
+    Returns:
+        A `LocalOptima`, which also counts what was pruned, infeasible, rejected and failed.
+
+    Raises:
+        ValueError: if the data are a batch, or the head does not fit.
+
+    >>> from attsvm.data import example
+    >>> locally_optimal_selections(example("single-input-local")).selections.tolist()
+    [[0], [1]]
+    >>> locally_optimal_selections(example("single-input-global")).selections.tolist()
+    [[0]]
+    """
+    if data.batch_shape:
+        raise ValueError(
+            f"data must be one data set; got a batch of shape {list(data.batch_shape)}: use"
+            " locally_optimal_selections_of_each"
+        )
+    limit = check_count(limit, "limit")
+    began = time.perf_counter()
+    own, norm = as_head(head, data), norm or Frobenius()
+    exact = data.to(dtype=torch.float64)
+    candidates, pruned = _candidates(exact, limit)
+    if candidates is None:
+        return _sampled(data, own, norm, check_count(starts, "starts"), steps, seed, began)
+    higher = _higher_scoring(data, own)
+    inputs = torch.arange(data.n, device=data.device)
+    found, values, weights, failed = [], [], [], []
+    infeasible = rejected = ambiguous = 0
+    for part in _parts(candidates, _chunk(exact)):
+        full = AttentionSVM(_copies(exact, part.shape[0]), part)
+        above = higher[inputs, part]
+        relaxed = AttentionSVM(full.data, part, rows=~above)
+        solution = solve_or_retry(relaxed, norm)
+        others = full.inequalities & above
+        slack = full.margins(torch.nan_to_num(solution.weights)) - 1
+        accepted = solution.solved & ~(others & (slack <= SUPPORT_TOLERANCE)).any(-1).any(-1)
+        close = full.inequalities & (slack > SUPPORT_TOLERANCE / 10) & (slack <= SUPPORT_TOLERANCE * 10)
+        unknown = ~solution.solved & ~solution.infeasible
+        infeasible += int(solution.infeasible.sum())
+        rejected += int((solution.solved & ~accepted).sum())
+        ambiguous += int((close.any(-1).any(-1) & solution.solved).sum())
+        found.append(part[accepted])
+        weights.append(solution.weights[accepted])
+        values.append(norm.value(solution.weights[accepted]))
+        failed.append(part[unknown])
+        if progress is not None:
+            progress(sum(map(len, found)) + infeasible + rejected + sum(map(len, failed)), candidates.shape[0])
+    none = candidates[:0]
+    all_values = torch.cat([*values, torch.zeros(0, dtype=torch.float64, device=data.device)])
+    all_weights = torch.cat([*weights, torch.zeros(0, data.d, data.dq, dtype=torch.float64, device=data.device)])
+    order = all_values.argsort(stable=True)
+    selections = torch.cat([*found, none])[order]
+    return LocalOptima(
+        selections=selections,
+        norms=all_values[order],
+        weights=all_weights[order],
+        is_optimal=_optimal(data, own, selections),
+        reached=None,
+        exhaustive=True,
+        norm=norm,
+        candidates=_count(data),
+        pruned=pruned,
+        tried=candidates.shape[0],
+        infeasible=infeasible,
+        rejected=rejected,
+        failed=torch.cat([*failed, none]),
+        ambiguous=ambiguous,
+        unsaturated=0,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def locally_optimal_selections_of_each(
+    data: TokenDataset,
+    head: object = None,
+    norm: Norm | None = None,
+    limit: int = 200_000,
+    progress: Progress | None = None,
+    *,
+    starts: int = 256,
+    steps: int = 2000,
+    seed: int = 0,
+) -> list[LocalOptima]:
+    """`locally_optimal_selections` of every data set of a batch, in row-major order.
+
+    Arguments:
+        data: ``[*batch]`` data sets; the others as in `locally_optimal_selections`, except that
+        progress: is called with (data sets done, data sets in all).
+    """
+    flat, own = data.flatten(), as_head(head, data).flatten(data.batch_shape)
+    results = []
+    for element in range(len(flat)):
+        one = locally_optimal_selections(
+            flat[element], _head_of(own, element), norm, limit, starts=starts, steps=steps, seed=[(seed, element)]
+        )
+        results.append(one)
+        if progress is not None:
+            progress(element + 1, len(flat))
+    return results
+
+
+def every_separable_selection(
+    data: TokenDataset, norm: Norm | None = None, limit: int = 200_000
+) -> tuple[Int[Tensor, "k n"], Float[Tensor, "k n T"], int]:
+    """The selections of one data set that weights can separate, the margins of their SVMs, and how many stay undecided.
+
+    Raises:
+        ValueError: if there are more candidates than `limit`.
+    """
+    exact = data.to(dtype=torch.float64)
+    candidates, _ = _candidates(exact, limit)
+    if candidates is None:
+        raise ValueError(f"limit must be at least the number of candidates, up to {_count(data)}; got {limit}")
+    kept, margins, undecided = [], [], 0
+    for part in _parts(candidates, _chunk(exact)):
+        solution = solve_or_retry(AttentionSVM(_copies(exact, part.shape[0]), part), norm)
+        kept.append(part[solution.solved])
+        margins.append(solution.margins[solution.solved])
+        undecided += int((~solution.solved & ~solution.infeasible).sum())
+    empty = torch.zeros(0, data.n, data.T, dtype=torch.float64, device=data.device)
+    return torch.cat([*kept, candidates[:0]]), torch.cat([*margins, empty]), undecided
+
+
+def _head_of(head: Head, element: int) -> Head:
+    """The head of one element, from a head flattened with its batch."""
+    axes = head.event_axes()
+    own = {name: value if value.ndim == axes[name] else value[element] for name, value in head.parameters().items()}
+    if isinstance(head, QuadraticHead):
+        return QuadraticHead(own["head"], head.penalty if head.penalty.ndim == 0 else head.penalty[element])
+    return head.with_parameters(own)
+
+
+def _parts(rows: Tensor, size: int) -> Iterator[Tensor]:
+    for first in range(0, rows.shape[0], size):
+        yield rows[first : first + size]
+
+
+def _distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Different rows in lexicographic order, and how often each occurs."""
+    found, counts = np.unique(rows.cpu().numpy(), axis=0, return_counts=True)
+    return torch.from_numpy(found).to(rows.device), torch.from_numpy(counts).to(rows.device)
+
+
+def _real(data: TokenDataset) -> Tensor:
+    shape = (*data.batch_shape, data.n, data.T)
+    return torch.ones(shape, dtype=torch.bool, device=data.device) if data.mask is None else data.mask
+
+
+def _count(data: TokenDataset) -> int:
+    total = 1
+    for tokens in _real(data).sum(-1).tolist():
+        total *= tokens
+    return total
+
+
+def _chunk(data: TokenDataset) -> int:
+    return max(16, int(_CHUNK_BYTES / (8 * data.n * data.T * (data.d + 4) + 8 * data.d * data.dq)))
+
+
+def _copies(data: TokenDataset, count: int) -> TokenDataset:
+    return data.flatten()[torch.zeros(count, dtype=torch.int64, device=data.device)]
+
+
+def _candidates(data: TokenDataset, limit: int) -> tuple[Tensor | None, int]:
+    """Selections whose first n - 1 inputs can be separated, and how many others there are; None if above `limit`."""
+    real = _real(data)
+    prefixes = torch.zeros(1, 0, dtype=torch.int64, device=data.device)
+    later = _count(data)
+    pruned, rate = 0, 1.0
+    for i in range(data.n):
+        tokens = torch.nonzero(real[i]).flatten()
+        later //= len(tokens)
+        count = len(prefixes) * len(tokens)
+        # Give up before the expensive levels if pruning at its last rate would leave too many in the end.
+        if count > limit or (count > limit / 4 and count * later * rate ** (data.n - 1 - i) > limit):
+            return None, 0
+        prefixes = torch.cat([prefixes.repeat_interleave(len(tokens), 0), tokens.repeat(len(prefixes))[:, None]], 1)
+        if i < data.n - 1:
+            keep = _may_be_separable(data.take_inputs(torch.arange(i + 1, device=data.device)), prefixes)
+            pruned += int((~keep).sum()) * later
+            rate = float(keep.double().mean()) if len(keep) else 0.0
+            prefixes = prefixes[keep]
+    return prefixes, pruned
+
+
+def _may_be_separable(data: TokenDataset, selections: Tensor) -> Tensor:
+    verdicts = [
+        ~solve(AttentionSVM(_copies(data, part.shape[0]), part)).infeasible for part in _parts(selections, _chunk(data))
+    ]
+    return torch.cat([*verdicts, torch.zeros(0, dtype=torch.bool, device=data.device)])
+
+
+def _higher_scoring(data: TokenDataset, head: Head) -> Bool[Tensor, "n T T"]:
+    """Entry (i, a, t): whether token t counts at least as much as token a to a model that selected a in input i."""
+    if isinstance(head, LinearHead):
+        scores = token_scores(data, head).double().unsqueeze(-2).expand(-1, data.T, -1)
+    else:
+        values = values_of_inputs(data)
+        slopes = head.input_gradient(values.flatten(0, 1)).reshape(values.shape)
+        scores = (torch.einsum("nad,ntd->nat", slopes, values) * data.labels[:, None, None]).double()
+        scores = scores.masked_fill(~_real(data).unsqueeze(-2), -torch.inf)
+    return outscored(data, scores, scores.diagonal(dim1=-2, dim2=-1))
+
+
+def _optimal(data: TokenDataset, head: Head, selections: Tensor) -> Tensor:
+    best = optimal_token_set(data, head)
+    return best[torch.arange(data.n, device=data.device), selections].all(-1)
+
+
+def _sampled(
+    data: TokenDataset, head: Head, norm: Norm, starts: int, steps: int, seed: Seed, began: float
+) -> LocalOptima:
+    stream = streams(seed, (), purpose=_PURPOSE)[0]
+    scales = torch.tensor(_SCALES).repeat(-(-starts // len(_SCALES)))[:starts, None, None] / data.d**0.5
+    drawn = torch.from_numpy(stream.uniform(-1.0, 1.0, (starts, data.d, data.dq))) * scales
+    run = fit(data, head, initial=drawn.to(data.device, data.dtype), steps=steps, keep=())
+    unsaturated = int((run.attention.amax(-1).amin(-1) < 0.9).sum())
+    best = optimal_token_set(data, head).to(torch.int64).argmax(-1)
+    selections, counts = _distinct(torch.cat([run.selected, best[None]]))
+    counts[(selections == best).all(-1)] -= 1
+    parts = [_judged(data, head, norm, part) for part in _parts(selections, _chunk(data))]
+    accepted, infeasible, undecided, ambiguous, values, weights = (torch.cat(each) for each in zip(*parts, strict=True))
+    order = values[accepted].argsort(stable=True)
+    chosen = selections[accepted][order]
+    return LocalOptima(
+        selections=chosen,
+        norms=values[accepted][order],
+        weights=weights[accepted][order],
+        is_optimal=_optimal(data, head, chosen),
+        reached=counts[accepted][order],
+        exhaustive=False,
+        norm=norm,
+        candidates=_count(data),
+        pruned=0,
+        tried=selections.shape[0],
+        infeasible=int(infeasible.sum()),
+        rejected=int((~accepted & ~infeasible & ~undecided).sum()),
+        failed=selections[undecided],
+        ambiguous=int((ambiguous > 0).sum()),
+        unsaturated=unsaturated,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _judged(data: TokenDataset, head: Head, norm: Norm, part: Tensor) -> tuple[Tensor, ...]:
+    verdict = is_locally_optimal(_copies(data, part.shape[0]), head, part, norm)
+    solution = verdict.solution
+    plain = verdict.violations.any(-1).any(-1).logical_not() & verdict.feasible
+    values = norm.value(torch.nan_to_num(solution.weights))
+    return plain, solution.infeasible, verdict.undecided, verdict.ambiguous, values, solution.weights

@@ -1,0 +1,216 @@
+"""Several tokens kept: the finite component and the SVM component of trained attention weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from attsvm._checks import ArrayLike, as_floating, check_finite, check_positive
+from attsvm.data import TokenDataset
+from attsvm.norms import Frobenius, Norm, direction_cosine
+from attsvm.svm import AttentionSVM, SVMSolution, finite_component, solve
+from attsvm.svm.problem import _unchecked
+
+
+@dataclass(frozen=True, eq=False)
+class GeneralizedComponents:
+    """Trained weights taken apart; ``*lead`` is ``[*starts, *batch]``.
+
+    Attributes:
+        selected_set: O, the tokens of probability at least the threshold ``[*lead, n, T]``.
+        ambiguous_tokens: tokens whose probability lies between the two thresholds, of which the run has not yet decided
+            whether it keeps them ``[*lead, n, T]``.
+        finite_solution: W_fin with its status and certificate.
+        svm_solution: W_svm with its status and certificate.
+        one_token_solution: the SVM of the most probable token of each input.
+        keeps_everything: every input keeps all its tokens, so that nothing is separated and W_svm = 0 ``[*lead]``.
+        scale: C, by least squares; 0 where W_svm = 0 ``[*lead]``.
+        prediction: W_fin + C W_svm ``[*lead, d, dq]``.
+        cosine: of the weights and the prediction ``[*lead]``; NaN where a component does not exist.
+        svm_cosine: of the weights and W_svm alone; NaN where W_svm is 0 or does not exist.
+        one_token_cosine: of the weights and the one-token SVM; NaN where that is infeasible or has no rows.
+    """
+
+    selected_set: Bool[Tensor, "*lead n T"]
+    ambiguous_tokens: Bool[Tensor, "*lead n T"]
+    finite_solution: SVMSolution
+    svm_solution: SVMSolution
+    one_token_solution: SVMSolution
+    keeps_everything: Bool[Tensor, "*lead"]
+    scale: Float[Tensor, "*lead"]
+    prediction: Float[Tensor, "*lead d dq"]
+    cosine: Float[Tensor, "*lead"]
+    svm_cosine: Float[Tensor, "*lead"]
+    one_token_cosine: Float[Tensor, "*lead"]
+
+    @property
+    def finite_component(self) -> Float[Tensor, "*lead d dq"]:
+        """W_fin; NaN where no weights give the selected tokens their probabilities."""
+        return self.finite_solution.weights
+
+    @property
+    def svm_component(self) -> Float[Tensor, "*lead d dq"]:
+        """W_svm; 0 where every token is kept, NaN where the sets cannot be separated."""
+        return self.svm_solution.weights
+
+    @property
+    def ambiguous(self) -> Bool[Tensor, "*lead"]:
+        """Where the selected set is in doubt."""
+        return self.ambiguous_tokens.any(-1).any(-1)
+
+    @property
+    def accepted(self) -> Bool[Tensor, "*lead"]:
+        """What the papers' protocol keeps: no ambiguous token, something dropped, both components solved."""
+        solved = self.finite_solution.solved & self.svm_solution.solved
+        return ~self.ambiguous & ~self.keeps_everything & solved
+
+    def __str__(self) -> str:
+        total = self.scale.numel()
+        parts = [
+            f"{total} runs: {int(self.accepted.sum())} accepted",
+            f"{int(self.ambiguous.sum())} ambiguous",
+            f"{int(self.keeps_everything.sum())} keep every token (W_svm = 0)",
+            f"{int((~self.finite_solution.solved).sum())} without W_fin",
+            f"{int((~self.svm_solution.solved).sum())} without W_svm",
+        ]
+        return ", ".join(parts)
+
+
+def generalized_components(
+    data: TokenDataset,
+    attention: ArrayLike,
+    weights: ArrayLike,
+    threshold: float = 1e-3,
+    ambiguous: float = 1e-6,
+    norm: Norm | None = None,
+) -> GeneralizedComponents:
+    """Take trained weights apart into W_fin + C W_svm [TaSVM, generalized SVM], a conjecture of the paper.
+
+    With O_i the tokens that keep probability,
+
+        W_svm = argmin N(W)  s.t. (x_it - x_iu)^T W z_i  = 0  for t, u in O_i,   >= 1 for t in O_i, u outside O_i
+        W_fin = argmin N(W)  s.t. (x_it - x_iu)^T W z_i  = log(s_it / s_iu)      for t, u in O_i
+        C     = argmin_C ||W - W_fin - C W_svm||_F  =  <W - W_fin, W_svm> / ||W_svm||_F^2.
+
+    For the Frobenius norm <W_fin, W_svm> = 0, so that C = <W, W_svm> / ||W_svm||_F^2; for the nuclear norm it is not.
+    An input that keeps all its tokens adds equality rows only. Any head and any parameterization: only the trained
+    attention and weights are read, together with the tokens (keys).
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        attention: trained probabilities s, ``[*starts, *batch, n, T]``.
+        weights: trained W, ``[*starts, *batch, d, dq]``.
+        threshold: tokens with s >= threshold are selected.
+        ambiguous: tokens with s in (ambiguous, threshold] are flagged.
+        norm: `Frobenius()` (default) for W, `Nuclear()` for (K, Q).
+
+    Raises:
+        ValueError: if shapes do not fit, an input keeps no token, a probability is no probability, or the thresholds do
+            not satisfy 0 < ambiguous <= threshold <= 1/2.
+
+    >>> from attsvm.data import TokenDataset
+    >>> data = TokenDataset(torch.eye(3).double()[None], torch.ones(1, 1).double(), [1])
+    >>> W = torch.tensor([[10.0], [10.0], [-20.0]]).double()
+    >>> parts = generalized_components(data, torch.tensor([[0.5, 0.5, 0.0]]).double(), W)
+    >>> [round(x, 6) for x in parts.svm_component.flatten().tolist()], round(float(parts.scale), 6)
+    ([0.333333, 0.333333, -0.666667], 30.0)
+    """
+    check_positive(threshold, "threshold")
+    check_positive(ambiguous, "ambiguous")
+    if not ambiguous <= threshold <= 0.5:
+        raise ValueError(f"thresholds must satisfy ambiguous <= threshold <= 0.5; got {ambiguous:g} and {threshold:g}")
+    norm = norm or Frobenius()
+    probabilities, matrix, whole = _checked(data, attention, weights)
+    real = torch.ones_like(probabilities, dtype=torch.bool) if whole.mask is None else whole.mask
+    kept = (probabilities >= threshold) & real
+    doubtful = (probabilities > ambiguous) & (probabilities <= threshold) & real
+    if not bool(kept.any(-1).all()):
+        where = torch.nonzero(~kept.any(-1))[0].tolist()
+        raise ValueError(f"every input must keep a token of probability at least {threshold:g}; {where} keeps none")
+    finite = finite_component(whole, probabilities, kept, norm)
+    problem, full = _separation(whole, kept, real)
+    svm = solve(problem, norm)
+    single = solve(AttentionSVM(whole, probabilities.masked_fill(~real, -1.0).argmax(-1)), norm)
+
+    size = svm.weights.square().sum((-1, -2))
+    scale = ((matrix - finite.weights) * svm.weights).sum((-1, -2)) / torch.where(size == 0, 1.0, size)
+    prediction = finite.weights + scale[..., None, None] * svm.weights
+    return GeneralizedComponents(
+        selected_set=kept,
+        ambiguous_tokens=doubtful,
+        finite_solution=finite,
+        svm_solution=svm,
+        one_token_solution=single,
+        keeps_everything=full,
+        scale=scale,
+        prediction=prediction,
+        cosine=direction_cosine(matrix, prediction),
+        svm_cosine=direction_cosine(matrix, svm.weights).masked_fill(size == 0, torch.nan),
+        one_token_cosine=direction_cosine(matrix, single.weights).masked_fill(
+            (single.weights == 0).all(-1).all(-1), torch.nan
+        ),
+    )
+
+
+def _separation(data: TokenDataset, kept: Tensor, real: Tensor) -> tuple[AttentionSVM, Bool[Tensor, "*lead"]]:
+    """The problem of W_svm; elements that keep every token have equality rows alone, and the solution 0."""
+    full = (kept == real).all(-1).all(-1)
+    first = torch.zeros_like(kept).scatter(-1, kept.to(torch.uint8).argmax(-1, keepdim=True), True)
+    # `AttentionSVM` refuses elements with nothing to separate: they pass it as their first token alone.
+    problem = AttentionSVM(data, selected_set=torch.where(full[..., None, None], first, kept))
+    equalities = kept & ~first
+    inequalities = real & ~kept
+    return _unchecked(
+        data=problem.data,
+        reference=problem.reference,
+        inequalities=inequalities,
+        equalities=equalities,
+        values=inequalities.to(torch.float64),
+    ), full
+
+
+def _checked(data: TokenDataset, attention: ArrayLike, weights: ArrayLike) -> tuple[Tensor, Tensor, TokenDataset]:
+    """Attention and weights in float64, and the data repeated along the axes of starts."""
+    probabilities = as_floating(attention, "attention").to(device=data.device, dtype=torch.float64)
+    matrix = as_floating(weights, "weights").to(device=data.device, dtype=torch.float64)
+    lead = tuple(probabilities.shape[:-2])
+    batch = data.batch_shape
+    if tuple(probabilities.shape[-2:]) != (data.n, data.T) or lead[len(lead) - len(batch) :] != batch:
+        raise ValueError(
+            f"attention must have shape {[*batch, data.n, data.T]} (batch, n, T), with any axes of starts before;"
+            f" got {list(probabilities.shape)}"
+        )
+    if tuple(matrix.shape) != (*lead, data.d, data.dq):
+        raise ValueError(
+            f"weights must have shape {[*lead, data.d, data.dq]} (as attention, then d, dq); got {list(matrix.shape)}"
+        )
+    check_finite(probabilities, "attention", ("input", "token"))
+    check_finite(matrix, "weights", ("row", "column"))
+    if bool(((probabilities < 0) | (probabilities > 1 + 1e-6)).any()):
+        raise ValueError(
+            f"attention must hold probabilities; got values in {probabilities.min():g}..{probabilities.max():g}"
+        )
+    return probabilities, matrix, _repeated(data.to(dtype=torch.float64), lead)
+
+
+def _repeated(data: TokenDataset, lead: tuple[int, ...]) -> TokenDataset:
+    """The data with further batch axes in front."""
+    if lead == data.batch_shape:
+        return data
+    axes = len(data.batch_shape)
+
+    def spread(tensor: Tensor | None) -> Any:
+        return None if tensor is None else tensor.expand(*lead, *tensor.shape[axes:])
+
+    return TokenDataset(
+        spread(data.tokens),
+        spread(data.queries),
+        spread(data.labels),
+        mask=spread(data.mask),
+        values=None if data.values is data.tokens else spread(data.values),
+        queries_per_sequence=data.queries_per_sequence,
+    )

@@ -1,0 +1,79 @@
+"""Which max-margin problem belongs to which way of training, and how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from attsvm.attention import KeyQuery, Parameterization, Weights
+from attsvm.descent import (
+    Adam,
+    GradientDescent,
+    MirrorDescent,
+    NormalizedGradientDescent,
+    Optimizer,
+    PolyakDescent,
+    SteepestDescent,
+)
+from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear
+
+
+class Standing(Enum):
+    """How well a predicted limit is founded; the value is what a person reads."""
+
+    PROVED = "proved"
+    PROVED_LOCALLY = "proved locally"
+    CONJECTURED = "conjectured"
+
+
+@dataclass(frozen=True)
+class ImplicitBias:
+    """The norm whose max-margin direction training should tend to.
+
+    Attributes:
+        norm: of the attention SVM.
+        standing: proved from a suitable start, or conjectured.
+        citation: key and subject, or arXiv number, of the result.
+    """
+
+    norm: Norm
+    standing: Standing
+    citation: str
+
+
+def implicit_bias(parameterization: Parameterization, optimizer: Optimizer) -> ImplicitBias:
+    """The norm that belongs to a parameterization and an optimizer.
+
+    | trained | optimizer | norm |
+    |---|---|---|
+    | W | gradient, normalized, Polyak | Frobenius |
+    | (K, Q) | gradient, normalized | nuclear |
+    | W | `SteepestDescent(N)` | N |
+    | W | `MirrorDescent(p)` | entrywise l_p |
+    | W | `Adam` | largest entry |
+
+    Raises:
+        ValueError: for a combination about which nothing is known, such as sign descent on K and Q.
+
+    >>> implicit_bias(Weights(), NormalizedGradientDescent(0.1)).norm
+    Frobenius()
+    """
+    plain = isinstance(optimizer, (GradientDescent, NormalizedGradientDescent, PolyakDescent))
+    steepest = optimizer.norm if isinstance(optimizer, SteepestDescent) else None
+    if isinstance(parameterization, KeyQuery):
+        if plain or isinstance(steepest, Frobenius):
+            return ImplicitBias(Nuclear(), Standing.CONJECTURED, "[TaSVM, key-query bias]")
+        raise ValueError(
+            f"no limit is proved or conjectured for {optimizer!r} on K and Q; train Weights() or use gradient descent"
+        )
+    if not isinstance(parameterization, Weights):
+        raise ValueError(f"no limit is known for the parameterization {parameterization!r}")
+    if plain or isinstance(steepest, Frobenius):
+        return ImplicitBias(Frobenius(), Standing.PROVED_LOCALLY, "[TaSVM, local convergence]")
+    if steepest is not None:
+        return ImplicitBias(steepest, Standing.CONJECTURED, "arXiv 2502.04664 (proved for linear models)")
+    if isinstance(optimizer, MirrorDescent):
+        return ImplicitBias(Entrywise(optimizer.p), Standing.PROVED_LOCALLY, "arXiv 2410.14581")
+    if isinstance(optimizer, Adam):
+        return ImplicitBias(MaxEntry(), Standing.CONJECTURED, "Adam as sign descent (proved for linear models)")
+    raise ValueError(f"no limit is known for the optimizer {optimizer!r}")

@@ -1,0 +1,206 @@
+"""Which selections attention can be attracted to: effective scores and local optimality."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attsvm._checks import ArrayLike, check_shape, place
+from attsvm.attention import LinearHead, token_scores
+from attsvm.attention.module_head import as_head
+from attsvm.data import TokenDataset
+from attsvm.norms import Frobenius, Norm
+from attsvm.svm import ActiveSet, AttentionSVM, Certificate, SVMSolution, solve
+
+_SECOND_ACCURACY = 1e-8
+
+
+def effective_scores(data: TokenDataset, head: object, selected: ArrayLike) -> Float[Tensor, "*batch n T"]:
+    """What each token is worth to a model that has selected alpha: ``u_it = Y_i x_it^T grad h(x_i,alpha_i)``.
+
+    Near the selection the output moves by ``Y_i df_i = sum_t u_it ds_it``, so u plays the part that the scores play for
+    a linear head; only differences within an input matter. For a linear head u is `token_scores` itself; for others the
+    two differ, and not by a constant.
+
+    Arguments:
+        data: ``[*batch]`` data sets; the head reads `values`.
+        head: a `Head`, a vector, a torch module, or None for the data's own.
+        selected: alpha, ``[*batch, n]``.
+
+    Returns:
+        ``[*batch, n, T]`` in float64; -inf at masked tokens.
+
+    Raises:
+        ValueError: if the head or the selection does not fit the data.
+
+    >>> from attsvm import QuadraticHead
+    >>> one = TokenDataset(torch.eye(2).double()[None], torch.ones(1, 1).double(), [1])
+    >>> effective_scores(one, QuadraticHead(torch.tensor([3.0, 1.0]).double(), 0.5), [0]).tolist()
+    [[2.0, 1.0]]
+    """
+    chosen = AttentionSVM(data, selected).reference  # says what is wrong with the selection
+    own = as_head(head, data)
+    if isinstance(own, LinearHead):
+        return token_scores(data, own).double()
+    flat, flat_head = data.flatten(), own.flatten(data.batch_shape)
+    values = values_of_inputs(flat)
+    kept = values.gather(2, chosen.reshape(*values.shape[:2], 1, 1).expand(-1, -1, 1, values.shape[-1])).squeeze(2)
+    slopes = flat_head.input_gradient(kept)
+    scores = (torch.einsum("bntd,bnd->bnt", values, slopes) * flat.labels.unsqueeze(-1)).double()
+    if flat.mask is not None:
+        scores = scores.masked_fill(~flat.mask, -math.inf)
+    return scores.reshape(*data.batch_shape, data.n, data.T)
+
+
+def values_of_inputs(data: TokenDataset) -> Float[Tensor, "*batch n T dv"]:
+    """The values each input's head may read; sequences that serve several queries appear once for each."""
+    shared = data.queries_per_sequence
+    return data.values if shared == 1 else data.values.repeat_interleave(shared, -3)
+
+
+def outscored(data: TokenDataset, scores: Float[Tensor, "*batch n T"], own: Float[Tensor, "*batch n"]) -> Tensor:
+    """Real tokens that score at least as high as `own`, ties within round-off included: ``[*batch, n, T]``.
+
+    Scores are sums of d products, so a tie of the mathematics shows as a difference of some 1e-16 of their size; the
+    line is drawn at 1e-12 of the largest score of the input (1e-5 for float32 data).
+    """
+    return scores >= (own - tie_line(data, scores)).unsqueeze(-1)
+
+
+def tie_line(data: TokenDataset, scores: Float[Tensor, "*batch n T"]) -> Float[Tensor, "*batch n"]:
+    """The difference below which two scores of an input count as tied."""
+    size = scores.masked_fill(torch.isinf(scores), 0.0).abs().amax(-1)
+    return size * (1e-12 if data.dtype == torch.float64 else 1e-5)
+
+
+def solve_or_retry(problem: AttentionSVM, norm: Norm | None = None) -> SVMSolution:
+    """`solve`; Frobenius problems that miss its 1e-10 (bad scaling does that) are asked again for 1e-8.
+
+    Verdicts on support are taken at 1e-6, so the second answer is good enough for them; its `tolerance` says so.
+    """
+    norm = norm or Frobenius()
+    first = solve(problem, norm)
+    left = ~first.solved & ~first.infeasible
+    if not isinstance(norm, Frobenius) or not bool(left.any()):
+        return first
+    if left.ndim == 0:
+        return solve(problem, norm, solver=ActiveSet(accuracy=_SECOND_ACCURACY))
+    second = solve(problem[left], norm, solver=ActiveSet(accuracy=_SECOND_ACCURACY))
+
+    def merged(own: Any, other: Any) -> dict[str, Any]:
+        each = {field.name: (getattr(own, field.name), getattr(other, field.name)) for field in fields(own)}
+        return {
+            name: mine.masked_scatter(left.reshape(left.shape + (1,) * (mine.ndim - left.ndim)), new)
+            for name, (mine, new) in each.items()
+            if isinstance(mine, Tensor)
+        }
+
+    certificate = Certificate(**merged(first.certificate, second.certificate))
+    return replace(first, **merged(first, second), certificate=certificate, tolerance=second.tolerance)
+
+
+class LocalOptimality(Tensor):
+    """Whether each selection is locally optimal: a boolean tensor ``[*batch]`` that knows why.
+
+    It computes like any boolean tensor (results are plain tensors) and carries, for the selections it was made of,
+
+    Attributes:
+        violations: support tokens that score at least as high as the selected one ``[*batch, n, T]``.
+        feasible: where the SVM of the selection has a proved solution ``[*batch]``.
+        undecided: where neither a solution nor infeasibility was proved ``[*batch]``; these count as not optimal.
+        gap: smallest score lead of a selected token over its support tokens ``[*batch]``; inf without support, NaN
+            where not feasible.
+        ambiguous: number of rows too close to the line between support and not ``[*batch]``.
+        solution: the `SVMSolution` of the selection.
+    """
+
+    violations: Bool[Tensor, "*batch n T"]
+    feasible: Bool[Tensor, "*batch"]
+    undecided: Bool[Tensor, "*batch"]
+    gap: Float[Tensor, "*batch"]
+    ambiguous: Int[Tensor, "*batch"]
+    solution: SVMSolution
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @property
+    def offenders(self) -> list[tuple[int, ...]]:
+        """`violations` as tuples: batch indices, input, token."""
+        return [tuple(where) for where in torch.nonzero(self.violations).tolist()]
+
+    def explain(self) -> str:
+        """One sentence an element that is not locally optimal, with every offending token."""
+        lines = []
+        for where in torch.nonzero(~self).tolist() if self.ndim else ([] if bool(self) else [[]]):
+            head = f"{place(where, ())}: " if where else ""
+            if bool(self.undecided[tuple(where)]):
+                lines.append(f"{head}the solver proved neither a solution nor that there is none")
+            elif not bool(self.feasible[tuple(where)]):
+                lines.append(f"{head}no weights separate this selection")
+            else:
+                pairs = torch.nonzero(self.violations[tuple(where)]).tolist()
+                named = ", ".join(f"input {i} token {t}" for i, t in pairs)
+                lines.append(f"{head}support tokens score at least as high as the selected ones: {named}")
+        return "\n".join(lines) or "locally optimal"
+
+
+def is_locally_optimal(
+    data: TokenDataset,
+    head: object = None,
+    selected: ArrayLike | None = None,
+    norm: Norm | None = None,
+    solution: SVMSolution | None = None,
+) -> LocalOptimality:
+    """Whether every selected token out-scores its support tokens [TaSVM, local convergence].
+
+    With T_i the tokens whose constraint is tight at W_mm(alpha) (margin <= 1 + 1e-6), alpha is locally optimal iff
+
+        u_i,alpha_i > u_it   for every t in T_i and every input i,
+
+    u the `effective_scores` at alpha (the token scores for a linear head). Tokens outside T_i may score higher. Ties
+    count as violations; a selection that no weights separate is not locally optimal. Where the solution is not unique
+    (nuclear and the like) T_i belongs to the solution that comes back.
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        head: a `Head`, a vector, a torch module, or None for the data's own.
+        selected: alpha, ``[*batch, n]``.
+        norm: `Frobenius()` by default; ignored where `solution` is given.
+        solution: of ``AttentionSVM(data, selected)``, if at hand.
+
+    Returns:
+        A boolean tensor ``[*batch]`` with `.violations`, `.feasible`, `.undecided`, `.gap` and `.solution`.
+
+    Raises:
+        ValueError: if selection, head or solution do not fit the data.
+
+    >>> from attsvm.data import example
+    >>> is_locally_optimal(example("single-input-local"), selected=[1])
+    LocalOptimality(True)
+    >>> is_locally_optimal(example("single-input-global"), selected=[1]).offenders
+    [(0, 2)]
+    """
+    if selected is None:
+        raise ValueError("selected must hold one token index an input; got None")
+    problem = AttentionSVM(data, selected)
+    scores = effective_scores(data, head, selected)
+    if solution is None:
+        solution = solve_or_retry(problem, norm)
+    check_shape(solution.support, "solution.support", tuple(problem.rows.shape), "batch, n, T")
+    own = scores.gather(-1, problem.reference.unsqueeze(-1)).squeeze(-1)
+    support = solution.support & solution.solved[..., None, None]
+    violations = support & outscored(data, scores, own)
+    lead = (own.unsqueeze(-1) - scores).masked_fill(~support, math.inf)
+    answer = (solution.solved & ~violations.any(-1).any(-1)).as_subclass(LocalOptimality)
+    answer.violations = violations
+    answer.feasible = solution.solved
+    answer.undecided = ~solution.solved & ~solution.infeasible
+    answer.gap = lead.amin((-1, -2)).masked_fill(~solution.solved, math.nan)
+    answer.ambiguous = solution.ambiguous
+    answer.solution = solution
+    return answer

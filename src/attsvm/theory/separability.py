@@ -1,0 +1,187 @@
+"""Can some weights select these tokens? The verdict, the theorem on dimensions with its construction, and ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attsvm._checks import ArrayLike
+from attsvm.data import TokenDataset
+from attsvm.svm import AttentionSVM, SVMSolution
+from attsvm.theory.conditions import Condition
+from attsvm.theory.optimality import solve_or_retry
+
+_MISS = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Separability:
+    """Whether weights can give every selected token a margin over the others, and the proof.
+
+    Attributes:
+        separable: ``[*batch]``; True only where weights with margins >= 1 were certified.
+        undecided: where neither was proved.
+        weights: such weights, those of smallest Frobenius norm ``[*batch, d, dq]``; NaN where there are none.
+        ray: multipliers lam >= 0 with ``sum lam_it (x_i,alpha - x_it) z_i^T = 0`` and sum 1, which no W can meet
+            ``[*batch, n, T]``; 0 where separable.
+        bound: in floating point the ray proves that no W of Frobenius norm below this separates; inf if it is exact.
+        solution: the SVM behind it.
+    """
+
+    separable: Bool[Tensor, "*batch"]
+    undecided: Bool[Tensor, "*batch"]
+    weights: Float[Tensor, "*batch d dq"]
+    ray: Float[Tensor, "*batch n T"]
+    bound: Float[Tensor, "*batch"]
+    solution: SVMSolution
+
+    def __bool__(self) -> bool:
+        if self.separable.ndim:
+            raise ValueError("a batch of verdicts has no single truth value; use .separable")
+        return bool(self.separable)
+
+
+def separability(data: TokenDataset, selected: ArrayLike) -> Separability:
+    """Whether some W selects these tokens: weights as certificate, or a ray that excludes them (Farkas).
+
+    By Farkas' lemma exactly one of the two exists: W with ``(x_i,alpha_i - x_it)^T W z_i >= 1`` for all rows, or
+    ``lam >= 0``, not 0, with ``sum lam_it (x_i,alpha_i - x_it) z_i^T = 0``. The norm does not matter.
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        selected: ``[*batch, n]``.
+
+    Returns:
+        A `Separability`.
+
+    Raises:
+        ValueError: if the selection does not fit.
+
+    >>> line = TokenDataset(torch.tensor([[[-1.0], [0.0], [1.0]]]).double(), torch.ones(1, 1).double(), [1])
+    >>> bool(separability(line, [0])), bool(separability(line, [1])), separability(line, [1]).ray.tolist()
+    (True, False, [[0.5, 0.0, 0.5]])
+    """
+    solution = solve_or_retry(AttentionSVM(data, selected))
+    barred = solution.infeasible
+    return Separability(
+        separable=solution.solved,
+        undecided=~solution.solved & ~barred,
+        weights=solution.weights.masked_fill(~solution.solved[..., None, None], torch.nan),
+        ray=solution.duals.masked_fill(~barred[..., None, None], 0.0),
+        bound=solution.certificate.bound.masked_fill(~barred, 0.0),
+        solution=solution,
+    )
+
+
+def separable_by_dimension(data: TokenDataset) -> Condition:
+    """Whether the dimensions alone make every selection of almost every such data set separable [TaSVM, separability].
+
+    Sufficient: ``d >= T - 1 and dq >= n`` (cross-attention; for self-attention, where dq = d, this is
+    ``d >= max(T - 1, n)``), or ``d >= n (T - 1)`` (prompts, dq = 1; with its own tokens for each input it suffices for
+    any dq). Ragged inputs count their real tokens, inputs of one token ask for nothing. "Almost every" excludes
+    coincidences such as equal tokens, parallel or zero queries; `constructive_weights` checks a given data set.
+
+    Returns:
+        A `Condition` over the batch; its margin is the number of dimensions to spare (negative: lacking) in the clause
+        that comes closest.
+    """
+    asks = _real(data).sum(-1) - 1
+    longest, inputs, rows = asks.amax(-1), (asks > 0).sum(-1), asks.sum(-1)
+    cross = torch.minimum(data.d - longest, data.dq - inputs)
+    # Inputs that share tokens also share rows, which are then no longer independent.
+    alone = data.d - rows if data.queries_per_sequence == 1 else torch.full_like(rows, -(10**9))
+    # With dq = 1 the clauses agree where n = 1, and a prompt has no query dimensions to gain.
+    spare = alone if data.dq == 1 and data.queries_per_sequence == 1 else torch.maximum(cross, alone)
+    spare = torch.where(inputs == 0, torch.full_like(spare, min(data.d, data.dq)), spare)
+    return Condition(
+        name="separable by dimension",
+        holds=spare >= 0,
+        margin=spare.double(),
+        sentence=(
+            f"d = {data.d}, dq = {data.dq}, n = {data.n}, T = {data.T}: every selection of almost every data set can be"
+            " separated if d >= T - 1 and dq >= n, or d >= n (T - 1)"
+        ),
+        citation="[TaSVM, separability]",
+    )
+
+
+def constructive_weights(data: TokenDataset, selected: ArrayLike) -> Float[Tensor, "*batch d dq"]:
+    """The weights of the proof of `separable_by_dimension`, every margin exactly 1.
+
+    With ``d >= T - 1`` the rows of an input are independent, so some w_i has ``(x_i,alpha - x_it)^T w_i = 1`` for all
+    t; with ``dq >= n`` the queries are, so some W has ``W z_i = w_i``. Otherwise, with ``d >= n (T - 1)``, all rows
+    ``(x_i,alpha - x_it) z_i^T`` are independent and one linear system gives W. Both take the solution of least norm.
+
+    Returns:
+        ``[*batch, d, dq]``; NaN for elements whose rows or queries are dependent after all (their margins miss 1 by
+        more than 1e-6), which the theorem excludes as a set of measure zero.
+
+    Raises:
+        ValueError: if the dimensions of an element do not suffice.
+
+    >>> pair = TokenDataset(torch.tensor([[[2.0], [0.0]]]).double(), torch.ones(1, 1).double(), [1])
+    >>> constructive_weights(pair, [0]).item()
+    0.5
+    """
+    condition = separable_by_dimension(data)
+    if not bool(condition.holds.all()):
+        raise ValueError(
+            f"the dimensions do not suffice, {int(-condition.margin.min())} are lacking: {condition.sentence}"
+        )
+    problem = AttentionSVM(data, selected)
+    exact = problem.data
+    differences, rows = problem.differences(), problem.rows
+    asks = rows.sum(-1)
+    ones = rows.double()
+    free = rows.any(-1)
+    singles = torch.linalg.pinv(differences) @ ones.unsqueeze(-1)
+    queries = exact.queries * free.unsqueeze(-1)  # an input of one token asks for nothing
+    weights = singles.squeeze(-1).mT @ torch.linalg.pinv(queries).mT
+    enough = (data.d >= asks.amax(-1)) & (data.dq >= free.sum(-1))
+    if not bool(enough.all()):
+        flat = differences.flatten(-3, -2)
+        long = exact.queries.repeat_interleave(data.T, -2)
+        gram = (flat @ flat.mT) * (long @ long.mT)
+        lam = torch.linalg.pinv(gram, hermitian=True) @ ones.flatten(-2).unsqueeze(-1)
+        jointly = problem.combine(lam.squeeze(-1).reshape(rows.shape))
+        weights = torch.where(enough[..., None, None], weights, jointly)
+    miss = (problem.margins(weights) - ones).abs().amax((-1, -2))
+    return weights.masked_fill(~(miss <= _MISS)[..., None, None], torch.nan)
+
+
+def rank_bound(
+    data: TokenDataset, selected: ArrayLike | None = None, tolerance: float = 1e-10
+) -> Int[Tensor, "*batch"]:
+    """An upper bound on the rank of the Frobenius solution, and of some nuclear solution [TaSVM, rank].
+
+    The row space lies in span{z_i} and the column space in span{x_i,alpha - x_it}: projecting W onto both keeps every
+    margin and grows neither norm. So rank W <= min(n, d, dq), and with `selected` the dimensions of the two spans.
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        selected: ``[*batch, n]``, or None for the bound min(n, d, dq) that holds for any selection.
+        tolerance: singular values below this share of the largest count as zero.
+
+    Returns:
+        ``[*batch]`` integers.
+    """
+    if selected is None:
+        asking = (_real(data).sum(-1) > 1).sum(-1)
+        return asking.clamp(max=min(data.d, data.dq))
+    problem = AttentionSVM(data, selected)
+    left = _rank(problem.differences().flatten(-3, -2), tolerance)
+    right = _rank(problem.data.queries * problem.rows.any(-1).unsqueeze(-1), tolerance)
+    return torch.minimum(left, right)
+
+
+def _rank(rows: Tensor, tolerance: float) -> Tensor:
+    values = torch.linalg.svdvals(rows)
+    return ((values > tolerance * values[..., :1]) & (values > 0)).sum(-1)
+
+
+def _real(data: TokenDataset) -> Tensor:
+    shape = (*data.batch_shape, data.n, data.T)
+    return torch.ones(shape, dtype=torch.bool, device=data.device) if data.mask is None else data.mask

@@ -1,0 +1,227 @@
+"""Several optimal tokens: the best of the SVMs that keep one optimal token of each input."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attsvm._checks import ArrayLike, as_tensor, check_count, check_shape
+from attsvm.data import TokenDataset
+from attsvm.norms import Frobenius, Norm
+from attsvm.svm import AttentionSVM, SVMSolution, solve
+
+_CHUNK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class SeveralOptimal:
+    """The disjunction over one optimal token an input.
+
+    Attributes:
+        selected: the best choice found, one token of O_i an input ``[*batch, n]``.
+        solution: its SVM, with rows only against tokens outside O_i; infeasible where every choice tried is.
+        value: N of that solution, inf where infeasible ``[*batch]``: the optimum where `exact`, else an upper bound.
+        lower_bound: proved for every choice ``[*batch]``; equals `value` where `exact`.
+        exact: all choices are decided ``[*batch]``.
+        choices: how many there are, prod_i |O_i|, as a float that may be inf ``[*batch]``.
+        solved: how many SVMs of whole choices were solved ``[*batch]``.
+        unique: the second-best choice is worse by more than 1e-6, relatively, or there is none; known only where
+            `exact` ``[*batch]``.
+    """
+
+    selected: Int[Tensor, "*batch n"]
+    solution: SVMSolution
+    value: Float[Tensor, "*batch"]
+    lower_bound: Float[Tensor, "*batch"]
+    exact: Bool[Tensor, "*batch"]
+    choices: Float[Tensor, "*batch"]
+    solved: Int[Tensor, "*batch"]
+    unique: Bool[Tensor, "*batch"]
+
+    @property
+    def weights(self) -> Float[Tensor, "*batch d dq"]:
+        """The predicted direction; NaN where infeasible."""
+        return self.solution.weights
+
+    def __str__(self) -> str:
+        total, exact = self.exact.numel(), int(self.exact.sum())
+        said = f"{exact} of {total} exact"
+        if exact < total:
+            said += (
+                f"; the others are upper bounds on N(W) from {int(self.solved[~self.exact].sum())} SVMs of"
+                f" {float(self.choices[~self.exact].sum()):g} choices, with lower bounds beside them"
+            )
+        return said
+
+
+def several_optimal(
+    data: TokenDataset, optimal_set: ArrayLike, norm: Norm | None = None, *, limit: int = 4096
+) -> SeveralOptimal:
+    """Where the regularization path goes if several tokens of an input share the best score [TaSVM, several optima].
+
+        min over choices beta_i in O_i  of  min N(W)  s.t.  (x_i,beta_i - x_it)^T W z_i >= 1   for t outside O_i
+
+    The loss does not care how probability is shared within O_i, so one of its tokens must beat those outside, and none
+    of the others: a disjunction of prod_i |O_i| convex problems. Up to `limit` of them are solved one and all. Beyond
+    it, a coordinate search (change the token of one input at a time while that helps) gives an upper bound on N(W), and
+    the hardest single input, with the inputs that have no choice taken together, a lower bound.
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        optimal_set: O, ``[*batch, n, T]``, for example `optimal_token_set(data, head, tolerance)`.
+        norm: `Frobenius()` by default.
+        limit: largest number of choices of one element to enumerate.
+
+    Raises:
+        ValueError: if the set does not fit the data, holds a masked token or leaves an input without one.
+
+    >>> tokens = torch.tensor([[[2.0, 0.0], [0.0, 4.0], [0.0, 0.0]]]).double()
+    >>> data = TokenDataset.prompt(tokens, [1])
+    >>> best = several_optimal(data, torch.tensor([[True, True, False]]))
+    >>> best.selected.tolist(), best.weights.flatten().tolist(), bool(best.exact)
+    ([1], [0.0, 0.25], True)
+    """
+    check_count(limit, "limit")
+    norm = norm or Frobenius()
+    whole, optimal, real = _checked(data, optimal_set)
+    flat, shape = whole.flatten(), data.batch_shape
+    sets, hidden = optimal.reshape(-1, data.n, data.T), ~real.reshape(-1, data.n, data.T)
+    search = _Search(flat, sets, hidden, norm)
+    elements = range(sets.shape[0])
+    names = [[torch.nonzero(row).flatten().tolist() for row in sets[b]] for b in elements]
+    choices = [math.prod(float(len(each)) for each in names[b]) for b in elements]
+    listed = [b for b in elements if choices[b] <= limit]
+
+    best = sets.to(torch.uint8).argmax(-1)
+    value = torch.full((len(names),), torch.inf, dtype=torch.float64, device=sets.device)
+    bound, counted = torch.zeros_like(value), torch.zeros(len(names), dtype=torch.int64, device=sets.device)
+    unique = torch.zeros(len(names), dtype=torch.bool, device=sets.device)
+    if listed:
+        owner = [b for b in listed for _ in range(int(choices[b]))]
+        table = [choice for b in listed for choice in itertools.product(*names[b])]
+        upper, lower = search.values(torch.tensor(owner), torch.tensor(table))
+        start = 0
+        for b in listed:
+            own = slice(start, start + int(choices[b]))
+            start = own.stop
+            order = upper[own].sort()
+            best[b] = torch.tensor(table[start - int(choices[b]) + int(order.indices[0])], device=sets.device)
+            value[b], bound[b], counted[b] = order.values[0], lower[own].min(), int(choices[b])
+            unique[b] = len(order.values) == 1 or bool(order.values[1] > (1 + 1e-6) * order.values[0])
+    for b in elements:
+        if choices[b] > limit:
+            best[b], value[b], counted[b] = search.descend(b, names[b], limit)
+            bound[b] = search.relaxed(b, names[b])
+    # Statuses that are not decided leave a gap between the bounds; so does a search.
+    exact = torch.tensor([choices[b] <= limit for b in elements], device=sets.device)
+    exact &= (bound >= value * (1 - 1e-6)) | (torch.isinf(value) & torch.isinf(bound))
+    selected = best.reshape(*shape, data.n)
+    return SeveralOptimal(
+        selected=selected,
+        solution=solve(search.problem(whole, selected, optimal, real), norm),
+        value=value.reshape(shape),
+        lower_bound=torch.minimum(bound, value).reshape(shape),
+        exact=exact.reshape(shape),
+        choices=torch.tensor(choices, dtype=torch.float64, device=sets.device).reshape(shape),
+        solved=counted.reshape(shape),
+        unique=(unique & exact).reshape(shape),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """SVMs of choices, many at a time; data with one batch axis."""
+
+    data: TokenDataset
+    sets: Bool[Tensor, "batch n T"]
+    hidden: Bool[Tensor, "batch n T"]
+    norm: Norm
+
+    @staticmethod
+    def problem(data: TokenDataset, selected: Tensor, sets: Tensor, real: Tensor) -> AttentionSVM:
+        """The SVM of a choice: the other tokens of the set are hidden, so that they make no rows."""
+        chosen = torch.zeros_like(sets).scatter(-1, selected.unsqueeze(-1), True)
+        return AttentionSVM(_with_mask(data, (real & ~sets) | chosen), selected)
+
+    def values(
+        self, owner: Int[Tensor, "k"], selected: Int[Tensor, "k n"], asked: Bool[Tensor, "k n"] | None = None
+    ) -> tuple[Float[Tensor, "k"], Float[Tensor, "k"]]:
+        """N of each choice (inf where not solved) and a proved lower bound (inf where infeasible).
+
+        Inputs not `asked` make no rows at all.
+        """
+        upper, lower = [], []
+        for start in range(0, len(owner), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            where, chosen = owner[part].to(self.sets.device), selected[part].to(self.sets.device)
+            real = ~self.hidden[where]
+            if asked is not None:
+                alone = torch.zeros_like(real).scatter(-1, chosen.unsqueeze(-1), True)
+                real = torch.where(asked[part].to(real.device).unsqueeze(-1), real, alone)
+            solution = solve(self.problem(self.data[where], chosen, self.sets[where], real), self.norm)
+            size = self.norm.value(solution.weights.nan_to_num(0.0))
+            upper.append(size.masked_fill(~solution.solved, torch.inf))
+            proved = solution.certificate.dual_value.masked_fill(solution.infeasible, torch.inf)
+            lower.append(torch.where(solution.solved, size, proved))
+        return torch.cat(upper), torch.cat(lower)
+
+    def descend(self, element: int, names: list[list[int]], limit: int) -> tuple[Tensor, Tensor, int]:
+        """Change one input's token at a time, from each input's own best, until nothing helps or `limit` is reached."""
+        now = torch.tensor([self._alone(element, names, i)[1] for i in range(len(names))])
+        value, spent = self.values(torch.tensor([element]), now[None])[0][0], 1
+        improved = True
+        while improved and spent < limit:
+            improved = False
+            for i, each in enumerate(names):
+                others = [t for t in each if t != int(now[i])]
+                if not others or spent >= limit:
+                    continue
+                trial = now.repeat(len(others), 1)
+                trial[:, i] = torch.tensor(others)
+                sizes, _ = self.values(torch.full((len(others),), element), trial)
+                spent += len(others)
+                if bool(sizes.min() < value * (1 - 1e-9)):
+                    now, value, improved = trial[int(sizes.argmin())], sizes.min(), True
+        return now, value, spent
+
+    def relaxed(self, element: int, names: list[list[int]]) -> Tensor:
+        """A bound for all choices: the inputs without one together, and each other input by itself."""
+        fixed = torch.tensor([len(each) == 1 for each in names])
+        first = torch.tensor([each[0] for each in names])
+        _, together = self.values(torch.tensor([element]), first[None], fixed[None])
+        alone = [self._alone(element, names, i)[0] for i in range(len(names))]
+        return torch.stack([together[0], *alone]).max()
+
+    def _alone(self, element: int, names: list[list[int]], i: int) -> tuple[Tensor, int]:
+        trial = torch.tensor([each[0] for each in names]).repeat(len(names[i]), 1)
+        trial[:, i] = torch.tensor(names[i])
+        asked = torch.zeros(len(names[i]), len(names), dtype=torch.bool)
+        asked[:, i] = True
+        _, lower = self.values(torch.full((len(names[i]),), element), trial, asked)
+        return lower.min(), names[i][int(lower.argmin())]
+
+
+def _with_mask(data: TokenDataset, mask: Tensor) -> TokenDataset:
+    values = None if data.values is data.tokens else data.values
+    return TokenDataset(data.tokens, data.queries, data.labels, mask, values, None, data.queries_per_sequence)
+
+
+def _checked(data: TokenDataset, optimal_set: ArrayLike) -> tuple[TokenDataset, Tensor, Tensor]:
+    whole = data.to(dtype=torch.float64)
+    optimal = as_tensor(optimal_set, "optimal_set").to(data.device)
+    if optimal.dtype != torch.bool:
+        raise ValueError(f"optimal_set must be a boolean mask; got {str(optimal.dtype).removeprefix('torch.')}")
+    check_shape(optimal, "optimal_set", (*data.batch_shape, data.n, data.T), "batch, n, T")
+    real = torch.ones_like(optimal) if whole.mask is None else whole.mask
+    for bad, sentence in (
+        ((optimal & ~real).any(-1), "must hold real tokens; it holds a masked one at"),
+        (~optimal.any(-1), "must keep a token of every input; none is kept at"),
+    ):
+        if bool(bad.any()):
+            raise ValueError(f"optimal_set {sentence} {torch.nonzero(bad)[0].tolist()} (element, input)")
+    return whole, optimal, real
