@@ -23,15 +23,21 @@ demo: $(VENV)/.installed
 
 lint: $(VENV)/.developing
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# One process a core, one thread a process.
+test: export OMP_NUM_THREADS = 1
+test: export OPENBLAS_NUM_THREADS = 1
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 bench: $(VENV)/.developing
 	$(INSTALL) -e ".[bench]"
 	$(BIN)/python -m benchmarks.descent
 	$(BIN)/python -m benchmarks.svm
+	$(BIN)/python -m benchmarks.prediction
+	$(BIN)/python -m benchmarks.verdicts
 
 $(VENV)/.documenting: $(VENV)/.installed
 	$(INSTALL) -e ".[docs]"

@@ -73,27 +73,46 @@ def compare(name: str, data: attsvm.TokenDataset, peer_sets: int, steps: int) ->
     for label, kind in KINDS.items():
         start = attsvm.fit(data, parameterization=kind, steps=0).parameters
         plain_loop(data[0], {key: value[0] for key, value in start.items()}, 20)
-        peer_time, peer = cpu_seconds(lambda start=start: [
-            plain_loop(data[b], {key: value[b] for key, value in start.items()}, steps) for b in range(peer_sets)
-        ])
+        peer_time, peer = cpu_seconds(
+            lambda start=start: [
+                plain_loop(data[b], {key: value[b] for key, value in start.items()}, steps) for b in range(peer_sets)
+            ]
+        )
         each = peer_time / peer_sets
-        early = torch.stack([
-            plain_loop(data[b], {key: value[b] for key, value in start.items()}, EARLY) for b in range(peer_sets)
-        ])
-        rows.append({"size": name, "trained": label, "program": "plain PyTorch loop", "sets": peer_sets, "steps": steps,
-                     "cpu_ms_per_set": 1e3 * each, "times_faster": 1.0})
+        early = torch.stack(
+            [plain_loop(data[b], {key: value[b] for key, value in start.items()}, EARLY) for b in range(peer_sets)]
+        )
+        rows.append(
+            {
+                "size": name,
+                "trained": label,
+                "program": "plain PyTorch loop",
+                "sets": peer_sets,
+                "steps": steps,
+                "cpu_ms_per_set": 1e3 * each,
+                "times_faster": 1.0,
+            }
+        )
         for engine in (attsvm.CompiledEngine(), attsvm.TorchEngine()):
             attsvm.fit(data, parameterization=kind, steps=1, engine=engine)
-            taken, run = cpu_seconds(lambda kind=kind, engine=engine: attsvm.fit(
-                data, parameterization=kind, steps=steps, engine=engine))
+            taken, run = cpu_seconds(
+                lambda kind=kind, engine=engine: attsvm.fit(data, parameterization=kind, steps=steps, engine=engine)
+            )
             sound = attsvm.fit(data[:peer_sets], parameterization=kind, steps=EARLY, engine=engine)
-            rows.append({
-                "size": name, "trained": label, "program": type(engine).__name__, "sets": batch, "steps": steps,
-                "cpu_ms_per_set": 1e3 * taken / batch, "times_faster": each / (taken / batch),
-                "early_distance": float(attsvm.direction_distance(sound.weights, early).max()),
-                "final_cosine": float(attsvm.direction_cosine(run.weights[:peer_sets], torch.stack(peer)).min()),
-                "peak_memory_mb": round(peak_memory_mb()),
-            })
+            rows.append(
+                {
+                    "size": name,
+                    "trained": label,
+                    "program": type(engine).__name__,
+                    "sets": batch,
+                    "steps": steps,
+                    "cpu_ms_per_set": 1e3 * taken / batch,
+                    "times_faster": each / (taken / batch),
+                    "early_distance": float(attsvm.direction_distance(sound.weights, early).max()),
+                    "final_cosine": float(attsvm.direction_cosine(run.weights[:peer_sets], torch.stack(peer)).min()),
+                    "peak_memory_mb": round(peak_memory_mb()),
+                }
+            )
     return rows
 
 
@@ -104,12 +123,24 @@ def on_cpu(quick: bool) -> None:
     small = attsvm.data.random_sphere(n=6, T=8, d=10, batch=100, seed=0)
     rows = compare("n=6 T=8 d=10", small, peer, steps)
     rows += compare("n=6 T=8 d=10, one set", small[:1], 1, steps)
-    rows += compare("n=50 T=64 d=64", attsvm.data.random_sphere(n=50, T=64, d=64, batch=8, seed=0), 1, 100 if quick else 400)
-    rows += compare("n=50 T=64 d=64, one set", attsvm.data.random_sphere(n=50, T=64, d=64, batch=1, seed=0), 1, 100 if quick else 400)
-    publish("descent_cpu", rows, "python -m benchmarks.descent" + (" --quick" if quick else ""), [
-        f"compilation, once a machine: {_compile_seconds():.1f} s; both programs record nothing the other does not,"
-        " except that fit keeps 41 iterates",
-    ])
+    rows += compare(
+        "n=50 T=64 d=64", attsvm.data.random_sphere(n=50, T=64, d=64, batch=8, seed=0), 1, 100 if quick else 400
+    )
+    rows += compare(
+        "n=50 T=64 d=64, one set",
+        attsvm.data.random_sphere(n=50, T=64, d=64, batch=1, seed=0),
+        1,
+        100 if quick else 400,
+    )
+    publish(
+        "descent_cpu",
+        rows,
+        "python -m benchmarks.descent" + (" --quick" if quick else ""),
+        [
+            f"compilation, once a machine: {_compile_seconds():.1f} s; both programs record nothing the other does not,"
+            " except that fit keeps 41 iterates",
+        ],
+    )
 
 
 def _compile_seconds() -> float:
@@ -135,7 +166,13 @@ def on_gpu(quick: bool) -> None:
             drawing = time.perf_counter() - began
             for engine in (attsvm.CudaEngine(), attsvm.TorchEngine()):
                 steps = STEPS if isinstance(engine, attsvm.CudaEngine) else 200
-                common = {"parameterization": kind, "engine": engine, "keep": ("risk",), "record": steps, "initial": start}
+                common = {
+                    "parameterization": kind,
+                    "engine": engine,
+                    "keep": ("risk",),
+                    "record": steps,
+                    "initial": start,
+                }
                 attsvm.fit(moved, steps=2, **common)
                 torch.cuda.synchronize()
                 torch.cuda.reset_peak_memory_stats()
@@ -146,13 +183,20 @@ def on_gpu(quick: bool) -> None:
                 check = slice(0, 200)
                 host = attsvm.fit(data[check], parameterization=kind, steps=steps, record=steps)
                 cosine = attsvm.direction_cosine(run.weights[check].cpu(), host.weights)
-                rows.append({
-                    "sets": batch, "trained": label, "program": type(engine).__name__, "steps_timed": steps,
-                    "runs_of_2000_a_second": batch / taken, "microseconds_a_run": 1e6 * taken / batch,
-                    "seconds_to_draw_starts": drawing,
-                    "median_cosine_to_cpu": float(cosine.median()), "smallest_cosine_to_cpu": float(cosine.min()),
-                    "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20),
-                })
+                rows.append(
+                    {
+                        "sets": batch,
+                        "trained": label,
+                        "program": type(engine).__name__,
+                        "steps_timed": steps,
+                        "runs_of_2000_a_second": batch / taken,
+                        "microseconds_a_run": 1e6 * taken / batch,
+                        "seconds_to_draw_starts": drawing,
+                        "median_cosine_to_cpu": float(cosine.median()),
+                        "smallest_cosine_to_cpu": float(cosine.min()),
+                        "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20),
+                    }
+                )
                 sys.stdout.write(json.dumps(rows[-1]) + "\n")
     publish("descent_gpu", rows, "python -m benchmarks.descent --device cuda" + (" --quick" if quick else ""))
 

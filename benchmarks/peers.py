@@ -124,8 +124,13 @@ def moreau_batch(rows: np.ndarray, shape: tuple[int, int], device: str = "cpu") 
     batch, count, size = rows.shape
     cones = library.Cones(num_nonneg_cones=count)
     solver = library.CompiledSolver(
-        n=size, m=count, P_row_offsets=np.arange(size + 1), P_col_indices=np.arange(size),
-        A_row_offsets=np.arange(count + 1) * size, A_col_indices=np.tile(np.arange(size), count), cones=cones,
+        n=size,
+        m=count,
+        P_row_offsets=np.arange(size + 1),
+        P_col_indices=np.arange(size),
+        A_row_offsets=np.arange(count + 1) * size,
+        A_col_indices=np.tile(np.arange(size), count),
+        cones=cones,
         settings=library.Settings(batch_size=batch, device=device),
     )
     solver.setup(np.ones((batch, size)), -rows.reshape(batch, -1))
@@ -149,8 +154,12 @@ def moreau_nuclear_batch(rows: np.ndarray, shape: tuple[int, int], device: str =
     order_of = np.argsort(entries)
     offsets = np.concatenate([np.arange(count + 1) * size, count * size + np.arange(1, triangle + 1)])
     solver = library.CompiledSolver(
-        n=triangle, m=count + triangle, P_row_offsets=np.zeros(triangle + 1, int), P_col_indices=np.zeros(0, int),
-        A_row_offsets=offsets, A_col_indices=columns,
+        n=triangle,
+        m=count + triangle,
+        P_row_offsets=np.zeros(triangle + 1, int),
+        P_col_indices=np.zeros(0, int),
+        A_row_offsets=offsets,
+        A_col_indices=columns,
         cones=library.Cones(num_nonneg_cones=count, psd_dims=[order]),
         settings=library.Settings(batch_size=batch, device=device),
     )

@@ -30,7 +30,9 @@ NORMS = {"Frobenius": attsvm.Frobenius(), "nuclear": attsvm.Nuclear()}
 SHAPES = ((6, 8, 10), (15, 5, 20), (5, 15, 20), (10, 10, 10))
 
 
-def problems(shape: tuple[int, int, int], count: int, seed: int, selection: str, device: str = "cpu") -> attsvm.AttentionSVM:
+def problems(
+    shape: tuple[int, int, int], count: int, seed: int, selection: str, device: str = "cpu"
+) -> attsvm.AttentionSVM:
     """Unit-sphere problems with optimal or random selections."""
     n, length, d = shape
     data = attsvm.data.random_sphere(n=n, T=length, d=d, batch=count, seed=seed)
@@ -61,11 +63,18 @@ def small(quick: bool) -> None:
         began = time.process_time()
         solution = attsvm.solve(problem, norm)
         ours = (time.process_time() - began) / count
-        rows.append({
-            "norm": name, "program": f"attsvm {solution.solver}", "problems": count, "cpu_ms_each": 1e3 * ours,
-            "ours_is_faster_by": 1.0, "median_gap": float(solution.certificate.relative_gap.median()),
-            "largest_gap": float(solution.certificate.relative_gap.max()), "not_solved": int((~solution.solved).sum()),
-        })
+        rows.append(
+            {
+                "norm": name,
+                "program": f"attsvm {solution.solver}",
+                "problems": count,
+                "cpu_ms_each": 1e3 * ours,
+                "ours_is_faster_by": 1.0,
+                "median_gap": float(solution.certificate.relative_gap.median()),
+                "largest_gap": float(solution.certificate.relative_gap.max()),
+                "not_solved": int((~solution.solved).sum()),
+            }
+        )
         dual = solution.certificate.dual_value
         dense = [dense_rows(problem, element) for element in range(count)]
         for label, make, share in _peers(name):
@@ -74,12 +83,20 @@ def small(quick: bool) -> None:
                 solve = make()
                 taken, weights = _timed(solve, dense, tried)
             except Exception as error:  # a peer that is missing or fails is a row of the table, not the end of it
-                rows.append({"norm": name, "program": label, "problems": 0, "note": f"{type(error).__name__}: {error}"[:60]})
+                rows.append(
+                    {"norm": name, "program": label, "problems": 0, "note": f"{type(error).__name__}: {error}"[:60]}
+                )
                 continue
-            rows.append({
-                "norm": name, "program": label, "problems": tried, "cpu_ms_each": 1e3 * taken,
-                "ours_is_faster_by": taken / ours, "median_gap": gap_of(problem[:tried], norm, weights, dual[:tried]),
-            })
+            rows.append(
+                {
+                    "norm": name,
+                    "program": label,
+                    "problems": tried,
+                    "cpu_ms_each": 1e3 * taken,
+                    "ours_is_faster_by": taken / ours,
+                    "median_gap": gap_of(problem[:tried], norm, weights, dual[:tried]),
+                }
+            )
         rows += _moreau(name, problem, norm, dual, dense, ours, 20 if quick else 200)
     publish("svm_small", rows, "python -m benchmarks.svm --part small" + (" --quick" if quick else ""))
 
@@ -116,7 +133,13 @@ def _timed(solve: peers.Solve, dense: list[Any], tried: int) -> tuple[float, np.
 
 
 def _moreau(
-    name: str, problem: attsvm.AttentionSVM, norm: attsvm.Norm, dual: torch.Tensor, dense: list[Any], ours: float, tried: int
+    name: str,
+    problem: attsvm.AttentionSVM,
+    norm: attsvm.Norm,
+    dual: torch.Tensor,
+    dense: list[Any],
+    ours: float,
+    tried: int,
 ) -> list[dict[str, Any]]:
     run = peers.moreau_batch if name == "Frobenius" else peers.moreau_nuclear_batch
     matrices = np.stack([one.inequality / one.asks[:, None] for one in dense[:tried]])
@@ -126,11 +149,19 @@ def _moreau(
         weights = run(matrices, dense[0].shape[2:])
         taken = (time.process_time() - began) / tried
     except Exception as error:
-        return [{"norm": name, "program": "Moreau, batched", "problems": 0, "note": f"{type(error).__name__}: {error}"[:60]}]
-    return [{
-        "norm": name, "program": "Moreau, batched, CPU", "problems": tried, "cpu_ms_each": 1e3 * taken,
-        "ours_is_faster_by": taken / ours, "median_gap": gap_of(problem[:tried], norm, weights, dual[:tried]),
-    }]
+        return [
+            {"norm": name, "program": "Moreau, batched", "problems": 0, "note": f"{type(error).__name__}: {error}"[:60]}
+        ]
+    return [
+        {
+            "norm": name,
+            "program": "Moreau, batched, CPU",
+            "problems": tried,
+            "cpu_ms_each": 1e3 * taken,
+            "ours_is_faster_by": taken / ours,
+            "median_gap": gap_of(problem[:tried], norm, weights, dual[:tried]),
+        }
+    ]
 
 
 def accuracy(quick: bool) -> None:
@@ -141,8 +172,11 @@ def accuracy(quick: bool) -> None:
     norms: dict[str, tuple[attsvm.Norm, int]] = {name: (norm, count) for name, norm in NORMS.items()}
     some = max(5, count // 50)
     norms |= {
-        "max entry": (attsvm.MaxEntry(), some), "sum of entries": (attsvm.SumEntry(), some),
-        "l_1.75": (attsvm.Entrywise(1.75), some), "l_3": (attsvm.Entrywise(3.0), some), "spectral": (attsvm.Spectral(), some),
+        "max entry": (attsvm.MaxEntry(), some),
+        "sum of entries": (attsvm.SumEntry(), some),
+        "l_1.75": (attsvm.Entrywise(1.75), some),
+        "l_3": (attsvm.Entrywise(3.0), some),
+        "spectral": (attsvm.Spectral(), some),
     }
     for shape in SHAPES:
         for selection in ("optimal", "random"):
@@ -167,13 +201,21 @@ def _accuracy_row(
     proof, solved = solution.certificate, solution.solved
     gaps = proof.relative_gap[solved]
     return {
-        "problems": label, "selection": selection, "norm": name, "count": count, "solved": int(solved.sum()),
-        "infeasible": int(solution.infeasible.sum()), "neither": int((~solved & ~solution.infeasible).sum()),
+        "problems": label,
+        "selection": selection,
+        "norm": name,
+        "count": count,
+        "solved": int(solved.sum()),
+        "infeasible": int(solution.infeasible.sum()),
+        "neither": int((~solved & ~solution.infeasible).sum()),
         "largest_gap": float(gaps.max()) if len(gaps) else None,
         "gap_95_percent": float(gaps.quantile(0.95)) if len(gaps) else None,
         "smallest_margin_minus_1": float(proof.min_margin[solved].min() - 1) if len(gaps) else None,
-        "largest_ray": float(proof.ray_residual[solution.infeasible].max()) if bool(solution.infeasible.any()) else None,
-        "cpu_ms_each": 1e3 * taken / count, "solver": solution.solver,
+        "largest_ray": float(proof.ray_residual[solution.infeasible].max())
+        if bool(solution.infeasible.any())
+        else None,
+        "cpu_ms_each": 1e3 * taken / count,
+        "solver": solution.solver,
     }
 
 
@@ -198,7 +240,10 @@ def _infeasible(count: int) -> list[tuple[str, attsvm.AttentionSVM]]:
         ("d too small (10, 8, 3)", attsvm.AttentionSVM(small_d, attsvm.optimal_tokens(small_d))),
         ("duplicate tokens", attsvm.AttentionSVM(attsvm.TokenDataset(tokens, double.queries, double.labels), zeros)),
         ("zero query", attsvm.AttentionSVM(attsvm.TokenDataset(still.tokens, queries, still.labels), zeros)),
-        ("contradictory selections", attsvm.AttentionSVM(attsvm.TokenDataset(repeated, same, twice.labels), contradictory)),
+        (
+            "contradictory selections",
+            attsvm.AttentionSVM(attsvm.TokenDataset(repeated, same, twice.labels), contradictory),
+        ),
     ]
 
 
@@ -217,9 +262,13 @@ def large(quick: bool) -> None:
     cases: list[tuple[str, Callable[[], attsvm.AttentionSVM]]] = [
         ("optimal, n=2000 T=64 d=128", lambda: attsvm.AttentionSVM(optimal, attsvm.optimal_tokens(optimal))),
         ("planted, n=2000 T=64 d=128", lambda: planted(2000, 64, 128)),
-        ("random, n=2000 T=64 d=16", lambda: attsvm.AttentionSVM(
-            attsvm.data.random_sphere(n=2000, T=64, d=16, seed=0),
-            torch.randint(64, (2000,), generator=torch.Generator().manual_seed(0)))),
+        (
+            "random, n=2000 T=64 d=16",
+            lambda: attsvm.AttentionSVM(
+                attsvm.data.random_sphere(n=2000, T=64, d=16, seed=0),
+                torch.randint(64, (2000,), generator=torch.Generator().manual_seed(0)),
+            ),
+        ),
     ]
     cases += [(f"planted, n={n} T=32 d=64", lambda n=n: planted(n, 32, 64)) for n in (500, 1000, 2000, 4000, 8000)]
     cases += [(f"planted, n=2000 T={t} d=64", lambda t=t: planted(2000, t, 64)) for t in (8, 16, 64, 128)]
@@ -231,14 +280,21 @@ def large(quick: bool) -> None:
         problem = make()
         wall, began = time.perf_counter(), time.process_time()
         solution = attsvm.solve(problem)
-        rows.append({
-            "problem": label, "rows": int(problem.inequalities.sum()), "status": solution.status.name,
-            "cpu_s": time.process_time() - began, "wall_s": time.perf_counter() - wall, "rounds": int(solution.iterations),
-            "support": int(solution.support.sum()),
-            "gap": float(solution.certificate.relative_gap) if bool(solution.solved) else None,
-            "ray": float(solution.certificate.ray_residual) if bool(solution.infeasible) else None,
-            "peak_memory_mb": round(peak_memory_mb()), "solver": solution.solver,
-        })
+        rows.append(
+            {
+                "problem": label,
+                "rows": int(problem.inequalities.sum()),
+                "status": solution.status.name,
+                "cpu_s": time.process_time() - began,
+                "wall_s": time.perf_counter() - wall,
+                "rounds": int(solution.iterations),
+                "support": int(solution.support.sum()),
+                "gap": float(solution.certificate.relative_gap) if bool(solution.solved) else None,
+                "ray": float(solution.certificate.ray_residual) if bool(solution.infeasible) else None,
+                "peak_memory_mb": round(peak_memory_mb()),
+                "solver": solution.solver,
+            }
+        )
         print(rows[-1], flush=True)
         del problem, solution
     publish("svm_large", rows, "python -m benchmarks.svm --part large" + (" --quick" if quick else ""))
@@ -258,12 +314,18 @@ def gpu(quick: bool) -> None:
                 solution = attsvm.solve(problem, norm)
                 torch.cuda.synchronize()
                 taken = time.perf_counter() - began
-            rows.append({
-                "norm": name, "problems": count, "solver": solution.solver, "microseconds_each": 1e6 * taken / count,
-                "solved": int(solution.solved.sum()), "largest_gap": float(solution.certificate.relative_gap.max()),
-                "smallest_margin_minus_1": float(solution.certificate.min_margin.min() - 1),
-                "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20),
-            })
+            rows.append(
+                {
+                    "norm": name,
+                    "problems": count,
+                    "solver": solution.solver,
+                    "microseconds_each": 1e6 * taken / count,
+                    "solved": int(solution.solved.sum()),
+                    "largest_gap": float(solution.certificate.relative_gap.max()),
+                    "smallest_margin_minus_1": float(solution.certificate.min_margin.min() - 1),
+                    "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20),
+                }
+            )
             print(rows[-1], flush=True)
     publish("svm_gpu", rows, "python -m benchmarks.svm --part gpu" + (" --quick" if quick else ""))
 

@@ -44,9 +44,7 @@ def test_self_attention_refuses() -> None:
 def brute_force(tokens: np.ndarray, causal: bool) -> list[tuple[np.ndarray, np.ndarray]]:
     """(tokens seen, query) of every position of every sequence, in the order of the samples."""
     return [
-        (sequence[: k + 1] if causal else sequence, sequence[k])
-        for sequence in tokens
-        for k in range(len(sequence))
+        (sequence[: k + 1] if causal else sequence, sequence[k]) for sequence in tokens for k in range(len(sequence))
     ]
 
 

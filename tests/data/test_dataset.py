@@ -248,8 +248,20 @@ def test_queries_per_sequence(bad: int) -> None:
 @pytest.mark.parametrize(
     "index",
     [
-        1, -1, np.int64(2), slice(1, 4), slice(None, None, 2), [3, 0], [True, False, True, False, True], None, ...,
-        torch.tensor([4, 4]), torch.arange(5) > 2, np.arange(5) > 2, np.array([0, 2]), slice(0, 0),
+        1,
+        -1,
+        np.int64(2),
+        slice(1, 4),
+        slice(None, None, 2),
+        [3, 0],
+        [True, False, True, False, True],
+        None,
+        ...,
+        torch.tensor([4, 4]),
+        torch.arange(5) > 2,
+        np.arange(5) > 2,
+        np.array([0, 2]),
+        slice(0, 0),
     ],
 )
 def test_index_one_batch_axis(index: object) -> None:
@@ -262,9 +274,16 @@ def test_index_one_batch_axis(index: object) -> None:
 @pytest.mark.parametrize(
     ("index", "flat"),
     [
-        (1, [3, 4, 5]), ((1, 2), 5), ((slice(None), 0), [0, 3]), ((..., 1), [1, 4]), ((1, ...), [3, 4, 5]),
-        ((..., 1, 2), 5), ((0, ..., 2), 2), ((..., torch.tensor([2, 0])), [[2, 0], [5, 3]]),
-        ([[0, 1], [1, 1]], [[[0, 1, 2], [3, 4, 5]], [[3, 4, 5], [3, 4, 5]]]), ((..., [2, 0]), [[2, 0], [5, 3]]),
+        (1, [3, 4, 5]),
+        ((1, 2), 5),
+        ((slice(None), 0), [0, 3]),
+        ((..., 1), [1, 4]),
+        ((1, ...), [3, 4, 5]),
+        ((..., 1, 2), 5),
+        ((0, ..., 2), 2),
+        ((..., torch.tensor([2, 0])), [[2, 0], [5, 3]]),
+        ([[0, 1], [1, 1]], [[[0, 1, 2], [3, 4, 5]], [[3, 4, 5], [3, 4, 5]]]),
+        ((..., [2, 0]), [[2, 0], [5, 3]]),
         (torch.tensor([[True, False, False], [False, False, True]]), [0, 5]),
         ((np.array([[True, False, False], [False, False, True]]), ...), [0, 5]),
         ((torch.tensor([0, 1]), torch.tensor([2, 0])), [2, 3]),

@@ -134,7 +134,10 @@ def test_orthonormal_needs_room() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    n=st.integers(1, 4), T=st.integers(2, 6), d=st.integers(1, 6), seed=st.integers(0, 10**6),
+    n=st.integers(1, 4),
+    T=st.integers(2, 6),
+    d=st.integers(1, 6),
+    seed=st.integers(0, 10**6),
     gap=st.floats(1e-3, 10),
 )
 def test_condition_b2(n: int, T: int, d: int, seed: int, gap: float) -> None:

@@ -42,8 +42,12 @@ def task_of(
 ) -> Task:
     optimizer = optimizer or attsvm.NormalizedGradientDescent(0.1)
     fields = {
-        "data": data, "head": as_head(None, data), "loss": loss or attsvm.Logistic(),
-        "parameterization": parameterization or attsvm.Weights(), "optimizer": optimizer, "train_head": False,
+        "data": data,
+        "head": as_head(None, data),
+        "loss": loss or attsvm.Logistic(),
+        "parameterization": parameterization or attsvm.Weights(),
+        "optimizer": optimizer,
+        "train_head": False,
         "factors": torch.linspace(0.5, 1.0, data.batch_shape[0], dtype=torch.float64, device=data.device),
     }
     return Task(**{**fields, **changes})
@@ -101,7 +105,8 @@ def simulated(case: str) -> dict[str, Any]:
     way = max(float((theirs.parameters[name] - before[name]).abs().max()) for name in before)
     apart = max(float((theirs.parameters[name] - ours.parameters[name]).abs().max()) for name in before)
     return {
-        "way": way, "apart": apart,
+        "way": way,
+        "apart": apart,
         "same_flags": torch.equal(theirs.stalled, ours.stalled) and torch.equal(theirs.overflowed, ours.overflowed),
         "still_active": bool((ours.active == (theirs.active & ~theirs.overflowed)).all()),
         "stalled": theirs.stalled.tolist(),
@@ -150,6 +155,7 @@ def test_kernel_takes_the_steps_of_torch(outcomes: dict[str, dict[str, Any]], ca
 
 # ------------------------------------------------------------------- refusals
 
+
 def test_refuses_the_cpu() -> None:
     task = task_of(random_data())
     assert CudaEngine().refusal(task, 1) == "it runs on a CUDA device, and the data are on cpu"
@@ -167,9 +173,11 @@ def test_refuses_odd_numbers_of_threads(threads: int) -> None:
 
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 RULES = [
-    attsvm.NormalizedGradientDescent(0.1), attsvm.GradientDescent(0.5),
+    attsvm.NormalizedGradientDescent(0.1),
+    attsvm.GradientDescent(0.5),
     attsvm.NormalizedGradientDescent(attsvm.InverseSqrt(1.0)),
-    attsvm.SteepestDescent(attsvm.Frobenius(), 0.1), attsvm.SteepestDescent(attsvm.MaxEntry(), 0.01),
+    attsvm.SteepestDescent(attsvm.Frobenius(), 0.1),
+    attsvm.SteepestDescent(attsvm.MaxEntry(), 0.01),
 ]
 
 

@@ -9,8 +9,16 @@ from torch import Tensor
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
 
 EVERY_NORM: tuple[Norm, ...] = (
-    Frobenius(), Nuclear(), Spectral(), MaxEntry(), SumEntry(),
-    Entrywise(1.05), Entrywise(1.75), Entrywise(2), Entrywise(3), Entrywise(50),
+    Frobenius(),
+    Nuclear(),
+    Spectral(),
+    MaxEntry(),
+    SumEntry(),
+    Entrywise(1.05),
+    Entrywise(1.75),
+    Entrywise(2),
+    Entrywise(3),
+    Entrywise(50),
 )
 TOLERANCE = {torch.float64: 2e-12, torch.float32: 2e-4}
 

@@ -23,8 +23,11 @@ SHAPES = [(4, 3), (3, 5), (1, 4), (5, 1), (1, 1)]
 def every_result(norm: Norm, matrix: Tensor, size: float | Tensor) -> tuple[Tensor, ...]:
     """All five methods at once."""
     return (
-        norm.value(matrix), norm.dual_value(matrix), norm.steepest(matrix),
-        norm.project(matrix, size), norm.prox(matrix, size),
+        norm.value(matrix),
+        norm.dual_value(matrix),
+        norm.steepest(matrix),
+        norm.project(matrix, size),
+        norm.prox(matrix, size),
     )
 
 
@@ -182,11 +185,20 @@ def test_norms_are_values(norm: Norm) -> None:
 
 def test_names_and_duals() -> None:
     assert [norm.name for norm in EVERY_NORM[:6]] == [
-        "Frobenius", "nuclear", "spectral", "max entry", "sum of entries", "l_1.05 entrywise",
+        "Frobenius",
+        "nuclear",
+        "spectral",
+        "max entry",
+        "sum of entries",
+        "l_1.05 entrywise",
     ]
     assert len(set(EVERY_NORM)) == len(EVERY_NORM)
     assert [Frobenius().dual, Nuclear().dual, Spectral().dual, MaxEntry().dual, SumEntry().dual] == [
-        Frobenius(), Spectral(), Nuclear(), SumEntry(), MaxEntry(),
+        Frobenius(),
+        Spectral(),
+        Nuclear(),
+        SumEntry(),
+        MaxEntry(),
     ]
 
 

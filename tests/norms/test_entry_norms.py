@@ -50,14 +50,16 @@ def test_projections_and_proxes_against_slsqp(size: float) -> None:
 
     # Sum <= size, with w = plus - minus.
     split = solve(
-        lambda v: 0.5 * ((v[:k] - v[k:] - y) ** 2).sum(), np.zeros(2 * k),
+        lambda v: 0.5 * ((v[:k] - v[k:] - y) ** 2).sum(),
+        np.zeros(2 * k),
         [{"type": "ineq", "fun": lambda v: v}, {"type": "ineq", "fun": lambda v: size - v.sum()}],
     )
     expected = split[:k] - split[k:]
     np.testing.assert_allclose(SumEntry().project(y.reshape(2, 2), size).numpy().ravel(), expected, atol=1e-6)
     # size * t + ..., with -t <= w <= t.
     bounded = solve(
-        lambda v: size * v[-1] + 0.5 * ((v[:-1] - y) ** 2).sum(), np.append(y, np.abs(y).max()),
+        lambda v: size * v[-1] + 0.5 * ((v[:-1] - y) ** 2).sum(),
+        np.append(y, np.abs(y).max()),
         [{"type": "ineq", "fun": lambda v: v[-1] - v[:-1]}, {"type": "ineq", "fun": lambda v: v[-1] + v[:-1]}],
     )
     np.testing.assert_allclose(MaxEntry().prox(y.reshape(2, 2), size).numpy().ravel(), bounded[:-1], atol=1e-6)

@@ -79,6 +79,7 @@ def test_projection_of_a_large_batch_of_mixed_difficulty(p: float) -> None:
 def test_prox_against_a_generic_optimizer() -> None:
     matrix, step = random_matrices(5, (), (2, 3), "dense"), 0.8
     for p in (1.75, 3.0):
+
         def objective(flat: np.ndarray, p: float = p) -> float:
             return step * float(np.linalg.norm(flat, ord=p)) + 0.5 * float(((flat - matrix.numpy().ravel()) ** 2).sum())
 

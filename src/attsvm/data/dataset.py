@@ -232,16 +232,28 @@ class TokenDataset:
 
     @classmethod
     def cross_attention(
-        cls, tokens: ArrayOrList, queries: ArrayOrList, labels: ArrayOrList, *,
-        mask: ArrayOrList | None = None, values: ArrayOrList | None = None, head: ArrayOrList | None = None,
+        cls,
+        tokens: ArrayOrList,
+        queries: ArrayOrList,
+        labels: ArrayOrList,
+        *,
+        mask: ArrayOrList | None = None,
+        values: ArrayOrList | None = None,
+        head: ArrayOrList | None = None,
     ) -> TokenDataset:
         """Free queries: input i attends to its tokens X_i with its own z_i."""
         return cls(tokens, queries, labels, mask, values, head)
 
     @classmethod
     def self_attention(
-        cls, tokens: ArrayOrList, labels: ArrayOrList, *, query_token: int = 0,
-        mask: ArrayOrList | None = None, values: ArrayOrList | None = None, head: ArrayOrList | None = None,
+        cls,
+        tokens: ArrayOrList,
+        labels: ArrayOrList,
+        *,
+        query_token: int = 0,
+        mask: ArrayOrList | None = None,
+        values: ArrayOrList | None = None,
+        head: ArrayOrList | None = None,
     ) -> TokenDataset:
         """The query is one of the input's own tokens, z_i = x_{i, query_token} (the first by convention)."""
         keys = as_floating(tokens, "tokens")
@@ -256,8 +268,13 @@ class TokenDataset:
 
     @classmethod
     def sequence(
-        cls, tokens: ArrayOrList, labels: ArrayOrList, *,
-        mask: ArrayOrList | None = None, values: ArrayOrList | None = None, head: ArrayOrList | None = None,
+        cls,
+        tokens: ArrayOrList,
+        labels: ArrayOrList,
+        *,
+        mask: ArrayOrList | None = None,
+        values: ArrayOrList | None = None,
+        head: ArrayOrList | None = None,
     ) -> TokenDataset:
         """Every position k of every sequence is a sample with z = x_k over the whole sequence.
 
@@ -271,8 +288,12 @@ class TokenDataset:
 
     @classmethod
     def causal(
-        cls, tokens: ArrayOrList, labels: ArrayOrList, *,
-        values: ArrayOrList | None = None, head: ArrayOrList | None = None,
+        cls,
+        tokens: ArrayOrList,
+        labels: ArrayOrList,
+        *,
+        values: ArrayOrList | None = None,
+        head: ArrayOrList | None = None,
     ) -> TokenDataset:
         """Every position k is a sample with z = x_k over its prefix x_1..x_k; tokens are stored once.
 
@@ -287,8 +308,13 @@ class TokenDataset:
 
     @classmethod
     def prompt(
-        cls, tokens: ArrayOrList, labels: ArrayOrList, weights: ArrayOrList | None = None, *,
-        mask: ArrayOrList | None = None, head: ArrayOrList | None = None,
+        cls,
+        tokens: ArrayOrList,
+        labels: ArrayOrList,
+        weights: ArrayOrList | None = None,
+        *,
+        mask: ArrayOrList | None = None,
+        head: ArrayOrList | None = None,
     ) -> TokenDataset:
         """Prompt attention, logits X_i W^T p with W fixed and p trained: keys X W^T, values X, dq = 1, query 1.
 
@@ -305,8 +331,11 @@ class TokenDataset:
         if weights is not None:
             fixed = as_floating(weights, "weights")
             allowed = [tuple(fixed.shape[-2:]), (*values.shape[:-3], *fixed.shape[-2:])]
-            if fixed.ndim < 2 or 0 in fixed.shape[-2:] or tuple(fixed.shape) not in allowed or (
-                fixed.shape[-1] != values.shape[-1]
+            if (
+                fixed.ndim < 2
+                or 0 in fixed.shape[-2:]
+                or tuple(fixed.shape) not in allowed
+                or (fixed.shape[-1] != values.shape[-1])
             ):
                 raise ValueError(
                     f"weights must have shape [d, {values.shape[-1]}], alone or per element of the batch"
@@ -323,8 +352,13 @@ class TokenDataset:
 
     @classmethod
     def _every_position(
-        cls, tokens: ArrayOrList, labels: ArrayOrList, mask: ArrayOrList | None, values: ArrayOrList | None,
-        head: ArrayOrList | None, visible: Tensor | None,
+        cls,
+        tokens: ArrayOrList,
+        labels: ArrayOrList,
+        mask: ArrayOrList | None,
+        values: ArrayOrList | None,
+        head: ArrayOrList | None,
+        visible: Tensor | None,
     ) -> TokenDataset:
         keys = as_floating(tokens, "tokens")
         check_axes(keys)
@@ -339,8 +373,13 @@ class TokenDataset:
                 raise ValueError(f"mask must be True everywhere: {at} is hidden and cannot be a sample; cut it instead")
         shared = None if visible is None else visible.repeat(sequences, 1).expand(*batch, sequences * length, length)
         return cls(
-            keys, keys.reshape(*batch, sequences * length, d), sign.reshape(*batch, sequences * length),
-            shared, None if values is tokens else values, head, queries_per_sequence=length,
+            keys,
+            keys.reshape(*batch, sequences * length, d),
+            sign.reshape(*batch, sequences * length),
+            shared,
+            None if values is tokens else values,
+            head,
+            queries_per_sequence=length,
         )
 
     def _map(self, function: Any) -> TokenDataset:

@@ -174,14 +174,16 @@ class StartingPoints:
 
 
 _SIX = (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)
-_PROMPTS = MappingProxyType({
-    "single-input-global": tuple((0.0, c) for c in _SIX),
-    "single-input-local": tuple((0.0, c) for c in _SIX),
-    "multi-input": tuple((c, 0.0) for c in _SIX),
-    "joint-training-tight": ((0.0, -1.0),),
-    "joint-training-relaxed": ((0.0, -1.0),),
-    "loss-comparison": ((0.0, 0.0),),
-})
+_PROMPTS = MappingProxyType(
+    {
+        "single-input-global": tuple((0.0, c) for c in _SIX),
+        "single-input-local": tuple((0.0, c) for c in _SIX),
+        "multi-input": tuple((c, 0.0) for c in _SIX),
+        "joint-training-tight": ((0.0, -1.0),),
+        "joint-training-relaxed": ((0.0, -1.0),),
+        "loss-comparison": ((0.0, 0.0),),
+    }
+)
 _FROM_ZERO = ("trajectories", "hyperplanes", "two-inputs")
 
 

@@ -23,8 +23,18 @@ SUFFIXES = (".npz", ".safetensors")
 
 # What zipfile, zlib and NumPy's header parser raise on damaged bytes; a flipped bit can reach any of them.
 _DAMAGE = (
-    OSError, ValueError, KeyError, EOFError, TypeError, SyntaxError, RuntimeError, MemoryError, OverflowError,
-    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    TypeError,
+    SyntaxError,
+    RuntimeError,
+    MemoryError,
+    OverflowError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
 )
 
 

@@ -13,8 +13,15 @@ from attsvm.data.streams import Batch, Seed, draw_batch
 
 
 def random_sphere(
-    n: int, T: int, d: int, *, dq: int | None = None, batch: Batch = None, seed: Seed,
-    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+    n: int,
+    T: int,
+    d: int,
+    *,
+    dq: int | None = None,
+    batch: Batch = None,
+    seed: Seed,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
 ) -> TokenDataset:
     """The papers' random data: v, every token and every query uniform on the unit sphere, labels fair +-1.
 
@@ -49,9 +56,18 @@ def random_sphere(
 
 
 def random_gaussian(
-    n: int, T: int, d: int, *, dq: int | None = None, token_scale: float = 1.0, query_scale: float = 1.0,
-    head_scale: float = 1.0, batch: Batch = None, seed: Seed,
-    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+    n: int,
+    T: int,
+    d: int,
+    *,
+    dq: int | None = None,
+    token_scale: float = 1.0,
+    query_scale: float = 1.0,
+    head_scale: float = 1.0,
+    batch: Batch = None,
+    seed: Seed,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
 ) -> TokenDataset:
     """Independent normal entries: tokens, queries and head N(0, scale^2), labels fair +-1.
 
@@ -81,8 +97,15 @@ def random_gaussian(
 
 
 def orthonormal_tokens(
-    n: int, T: int, d: int, *, dq: int | None = None, batch: Batch = None, seed: Seed,
-    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+    n: int,
+    T: int,
+    d: int,
+    *,
+    dq: int | None = None,
+    batch: Batch = None,
+    seed: Seed,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
 ) -> TokenDataset:
     """Tokens of each input orthonormal, X_i X_i^T = I, uniform among such frames; v and z on the sphere, fair labels.
 
@@ -107,8 +130,16 @@ def orthonormal_tokens(
 
 
 def equal_scores(
-    n: int, T: int, d: int, *, gap: float = 0.5, dq: int | None = None, batch: Batch = None, seed: Seed,
-    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+    n: int,
+    T: int,
+    d: int,
+    *,
+    gap: float = 0.5,
+    dq: int | None = None,
+    batch: Batch = None,
+    seed: Seed,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
 ) -> TokenDataset:
     """Condition B2 of [TaSVM, global convergence]: all non-optimal tokens of an input share one score.
 

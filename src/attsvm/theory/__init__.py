@@ -18,6 +18,7 @@ from attsvm.theory.generalized import GeneralizedComponents, generalized_compone
 from attsvm.theory.implicit_bias import ImplicitBias, Standing, implicit_bias
 from attsvm.theory.joint import JointComparison, JointPrediction, joint_prediction, verify_joint
 from attsvm.theory.optimality import LocalOptimality, effective_scores, is_locally_optimal
+from attsvm.theory.path_cone import AngleCone
 from attsvm.theory.paths import RegularizationPath, regularization_path
 from attsvm.theory.prediction import RULES, Prediction, predict_selection
 from attsvm.theory.quadratic import QuadraticAttention, quadratic_attention
@@ -73,6 +74,7 @@ __all__ = [
     "step_size_bound",
     "unique_optimum",
     # paths
+    "AngleCone",
     "RegularizationPath",
     "regularization_path",
     # joint training and nonlinear heads

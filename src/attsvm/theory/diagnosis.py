@@ -192,8 +192,11 @@ def diagnose(
         loss: `Logistic()` by default.
         enumerate_local: list all locally optimal selections too, trying at most this many candidates a data set; 0: no.
 
+    A global result (B2) is called proved for plain gradient descent only: normalized descent from a start of large norm
+    was seen to leave it in 2 of 320 runs (`equal_scores_condition`).
+
     Raises:
-        ValueError: if the best token is not unique, or nothing is known about this way of training.
+        ValueError: if nothing is known about this way of training.
     """
     parameterization = parameterization or Weights()
     optimizer = optimizer or NormalizedGradientDescent(0.1)
@@ -214,7 +217,9 @@ def diagnose(
         rule = guess.rule
         limits.append(_limit("predicted", data, own, predicted, bias.norm))
     standing = [
-        Standing.PROVED if bool(sure) else (bias.standing if bool(attracts) else Standing.CONJECTURED)
+        Standing.PROVED
+        if bool(sure) and isinstance(optimizer, GradientDescent)
+        else (bias.standing if bool(attracts) else Standing.CONJECTURED)
         for sure, attracts in zip(everywhere.flatten(), limits[-1].locally_optimal.flatten(), strict=True)
     ]
     local = None
