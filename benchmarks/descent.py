@@ -2,8 +2,8 @@
 
 The peer is what the papers' notebooks do for each data set: an nn.Module, autograd, an SGD step along the normalized
 gradient, 2000 iterations. CPU time is process time on one thread; accuracy stands beside it: from the same start, the
-largest 1 - cosine between both programs' weights after 50 steps, while autograd is sound, and the smallest cosine at the
-end, when it walks along round-off (for (K,Q) from a few hundred steps on).
+largest 1 - cosine between both programs' weights after 50 steps, while autograd is sound, and the smallest cosine at
+the end, when it walks along round-off (for (K,Q) from a few hundred steps on).
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ def _compile_seconds() -> float:
     code = (
         "import os, tempfile, time; os.environ['NUMBA_CACHE_DIR'] = tempfile.mkdtemp()\n"
         "import attsvm; data = attsvm.data.random_sphere(n=2, T=3, d=4, seed=0)\n"
-        "t = time.perf_counter(); attsvm.fit(data, steps=1); attsvm.fit(data, steps=1, parameterization=attsvm.KeyQuery())\n"
+        "t = time.perf_counter(); attsvm.fit(data, steps=1)\n"
+        "attsvm.fit(data, steps=1, parameterization=attsvm.KeyQuery())\n"
         "print(time.perf_counter() - t)"
     )
     return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)

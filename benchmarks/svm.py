@@ -1,8 +1,10 @@
-"""Attention SVMs against named peers, in one run: ``python -m benchmarks.svm [--quick] [--part small|accuracy|large|gpu]``.
+"""Attention SVMs against named peers, in one run.
 
-Everything runs on one thread. A peer's accuracy is measured as ours is: its W, scaled to margin 1, against the certified
-dual value, so "gap" means the same in every row. CPU time is process time; problems are built outside the clock for the
-peers (they get dense rows), inside it for us.
+    python -m benchmarks.svm [--quick] [--part small|accuracy|large|gpu]
+
+Everything runs on one thread. A peer's accuracy is measured as ours is: its W, scaled to margin 1, against the
+certified dual value, so "gap" means the same in every row. CPU time is process time; problems are built outside the
+clock for the peers (they get dense rows), inside it for us.
 """
 
 from __future__ import annotations

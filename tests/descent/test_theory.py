@@ -103,7 +103,7 @@ def test_continuation() -> None:
     assert_far_and_finite(run)
     angles = decade_angles(run.history.norm, run.history.weights)
     medians = np.median(angles, axis=1)
-    print("median angle between successive decades", dict(zip(DECADES[1:], medians, strict=True)))  # noqa: T201
+    print("median angle between successive decades", dict(zip(DECADES[1:], medians, strict=True)))
     assert (medians[1:] < medians[:-1] / 3).all()
     assert (angles[1:] < angles[:-1]).mean() > 0.95
 

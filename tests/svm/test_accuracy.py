@@ -29,7 +29,7 @@ def shown(solution, capsys: pytest.CaptureFixture[str]) -> None:
     counts = Counter(status.name for status in solution.status.ravel())
     gap, margin = solution.certificate.relative_gap.max().item(), solution.certificate.min_margin.min().item()
     with capsys.disabled():
-        print(f"\n{solution!r} statuses {dict(counts)}, largest gap {gap:.1e}, smallest margin 1 {margin - 1:+.1e}")  # noqa: T201
+        print(f"\n{solution!r} statuses {dict(counts)}, largest gap {gap:.1e}, smallest margin 1 {margin - 1:+.1e}")
 
 
 @pytest.mark.slow

@@ -38,12 +38,11 @@ from attsvm.theory.conditions import (
     all_tokens_support_everywhere,
     equal_scores_condition,
     favourable_first_gradient,
-    label_margin_assumption,
-    one_winner,
     step_size_bound,
     unique_optimum,
 )
 from attsvm.theory.enumeration import locally_optimal_selections_of_each
+from attsvm.theory.mixtures import label_margin_assumption, one_winner
 
 
 def test_a_condition_prints_and_has_a_truth_value() -> None:

@@ -6,8 +6,6 @@ from attsvm.theory.conditions import (
     all_tokens_support_everywhere,
     equal_scores_condition,
     favourable_first_gradient,
-    label_margin_assumption,
-    one_winner,
     step_size_bound,
     unique_optimum,
 )
@@ -17,6 +15,7 @@ from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections, l
 from attsvm.theory.generalized import GeneralizedComponents, generalized_components
 from attsvm.theory.implicit_bias import ImplicitBias, Standing, implicit_bias
 from attsvm.theory.joint import JointComparison, JointPrediction, joint_prediction, verify_joint
+from attsvm.theory.mixtures import label_margin_assumption, one_winner
 from attsvm.theory.optimality import LocalOptimality, effective_scores, is_locally_optimal
 from attsvm.theory.path_cone import AngleCone
 from attsvm.theory.paths import RegularizationPath, regularization_path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,8 +9,6 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from attsvm.attention import Head, LinearHead, Logistic, Loss, Parameterization, Weights, token_scores
@@ -29,12 +26,13 @@ from attsvm.theory.conditions import (
     all_tokens_support,
     equal_scores_condition,
     favourable_first_gradient,
-    one_winner,
     step_size_bound,
     unique_optimum,
 )
+from attsvm.theory.diagnosis_tables import tables_of
 from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections_of_each
 from attsvm.theory.implicit_bias import ImplicitBias, Standing, implicit_bias
+from attsvm.theory.mixtures import one_winner
 from attsvm.theory.optimality import is_locally_optimal
 from attsvm.theory.prediction import predict_selection
 from attsvm.theory.separability import separable_by_dimension
@@ -159,15 +157,7 @@ class Diagnosis:
         }
 
     def __str__(self) -> str:
-        stream = io.StringIO()
-        console = Console(file=stream, width=118, highlight=False)
-        for table in self.tables():
-            console.print(table)
-        return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
-
-    def tables(self) -> list[Table]:
-        """The diagnosis as tables for a terminal."""
-        return [_conditions_table(self.conditions), _results_table(self.results), _limits_table(self)]
+        return tables_of(self)
 
 
 def diagnose(
@@ -311,60 +301,6 @@ def _results(
             unique & separable if linear else none,
         ),
     ]
-
-
-def _conditions_table(conditions: tuple[Condition, ...]) -> Table:
-    table = Table(title="Conditions", title_justify="left", box=None, pad_edge=False, title_style="bold")
-    for column, side in (("condition", "left"), ("holds", "left"), ("by", "right"), ("needed by", "left")):
-        table.add_column(column, justify=side)  # type: ignore[arg-type]
-    for one in conditions:
-        table.add_row(one.name, _holds(one.holds), _middle(one.margin), one.citation.replace("[", r"\["))
-    return table
-
-
-def _results_table(results: tuple[Result, ...]) -> Table:
-    table = Table(title="\nResults", title_justify="left", box=None, pad_edge=False, title_style="bold")
-    for column in ("result", "applies", "source"):
-        table.add_column(column)
-    for one in results:
-        table.add_row(one.statement, _holds(one.applies), one.citation.replace("[", r"\["))
-    return table
-
-
-def _limits_table(diagnosis: Diagnosis) -> Table:
-    title = f"\nPredicted limits, {diagnosis.bias.norm.name} norm ({diagnosis.bias.standing.value})"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="bold")
-    for column, side in (
-        ("limit", "left"),
-        ("selection", "left"),
-        ("separable", "left"),
-        ("attracts", "left"),
-        ("margin", "right"),
-    ):
-        table.add_column(column, justify=side)  # type: ignore[arg-type]
-    for one in diagnosis.limits:
-        shown = (
-            " ".join(str(token) for token in one.selected.tolist())
-            if one.selected.ndim == 1
-            else "one for each data set"
-        )
-        margin = torch.where(one.solution.solved, 1 / one.solution.certificate.primal_value, torch.nan)
-        table.add_row(one.name, shown, _holds(one.solution.solved), _holds(one.locally_optimal), _middle(margin))
-    rule = diagnosis.rule
-    table.caption = f"predicted by: {rule}"
-    table.caption_justify = "left"
-    return table
-
-
-def _holds(value: Tensor) -> str:
-    if value.ndim == 0:
-        return "yes" if bool(value) else "no"
-    return f"{int(value.sum())} of {value.numel()}"
-
-
-def _middle(value: Tensor) -> str:
-    known = value[torch.isfinite(value)] if value.ndim else value.reshape(1)[torch.isfinite(value.reshape(1))]
-    return f"{known.median().item():.3g}" if known.numel() else "-"
 
 
 def _with_none(values: Any, finite: Any) -> Any:

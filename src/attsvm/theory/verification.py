@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from enum import Enum
 
 import torch
 from jaxtyping import Bool, Float, Int
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
@@ -17,6 +15,7 @@ from attsvm.descent import Run
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, SVMSolution, margin_efficiency, solve
 from attsvm.theory.diagnosis import Diagnosis
+from attsvm.theory.diagnosis_tables import printed
 from attsvm.theory.optimality import is_locally_optimal
 
 
@@ -85,9 +84,7 @@ class Verification:
                 here = codes == code
                 numbers = [_median(value.reshape(-1)[here]) for value in (self.cosine, self.efficiency, self.growth)]
                 table.add_row(outcome.value, str(count), *numbers)
-        stream = io.StringIO()
-        Console(file=stream, width=118, highlight=False).print(table)
-        return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+        return printed(table)
 
 
 def verify(diagnosis: Diagnosis, run: Run, *, threshold: float = 0.99) -> Verification:
