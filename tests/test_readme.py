@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def test_the_example_runs(capsys):
     said = capsys.readouterr().out
     assert float(re.search(r"the largest gap is (\S+)", said)[1]) < 1e-10
     assert 0.99 < float(re.search(r"max-margin solution: (\S+)", said)[1]) <= 1
+    assert int(re.search(r"(\d+) as predicted", said)[1]) > 75
 
 
 def test_a_broken_example_would_be_seen():
@@ -53,6 +55,20 @@ def test_both_commands_exist():
     for command in ("demo", "test"):
         assert f"make {command}" in README
         assert re.search(rf"^{command}:", makefile, flags=re.MULTILINE)
+
+
+def test_every_command_is_listed():
+    for command in ("demo", "train", "solve", "diagnose"):
+        assert f"attsvm {command} " in README
+
+
+def test_the_table_of_rules_is_the_measured_one():
+    measured: dict[str, list[str]] = {}
+    for row in json.loads((ROOT / "benchmarks/results/prediction.json").read_text(encoding="utf-8"))["rows"]:
+        measured.setdefault(row["rule"], []).append(f"{100 * row['accuracy']:.1f}")
+    page = (ROOT / "docs/prediction.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
+    assert {row[0]: row[2:] for row in rows[1:]} == measured
 
 
 def test_both_papers_are_cited():

@@ -56,6 +56,10 @@ class Head(ABC):
         """The head with `function` applied to every tensor of it."""
         return self.with_parameters({name: function(value) for name, value in self.parameters().items()})
 
+    def doubled(self) -> Head:
+        """The head in float64; itself unchanged."""
+        return self.moved(lambda tensor: tensor.double())
+
     def broadcast(self, lead: tuple[int, ...]) -> Head:
         """The head with one set of parameters for each element of `lead`."""
         axes = self.event_axes()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from attsvm._checks import as_tensor
 from attsvm.attention.heads import Head, LinearHead, _rebuilt
 from attsvm.data import TokenDataset
 
@@ -52,6 +55,10 @@ class ModuleHead(Head):
 
     def moved(self, function: Callable[[Tensor], Tensor]) -> Head:
         return self if self.stacked is None else super().moved(function)
+
+    def doubled(self) -> ModuleHead:
+        stacked = self.stacked and {name: value.double() for name, value in self.stacked.items()}
+        return ModuleHead(copy.deepcopy(self.module).double(), stacked)
 
     def parameter_gradient(self, values: Tensor, weights: Tensor) -> dict[str, Tensor]:
         with torch.enable_grad():
@@ -108,12 +115,25 @@ def _one_number(output: Tensor, values: Tensor) -> Tensor:
     return output.squeeze(-1) if output.ndim == values.ndim and output.shape[-1] == 1 else output
 
 
+def doubled_head(head: object) -> object:
+    """A head in float64, whatever precision the user's data came in; anything that is no head as it is."""
+    if isinstance(head, torch.nn.Module):
+        head = ModuleHead(head)
+    if isinstance(head, Head):
+        return head.doubled()
+    if isinstance(head, np.ndarray | Tensor) and as_tensor(head, "head vector").is_floating_point():
+        return as_tensor(head, "head vector").double()
+    return head
+
+
 def as_head(head: object, data: TokenDataset) -> Head:
     """A head that fits `data`: None means the data's own vector, a vector a `LinearHead`, a module a `ModuleHead`.
 
     Raises:
         ValueError: if there is no head, or it does not fit.
     """
+    if not isinstance(data, TokenDataset):
+        raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
     if head is None:
         if data.head is None:
             raise ValueError(

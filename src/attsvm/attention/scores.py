@@ -29,9 +29,8 @@ def token_scores(data: TokenDataset, head: object = None) -> Float[Tensor, "*bat
     >>> token_scores(data).tolist()
     [[-1.0, -2.0]]
     """
-    shape = (*data.batch_shape, data.n, data.T)
-    flat, head = data.flatten(), as_head(head, data).flatten(data.batch_shape)
-    return flat_scores(flat, head).reshape(shape)
+    own = as_head(head, data)
+    return flat_scores(data.flatten(), own.flatten(data.batch_shape)).reshape(*data.batch_shape, data.n, data.T)
 
 
 def flat_scores(data: TokenDataset, head: Head) -> Float[Tensor, "batch n T"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Sequence
@@ -85,10 +86,13 @@ def fit(
     >>> run.weights.shape, run.history.step.tolist()
     (torch.Size([4, 4]), [0, 50, 100, 150, 200])
     """
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
+    if not isinstance(steps, numbers.Integral) or isinstance(steps, bool) or steps < 0:
         raise ValueError(f"steps must be a non-negative integer; got {steps!r}")
+    steps = int(steps)
     if not isinstance(data, TokenDataset):
         raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
+    if 0 in data.batch_shape:
+        raise ValueError(f"data must hold at least one data set; its batch is {list(data.batch_shape)}")
     began = time.perf_counter()
     parameterization = parameterization or Weights()
     optimizer = optimizer or NormalizedGradientDescent(0.1)

@@ -54,6 +54,13 @@ def starting_point(
     return ordered, several is not None or starts is not None
 
 
+def doubled_start(initial: Initial) -> Initial:
+    """The same start in float64, for what works there whatever precision the data came in."""
+    if isinstance(initial, Mapping):
+        return {name: as_floating(value, f"initial {name}").double() for name, value in initial.items()}
+    return as_floating(initial, "initial weights").double() if isinstance(initial, Tensor | np.ndarray) else initial
+
+
 def _draw(
     data: TokenDataset, parameterization: Parameterization, starts: int, keys: Sequence[tuple[int, int]]
 ) -> dict[str, Tensor]:

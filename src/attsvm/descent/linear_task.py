@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor
 
 from attsvm.attention import Exponential, KeyQuery, Linear, LinearHead, Logistic, Weights
@@ -11,6 +14,8 @@ from attsvm.descent.optimizers import GradientDescent, NormalizedGradientDescent
 from attsvm.norms import Frobenius, MaxEntry
 
 NORMALIZED, PLAIN, SIGN = 0, 1, 2
+# Gradients may be as small as the least number to this power: round-off among scores and tokens takes the rest.
+_SMALLEST = 2 / 3
 _LOSSES: dict[type, int] = {Logistic: 0, Exponential: 1, Linear: 2}
 
 
@@ -30,9 +35,20 @@ def linear_refusal(task: Task, largest_score: float) -> str | None:
     for holds, reason in checks:
         if not holds:
             return reason
-    if float(scores_of(task).abs().amax()) > largest_score:
+    scores = scores_of(task).abs()
+    if bool((scores > largest_score).any()):
         return f"scores beyond {largest_score:g} need the scaled slopes of TorchEngine"
+    if _underflows(task, scores):
+        return "data as small as these need the scaled gradient of TorchEngine"
     return None
+
+
+def _underflows(task: Task, scores: Tensor) -> bool:
+    """Whether score times token times query, the size of a gradient, comes near the least number of an element."""
+    parts = (scores, task.data.tokens, task.data.queries)
+    sizes = torch.stack([part.abs().flatten(1).amax(1).double().log() for part in parts]).sum(0)
+    least = math.log(torch.finfo(task.data.dtype).tiny) * _SMALLEST
+    return bool((torch.isfinite(sizes) & (sizes < least)).any())
 
 
 def codes_of(task: Task) -> tuple[int, int]:

@@ -22,10 +22,10 @@ def record_steps(record: int | Sequence[int], first: int, steps: int) -> frozens
     >>> sorted(record_steps(40, 0, 100)), sorted(record_steps([1, 10], 0, 100))
     ([0, 40, 80, 100], [1, 10])
     """
-    if isinstance(record, int) and not isinstance(record, bool):
+    if isinstance(record, numbers.Integral) and not isinstance(record, bool):
         if record < 1:
             raise ValueError(f"record must be a positive number of steps or a sequence of steps; got {record}")
-        return frozenset({first, *range(0, steps + 1, record), steps}) & frozenset(range(first, steps + 1))
+        return frozenset({first, *range(0, steps + 1, int(record)), steps}) & frozenset(range(first, steps + 1))
     if isinstance(record, (str, bytes, bool)) or (
         not isinstance(record, (Sequence, range)) and not hasattr(record, "__iter__")
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -56,6 +57,8 @@ class AttentionSVM:
         equality_values: ArrayLike | None = None,
         rows: ArrayLike | None = None,
     ) -> None:
+        if not isinstance(data, TokenDataset):
+            raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
         if (selected is None) == (selected_set is None):
             raise ValueError(
                 "give either selected (one token an input) or selected_set (a mask), not both and not neither"
@@ -133,9 +136,26 @@ class AttentionSVM:
 
     def combine(self, multipliers: ArrayLike) -> Float[Tensor, "*lead d dq"]:
         """``sum_it lam_it (x_i,r_i - x_it) z_i^T``, the adjoint of `margins`: one attention backward."""
-        lam = folded_rows(self, multipliers)
+        lam = folded_rows(self, multipliers).masked_fill(self._vanishing, 0.0)
         reference = self.reference.expand(lam.shape[:-1]).unsqueeze(-1)
         return logits_adjoint(self.data, (-lam).scatter_add(-1, reference, lam.sum(-1, keepdim=True)))
+
+    @cached_property
+    def _vanishing(self) -> Bool[Tensor, "*batch n T"]:
+        """Rows that are zero to the last bit: a token equal to the representative, or a zero query.
+
+        They add exactly nothing to `combine`, where multiplying out and subtracting would leave round-off.
+        """
+        flat = self.flatten()
+        silent = (flat.data.queries == 0).all(-1, keepdim=True)
+        vanishing = flat.rows & silent
+        candidates = flat.rows & ~silent & (flat.row_norms() == 0)  # tiny rows underflow to 0 there, so look again
+        if bool(candidates.any()):
+            element, sample, token = torch.nonzero(candidates, as_tuple=True)
+            keys, sequence = flat.data.tokens, sample // flat.data.queries_per_sequence
+            same = keys[element, sequence, token] == keys[element, sequence, flat.reference[element, sample]]
+            vanishing[element, sample, token] = same.all(-1)
+        return vanishing.reshape(self.rows.shape)
 
     def differences(self) -> Float[Tensor, "*batch n T d"]:
         """The rows' token parts x_i,r_i - x_it, 0 where there is no row: for problems small enough to hold them."""
@@ -256,7 +276,7 @@ def _checked_rows(rows: ArrayLike, data: TokenDataset) -> Tensor:
 
 
 def _right_hand_side(value: ArrayLike | float, data: TokenDataset) -> Tensor:
-    sides = torch.as_tensor(value, dtype=torch.float64, device=data.device)
+    sides = as_tensor(value, "right_hand_side").to(device=data.device, dtype=torch.float64)
     full, inputs = (*data.batch_shape, data.n, data.T), (*data.batch_shape, data.n)
     if tuple(sides.shape) == inputs:
         sides = sides.unsqueeze(-1)

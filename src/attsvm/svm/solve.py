@@ -55,6 +55,10 @@ def solve(
     """
     began = time.perf_counter()
     norm = norm or Frobenius()
+    if not isinstance(problem, AttentionSVM):
+        raise ValueError(f"problem must be an AttentionSVM(data, selected); got {type(problem).__name__}")
+    if solver is not None and not isinstance(solver, Solver):
+        raise ValueError(f"solver must be a solver such as Cvxpy() or None; got {solver!r}")
     if not isinstance(norm, Norm):
         raise ValueError(f"norm must be a norm such as Frobenius() or Nuclear(); got {norm!r}")
     flat = problem.flatten()

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from attsvm.attention import Head, LinearHead, Logistic, Loss, Parameterization, Weights, token_scores
 from attsvm.attention.losses import as_loss
-from attsvm.attention.module_head import as_head
+from attsvm.attention.module_head import as_head, doubled_head
 from attsvm.data import TokenDataset
 from attsvm.descent import NormalizedGradientDescent, Optimizer
-from attsvm.descent.initial import Initial
+from attsvm.descent.initial import Initial, doubled_start
 from attsvm.descent.optimizers import GradientDescent
 from attsvm.descent.schedules import Constant, as_schedule
 from attsvm.norms import Norm
@@ -191,7 +191,7 @@ def diagnose(
     parameterization = parameterization or Weights()
     optimizer = optimizer or NormalizedGradientDescent(0.1)
     data = data.to(dtype=torch.float64)
-    own, own_loss = as_head(head, data), as_loss(loss or Logistic())
+    own, own_loss = as_head(doubled_head(head), data), as_loss(loss or Logistic())
     bias = implicit_bias(parameterization, optimizer)
     scores = token_scores(data, own)
     optimal = scores.argmax(-1)
@@ -202,7 +202,7 @@ def diagnose(
     everywhere = results[0].applies
     predicted, rule = optimal, "the optimal tokens"
     if initial is not None:
-        guess = predict_selection(data, own, initial, parameterization=parameterization, loss=own_loss)
+        guess = predict_selection(data, own, doubled_start(initial), parameterization=parameterization, loss=own_loss)
         predicted = torch.where(everywhere.unsqueeze(-1), optimal, guess.selected)
         rule = guess.rule
         limits.append(_limit("predicted", data, own, predicted, bias.norm))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -15,7 +14,7 @@ from torch import Tensor
 from attsvm._checks import ArrayLike, as_tensor
 from attsvm.attention import KeyQuery, Logistic, Loss, Parameterization, Weights
 from attsvm.attention.losses import as_loss
-from attsvm.attention.module_head import as_head
+from attsvm.attention.module_head import as_head, doubled_head
 from attsvm.data import TokenDataset
 from attsvm.data.streams import Seed, stream_keys
 from attsvm.norms import Frobenius, Norm, Nuclear
@@ -158,7 +157,7 @@ def regularization_path(
         raise ValueError(f"iterations must be a positive integer or None; got {iterations!r}")
     double = data.to(dtype=torch.float64)
     limits = _head_radii(head_radii, sizes, train_head, double)
-    own_head = None if train_head and head is None and data.head is None else as_head(_doubled(head), double)
+    own_head = None if train_head and head is None and data.head is None else as_head(doubled_head(head), double)
     search = Search(
         double.flatten(),
         None if own_head is None else own_head.flatten(data.batch_shape),
@@ -253,12 +252,3 @@ def _check_cone(cone: object, kind: Parameterization, train_head: bool) -> None:
         raise ValueError(f"cone must be an AngleCone(direction, opening); got {cone!r}")
     if not isinstance(kind, Weights) or train_head:
         raise ValueError("a cone restricts the path of W with a fixed head; it fits neither KeyQuery nor train_head")
-
-
-def _doubled(head: object) -> object:
-    """The head in float64, whatever the user's data came in."""
-    if isinstance(head, np.ndarray) or (isinstance(head, Tensor) and head.is_floating_point()):
-        return torch.as_tensor(head).double()
-    if hasattr(head, "moved"):
-        return head.moved(lambda tensor: tensor.double())
-    return head

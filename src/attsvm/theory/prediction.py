@@ -106,7 +106,7 @@ def predict_selection(
     if several:
         raise ValueError("initial must hold one start for each data set; got an axis of starts before the batch")
     whole = data.to(dtype=torch.float64)
-    double = own.moved(lambda tensor: tensor.double())
+    double = own.doubled()
     start = {name: value.double() for name, value in start.items()}
     problem = Situation(whole.flatten(), double.flatten(data.batch_shape), as_loss(loss or Logistic()), kind, start)
     selected, confidence = rule.select(problem)
