@@ -89,7 +89,10 @@ def test_ties() -> None:
         optimal_tokens(stacked, np.array([1.0, 0.0]))
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Exponential(), Linear(), torch.neg], ids=["logistic", "exponential", "linear", "function"])
+LOSSES = {"logistic": Logistic(), "exponential": Exponential(), "linear": Linear(), "function": torch.neg}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_best_risk_is_the_infimum_where_it_is_feasible(loss: Loss) -> None:
     """Weights far out in a separating direction come as close as rounding allows, and no weights go below."""
     from .reference import max_margin

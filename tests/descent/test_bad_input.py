@@ -209,3 +209,11 @@ def test_zero_factors_in_one_of_many_starts() -> None:
     key[1, 0], query[1, 0] = 0, 0
     with pytest.raises(ValueError, match="both zero, a saddle"):
         fit(DATA, initial={"key": key, "query": query}, parameterization=KeyQuery(2), steps=3)
+
+
+def test_an_empty_batch_and_counts_from_numpy() -> None:
+    none = TokenDataset(np.zeros((0, 1, 2, 2)), np.zeros((0, 1, 2)), np.zeros((0, 1)), head=np.zeros((0, 2)))
+    with pytest.raises(ValueError, match=r"data must hold at least one data set; its batch is \[0\]"):
+        fit(none)
+    run = fit(random_sphere(n=2, T=3, d=3, seed=0), steps=np.int64(4), record=np.int64(2))  # type: ignore[arg-type]
+    assert (run.step, run.history.step.tolist()) == (4, [0, 2, 4])

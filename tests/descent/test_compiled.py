@@ -320,3 +320,14 @@ def test_refuses_shared_tokens_and_float32() -> None:
     single = random_sphere(n=3, T=4, d=3, seed=16, dtype=torch.float32)
     with pytest.raises(ValueError, match="CompiledEngine cannot run this task: it computes in float64"):
         fit(single, engine=CompiledEngine(), steps=2)
+
+
+def test_tiny_data_go_where_the_gradient_is_scaled() -> None:
+    """Scores and tokens of 1e-150 make gradients of 1e-300: normalized descent must still move."""
+    data = random_sphere(n=3, T=4, d=5, seed=1)
+    small = TokenDataset(data.tokens * 1e-150, data.queries, data.labels, head=data.head)
+    run = fit(small, steps=20)
+    assert not bool(run.stalled)
+    assert torch.linalg.matrix_norm(run.weights - fit(small, steps=0).weights).item() > 1
+    with pytest.raises(ValueError, match="data as small as these need the scaled gradient of TorchEngine"):
+        fit(small, steps=20, engine=CompiledEngine())

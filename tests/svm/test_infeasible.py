@@ -202,3 +202,25 @@ def test_between_feasible_and_infeasible(pair: tuple[Norm, Solver | None]) -> No
             assert solution.weights[1, 1].item() == pytest.approx(1 / size, rel=1e-6)
     queries = np.array([[1.0, 0.0], [0.0, 0.0]])
     assert quiet_solve(AttentionSVM(dataset(tokens, queries), [0, 0]), *pair).status is Status.INFEASIBLE
+
+
+@every_solver
+@pytest.mark.parametrize("seed", range(3))
+def test_several_twins_of_the_selected_token(pair: tuple[Norm, Solver | None], seed: int) -> None:
+    """Rows that are exactly zero prove infeasibility exactly, however the multipliers divide among them."""
+    data = random_sphere(n=3, T=5, d=6, batch=4, seed=seed)
+    tokens = data.tokens.clone()
+    tokens[:, 1] = tokens[:, 1, :1]
+    problem = AttentionSVM(TokenDataset(tokens, data.queries, data.labels), torch.full((4, 3), 2))
+    solution = quiet_solve(problem, *pair)
+    assert bool(solution.infeasible.all())
+    assert bool((solution.certificate.bound > 1e9).all())
+    for b in range(4):
+        check_ray(explicit_rows(problem[b].data, problem[b].reference), solution.duals[b])
+
+
+def test_rows_that_only_underflow_are_no_ray() -> None:
+    """Tokens 1e-170 apart: the squares of the difference vanish, the row does not."""
+    tokens = np.array([[[1e-170, 0.0], [0.0, 0.0]]])
+    solution = quiet_solve(AttentionSVM(dataset(tokens, np.ones((1, 1))), [0]), Frobenius(), None)
+    assert solution.status is not Status.INFEASIBLE

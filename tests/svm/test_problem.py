@@ -247,3 +247,15 @@ def test_arrays_lists_and_tensors_are_one() -> None:
     problems = [AttentionSVM(DATA, way) for way in ways]
     assert all(one.reference.equal(problems[0].reference) for one in problems)
     assert Entrywise(3) == Entrywise(3.0)
+
+
+def test_arguments_of_another_kind() -> None:
+    data = random_sphere(n=2, T=3, d=3, seed=0)
+    with pytest.raises(ValueError, match="data must be a TokenDataset; got Tensor"):
+        AttentionSVM(data.tokens, [0, 0])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="right_hand_side must be a tensor or an array of numbers; got str"):
+        AttentionSVM(data, [0, 0], right_hand_side="one")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"problem must be an AttentionSVM\(data, selected\); got TokenDataset"):
+        solve(data)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"solver must be a solver such as Cvxpy\(\) or None; got 'cvxpy'"):
+        solve(AttentionSVM(data, [0, 0]), solver="cvxpy")  # type: ignore[arg-type]

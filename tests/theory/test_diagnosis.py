@@ -158,3 +158,25 @@ def test_bad_input() -> None:
     )
     report = diagnose(tied)
     assert not bool(report.conditions[0].holds)
+
+
+@pytest.mark.parametrize("kind", ["own", "vector", "array", "linear", "relu", "module"])
+def test_float32_data_with_float32_heads_and_starts(kind: str) -> None:
+    data = random_sphere(n=3, T=4, d=5, seed=3, dtype=torch.float32)
+    assert data.head is not None
+    module = torch.nn.Linear(5, 1)
+    heads: dict[str, object] = {
+        "own": None,
+        "vector": data.head,
+        "array": data.head.numpy(),
+        "linear": attsvm.LinearHead(data.head),
+        "relu": attsvm.ReluHead(torch.eye(5)),
+        "module": module,
+    }
+    run = fit(data, heads[kind], steps=20)
+    report = diagnose(data, heads[kind], initial=fit(data, heads[kind], steps=0).weights)
+    assert verify(report, run).reached.shape == (3,)
+    factors = fit(data, heads[kind], steps=0, parameterization=KeyQuery()).parameters
+    assert diagnose(data, heads[kind], KeyQuery(), initial=factors).predicted.shape == (3,)
+    assert attsvm.regularization_path(data, heads[kind], [1.0]).weights.dtype == torch.float64
+    assert module.weight.dtype == torch.float32

@@ -176,3 +176,10 @@ def test_bad_input() -> None:
     flat = TokenDataset(torch.eye(2).double()[None], torch.ones(1, 1).double(), [-1])
     with pytest.raises(ValueError, match="two tokens tie"):
         quadratic_attention(flat, QuadraticHead(torch.ones(2).double(), 1.0))
+
+
+def test_float32_tokens_are_orthonormal_enough() -> None:
+    data = orthonormal_tokens(2, 3, 4, seed=0)
+    head = QuadraticHead(torch.ones(4).double(), 0.1)
+    single = quadratic_attention(data.to(dtype=torch.float32), QuadraticHead(torch.ones(4), 0.1)).attention
+    assert torch.allclose(single, quadratic_attention(data, head).attention, atol=1e-5)

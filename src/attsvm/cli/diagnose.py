@@ -12,7 +12,7 @@ import typer
 
 from attsvm.cli import train_options as options
 from attsvm.cli.manifest import now, versions, write_manifest
-from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_device, checked_folder, load_data
+from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_device, load_data, own_folder
 from attsvm.cli.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named
 from attsvm.cli.report import print_json
 from attsvm.cli.train_task import starting_head, starting_point
@@ -69,6 +69,7 @@ def diagnose(
     if drawn.weights.ndim > loaded.tokens.ndim - 1:
         raise ValueError("--initial must hold one start for diagnose; it holds several")
     start_at = dict(drawn.parameters)
+    folder = own_folder(out, "diagnose")
     report = diagnose_data(loaded, own, kind, rule, start_at, loss=own_loss, enumerate_local=enumerate_local)
     result = json_format.loads(report.to_json())
     verdict = None
@@ -81,7 +82,6 @@ def diagnose(
             "median_cosine": _number(verdict.cosine.nanmedian().item()),
             "median_efficiency": _number(verdict.efficiency.nanmedian().item()),
         }
-    folder = checked_folder(out)
     (folder / "diagnosis.json").write_text(json_format.dumps(result, indent=1) + "\n")
     write_manifest(folder, {
         "kind": "diagnose",

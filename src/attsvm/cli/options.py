@@ -10,6 +10,7 @@ from typing import Annotated
 import torch
 import typer
 
+from attsvm.cli.manifest import read_manifest
 from attsvm.data import EXAMPLES, TokenDataset, example
 from attsvm.data.files import SUFFIXES
 
@@ -72,3 +73,14 @@ def checked_folder(out: Path) -> Path:
     if not os.access(out, os.W_OK | os.X_OK):
         raise ValueError(f"--out {out} cannot be written: permission denied")
     return out
+
+
+def own_folder(out: Path, command: str) -> Path:
+    """The folder `command` writes to, unless its manifest describes something else, such as a training run."""
+    folder = checked_folder(out)
+    found = read_manifest(folder)
+    if found is not None and found.get("kind") != command:
+        raise ValueError(
+            f"--out {out} holds another result and its manifest; give {command} another, such as {out / command}"
+        )
+    return folder

@@ -9,8 +9,8 @@ from pathlib import Path
 import typer
 
 from attsvm.cli import solve_options as options
-from attsvm.cli.manifest import NAME, data_digest, now, read_manifest, versions, write_manifest
-from attsvm.cli.options import Device, Json, Out, Quiet, checked_device, checked_folder, load_data
+from attsvm.cli.manifest import NAME, data_digest, now, versions, write_manifest
+from attsvm.cli.options import Device, Json, Out, Quiet, checked_device, load_data, own_folder
 from attsvm.cli.registry import solver_named, svm_norm_named
 from attsvm.cli.report import print_json, status_line
 from attsvm.cli.selection import right_hand_side, selection_named
@@ -55,7 +55,7 @@ def solve(
     )
     sides = right_hand_side(rhs)
     problem = AttentionSVM(loaded, picked.selected, selected_set=picked.selected_set, right_hand_side=sides)
-    folder = _own_folder(out)
+    folder = own_folder(out, "solve")
     rows = int(problem.rows.sum())
     with status_line(f"Solving {rows:,} rows in the {asked.name} norm", quiet=quiet or json) as report:
         solution = solve_svm(problem, asked, solver=chosen, progress=report)
@@ -90,14 +90,3 @@ def solve(
     else:
         print_verdict(result, asked.name, folder, quiet=quiet)
     raise typer.Exit(exit_code(solution))
-
-
-def _own_folder(out: Path) -> Path:
-    """The folder to write to, unless its manifest describes something else, such as a training run."""
-    folder = checked_folder(out)
-    found = read_manifest(folder)
-    if found is not None and found.get("kind") != "solve":
-        raise ValueError(
-            f"--out {out} holds another result and its manifest; give solve another, such as {out / 'solve'}"
-        )
-    return folder

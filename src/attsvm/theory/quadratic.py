@@ -13,7 +13,7 @@ from attsvm.attention import QuadraticHead
 from attsvm.data import TokenDataset
 from attsvm.norms._simplex import project_onto_simplex
 
-_ORTHONORMAL = 1e-8
+_ORTHONORMAL = {torch.float64: 1e-8, torch.float32: 1e-5}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,8 @@ def quadratic_attention(data: TokenDataset, head: QuadraticHead) -> QuadraticAtt
     W_svm (`generalized_components`).
 
     Arguments:
-        data: ``[*batch]`` data sets; the values of each input's real tokens must be orthonormal to 1e-8.
+        data: ``[*batch]`` data sets; the values of each input's real tokens must be orthonormal to 1e-8, to
+            1e-5 in float32.
         head: v and lambda, each for all data sets or one per element.
 
     Raises:
@@ -75,7 +76,7 @@ def quadratic_attention(data: TokenDataset, head: QuadraticHead) -> QuadraticAtt
     if whole.queries_per_sequence > 1:
         values = values.repeat_interleave(whole.queries_per_sequence, -3)
     real = torch.ones(values.shape[:-1], dtype=torch.bool, device=values.device) if whole.mask is None else whole.mask
-    _check_orthonormal(values, real)
+    _check_orthonormal(values, real, _ORTHONORMAL[data.dtype])
     vector = head.vector.to(torch.float64)
     penalty = head.penalty.to(torch.float64).expand(data.batch_shape)[..., None, None]
     gamma = whole.labels.unsqueeze(-1) * (values * vector[..., None, None, :]).sum(-1)
@@ -99,14 +100,16 @@ def quadratic_attention(data: TokenDataset, head: QuadraticHead) -> QuadraticAtt
     return QuadraticAttention(attention, kept, gaps, real & ~kept & (gaps <= 1e-12 * size))
 
 
-def _check_orthonormal(values: Float[Tensor, "*batch n T d"], real: Bool[Tensor, "*batch n T"]) -> None:
+def _check_orthonormal(
+    values: Float[Tensor, "*batch n T d"], real: Bool[Tensor, "*batch n T"], tolerance: float
+) -> None:
     gram = values @ values.mT
     pairs = real.unsqueeze(-1) & real.unsqueeze(-2)
     off = (gram - torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)).abs().masked_fill(~pairs, 0.0)
-    if bool((off > _ORTHONORMAL).any()):
-        where = torch.nonzero(off > _ORTHONORMAL)[0].tolist()
+    if bool((off > tolerance).any()):
+        where = torch.nonzero(off > tolerance)[0].tolist()
         raise ValueError(
-            f"the values of each input must be orthonormal to {_ORTHONORMAL:g}; <x_t, x_u> is"
+            f"the values of each input must be orthonormal to {tolerance:g}; <x_t, x_u> is"
             f" {gram[tuple(where)].item():.6g} at {place(where, ('input', 'token', 'token'))}"
         )
 
