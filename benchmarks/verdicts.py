@@ -46,12 +46,37 @@ def measured(size: tuple[int, int, int], count: int, kind: attsvm.Parameterizati
     }
 
 
+def followed(size: tuple[int, int, int], count: int) -> dict[str, Any]:
+    """Runs whose selection is not locally optimal after 20,000 steps, followed to 200,000."""
+    n, length, d = size
+    data = attsvm.data.random_sphere(n=n, T=length, d=d, batch=count, seed=9000)
+    early = attsvm.fit(data, steps=20_000, record=20_000, keep=("risk",))
+    verdict = attsvm.is_locally_optimal(data, None, early.selected)
+    left = torch.nonzero(~verdict.as_subclass(torch.Tensor)).flatten().tolist()
+    still = 0
+    if left:
+        late = attsvm.fit(data[left], steps=200_000, record=200_000, keep=("risk",), seed=[(0, b) for b in left])
+        still = int((~attsvm.is_locally_optimal(data[left], None, late.selected).as_subclass(torch.Tensor)).sum())
+    return {
+        "size": f"n={n} T={length} d={d}",
+        "runs": count,
+        "not_local_at_20000": len(left),
+        "still_not_local_at_200000": still,
+    }
+
+
 def main(quick: bool) -> None:
     """All sizes for W at two lengths, and two of them for (K,Q)."""
     torch.set_num_threads(1)
     count = 100 if quick else 1000
     rows = [measured(size, count, attsvm.Weights(), steps) for size in SIZES for steps in (2000, 20_000)]
     rows += [measured(size, count, attsvm.KeyQuery(), 2000) for size in SIZES[:3]]
+    publish(
+        "verdicts_followed",
+        [followed(size, count) for size in SIZES],
+        "python -m benchmarks.verdicts" + (" --quick" if quick else ""),
+        ["a selection that is not locally optimal does not last: descent leaves it, if slowly"],
+    )
     publish("verdicts", rows, "python -m benchmarks.verdicts" + (" --quick" if quick else ""))
 
 
