@@ -151,6 +151,8 @@ def test_bad_input() -> None:
     data = random_sphere(n=3, T=4, d=5, batch=2, seed=8)
     with pytest.raises(ValueError, match=r"run\.selected must have shape"):
         verify(diagnose(data), fit(data[0], steps=5))
+    with pytest.raises(ValueError, match="verify needs a Diagnosis and a Run, in this order; got Run and Diagnosis"):
+        verify(fit(data, steps=5), diagnose(data))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="threshold must be a positive finite number"):
         verify(diagnose(data), fit(data, steps=5), threshold=0)
     tied = attsvm.TokenDataset(

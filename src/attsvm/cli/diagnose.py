@@ -97,7 +97,8 @@ def diagnose(
     if json:
         print_json(result)
     elif quiet:
-        typer.echo(f"diagnosis in {folder / 'diagnosis.json'}")
+        held = "" if verdict is None else f"{int(verdict.holds.sum())} of {verdict.holds.numel()} as predicted; "
+        typer.echo(f"{held}diagnosis in {folder / 'diagnosis.json'}")
     else:
         typer.echo(str(report))
         if report.local is not None:

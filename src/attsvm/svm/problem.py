@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, as_tensor, check_finite, check_shape
+from attsvm._checks import ArrayLike, ArrayOrList, as_tensor, check_finite, check_shape
 from attsvm.attention.linear_maps import folded, logits, logits_adjoint
 from attsvm.data import TokenDataset
 
@@ -50,9 +50,9 @@ class AttentionSVM:
     def __init__(
         self,
         data: TokenDataset,
-        selected: ArrayLike | None = None,
+        selected: ArrayOrList | None = None,
         *,
-        selected_set: ArrayLike | None = None,
+        selected_set: ArrayOrList | None = None,
         right_hand_side: ArrayLike | float = 1.0,
         equality_values: ArrayLike | None = None,
         rows: ArrayLike | None = None,
@@ -221,7 +221,7 @@ def _unchecked(**fields: Any) -> AttentionSVM:
     return problem
 
 
-def _checked_selection(selected: ArrayLike, data: TokenDataset, real: Tensor) -> Tensor:
+def _checked_selection(selected: ArrayOrList, data: TokenDataset, real: Tensor) -> Tensor:
     index = as_tensor(selected, "selected")
     if index.is_floating_point() or index.dtype == torch.bool:
         raise ValueError(f"selected must hold token indices; got {str(index.dtype).removeprefix('torch.')}")

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, check_shape, place
+from attsvm._checks import ArrayOrList, check_shape, place
 from attsvm.attention import LinearHead, token_scores
 from attsvm.attention.module_head import as_head
 from attsvm.data import TokenDataset
@@ -20,7 +20,7 @@ from attsvm.svm import ActiveSet, AttentionSVM, Certificate, SVMSolution, solve
 _SECOND_ACCURACY = 1e-8
 
 
-def effective_scores(data: TokenDataset, head: object, selected: ArrayLike) -> Float[Tensor, "*batch n T"]:
+def effective_scores(data: TokenDataset, head: object, selected: ArrayOrList) -> Float[Tensor, "*batch n T"]:
     """What each token is worth to a model that has selected alpha: ``u_it = Y_i x_it^T grad h(x_i,alpha_i)``.
 
     Near the selection the output moves by ``Y_i df_i = sum_t u_it ds_it``, so u plays the part that the scores play for
@@ -152,7 +152,7 @@ class LocalOptimality(Tensor):
 def is_locally_optimal(
     data: TokenDataset,
     head: object = None,
-    selected: ArrayLike | None = None,
+    selected: ArrayOrList | None = None,
     norm: Norm | None = None,
     solution: SVMSolution | None = None,
 ) -> LocalOptimality:

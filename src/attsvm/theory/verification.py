@@ -98,6 +98,9 @@ def verify(diagnosis: Diagnosis, run: Run, *, threshold: float = 0.99) -> Verifi
     Raises:
         ValueError: if the run does not belong to data of this shape.
     """
+    if not isinstance(diagnosis, Diagnosis) or not isinstance(run, Run):
+        kinds = f"{type(diagnosis).__name__} and {type(run).__name__}"
+        raise ValueError(f"verify needs a Diagnosis and a Run, in this order; got {kinds}")
     check_positive(threshold, "threshold")
     data = diagnosis.data
     check_shape(run.selected, "run.selected", (*data.batch_shape, data.n), "batch, n")
