@@ -14,7 +14,7 @@ from attsvm.cli import train_options as options
 from attsvm.cli.manifest import now, versions, write_manifest
 from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_device, load_data, own_folder
 from attsvm.cli.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named
-from attsvm.cli.report import print_json
+from attsvm.cli.report import print_json, status_line
 from attsvm.cli.train_task import starting_head, starting_point
 from attsvm.descent import fit
 from attsvm.theory import diagnose as diagnose_data
@@ -70,7 +70,15 @@ def diagnose(
         raise ValueError("--initial must hold one start for diagnose; it holds several")
     start_at = dict(drawn.parameters)
     folder = own_folder(out, "diagnose")
-    report = diagnose_data(loaded, own, kind, rule, start_at, loss=own_loss, enumerate_local=enumerate_local)
+    with status_line("Diagnosing", quiet=quiet or json) as line:
+
+        def show(done: int, total: int) -> None:
+            if line is not None:
+                line(f"{done:,} of {total:,} candidates or data sets")
+
+        report = diagnose_data(
+            loaded, own, kind, rule, start_at, loss=own_loss, enumerate_local=enumerate_local, progress=show
+        )
     result = json_format.loads(report.to_json())
     verdict = None
     if verify_steps:

@@ -169,6 +169,7 @@ def diagnose(
     *,
     loss: Loss | Callable[[Tensor], Tensor] | None = None,
     enumerate_local: int = 0,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Diagnosis:
     """Which conditions of the papers hold, which results apply, and where training should go.
 
@@ -181,6 +182,7 @@ def diagnose(
             selection is predicted by `predict_selection`.
         loss: `Logistic()` by default.
         enumerate_local: list all locally optimal selections too, trying at most this many candidates a data set; 0: no.
+        progress: called with (done, in all) while they are listed.
 
     A global result (B2) is called proved for plain gradient descent only: normalized descent from a start of large norm
     was seen to leave it in 2 of 320 runs (`equal_scores_condition`).
@@ -214,7 +216,7 @@ def diagnose(
     ]
     local = None
     if enumerate_local > 0:
-        local = tuple(locally_optimal_selections_of_each(data, own, bias.norm, enumerate_local))
+        local = tuple(locally_optimal_selections_of_each(data, own, bias.norm, enumerate_local, progress))
     return Diagnosis(
         data,
         own,

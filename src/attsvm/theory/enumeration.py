@@ -210,16 +210,24 @@ def locally_optimal_selections_of_each(
 
     Arguments:
         data: ``[*batch]`` data sets; the others as in `locally_optimal_selections`, except that
-        progress: is called with (data sets done, data sets in all).
+        progress: is called with (data sets done, data sets in all), or, for one data set, (candidates done, in all).
     """
     flat, own = data.flatten(), as_head(head, data).flatten(data.batch_shape)
+    inner = progress if len(flat) == 1 else None
     results = []
     for element in range(len(flat)):
         one = locally_optimal_selections(
-            flat[element], _head_of(own, element), norm, limit, starts=starts, steps=steps, seed=[(seed, element)]
+            flat[element],
+            _head_of(own, element),
+            norm,
+            limit,
+            inner,
+            starts=starts,
+            steps=steps,
+            seed=[(seed, element)],
         )
         results.append(one)
-        if progress is not None:
+        if progress is not None and inner is None:
             progress(element + 1, len(flat))
     return results
 
