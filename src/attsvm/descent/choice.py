@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attsvm.attention import ReluHead
 from attsvm.descent.compiled import CompiledEngine
 from attsvm.descent.cuda import CudaEngine
 from attsvm.descent.engine import Engine, Task, TorchEngine
@@ -9,6 +10,8 @@ from attsvm.descent.engine import Engine, Task, TorchEngine
 # A compiled run fills eight lanes; with fewer runs than this on data larger than this, BLAS is faster.
 _FEW_RUNS = 4
 _LARGE = 20_000
+# With more features of tokens than this, BLAS on attended values is faster than mixing features.
+_WIDE = 100_000
 
 
 def choose_engine(engine: Engine | None, task: Task, starts: int) -> Engine:
@@ -26,6 +29,8 @@ def choose_engine(engine: Engine | None, task: Task, starts: int) -> Engine:
     if data.device.type == "cuda":
         return CudaEngine() if CudaEngine().refusal(task, starts) is None else TorchEngine()
     few = starts * data.batch_shape[0] < _FEW_RUNS
-    if not (few and data.n * data.T * data.d > _LARGE) and CompiledEngine().refusal(task, starts) is None:
+    large = few and data.n * data.T * data.d > _LARGE
+    wide = isinstance(task.head, ReluHead) and data.n * data.T * task.head.matrix.shape[-1] > _WIDE
+    if not large and not wide and CompiledEngine().refusal(task, starts) is None:
         return CompiledEngine()
     return TorchEngine()

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from attsvm.descent.engine import Advance, Engine, Progress, Task, TorchEngine
-from attsvm.descent.linear_task import codes_of, linear_refusal, scores_of
+from attsvm.descent.head_terms import HeadTerms, head_terms
+from attsvm.descent.kernel_task import codes_of, range_refusal, rule_refusal
 
 # Scores beyond this would let the slope of the loss leave the range in which the kernel keeps it unscaled.
 _LARGEST_SCORE = 300.0
@@ -22,8 +23,8 @@ _LARGEST_SCORE = 300.0
 class CompiledEngine(Engine):
     """Numba kernels that run eight data sets side by side in vector registers, one thread a share of the batch.
 
-    For a fixed linear head with gradient, normalized or sign descent, in float64 on the CPU. The data are laid out once
-    more, lane by lane; several starts of one data set share that copy.
+    For a fixed linear, ReLU or quadratic head with gradient, normalized or sign descent, in float64 on the CPU. The
+    data are laid out once more, lane by lane; several starts of one data set share that copy.
 
     Arguments:
         threads: None means `torch.get_num_threads()`.
@@ -36,7 +37,15 @@ class CompiledEngine(Engine):
             return f"it runs on the CPU, and the data are on {task.data.device}"
         if task.data.dtype != torch.float64:
             return "it computes in float64"
-        return linear_refusal(task, _LARGEST_SCORE)
+        if task.train_head:
+            return "it needs a fixed head"
+        refusal = rule_refusal(task)
+        if refusal is not None:
+            return refusal
+        terms = head_terms(task.data, task.head)
+        if terms is None:
+            return "it knows LinearHead, ReluHead and QuadraticHead"
+        return range_refusal(task, terms.bound, _LARGEST_SCORE)
 
     def prepare(self, task: Task, starts: int) -> Advance:
         layout = _Layout(task, starts)
@@ -56,19 +65,22 @@ class CompiledEngine(Engine):
         factors = layout.pack(task.factors.to(torch.float64).expand(progress.active.shape))
         run = kernel.descend_weights if len(arrays) == 1 else kernel.descend_factors
         rule, loss = codes_of(task)
+        log_ridge = math.log(task.ridge) if task.ridge > 0 else -math.inf
 
         def share(part: slice) -> None:
             run(
                 layout.tokens,
                 layout.queries,
-                layout.scores,
+                layout.head,
                 layout.real,
+                layout.floors,
                 layout.pack_of[part],
                 *(array[part] for array in arrays),
                 sizes,
                 factors[part],
                 rule,
                 loss,
+                log_ridge,
                 active[part],
                 stalled[part],
             )
@@ -103,8 +115,11 @@ class _Layout:
     lanes, different starts of the same one."""
 
     def __init__(self, task: Task, starts: int) -> None:
+        from attsvm.descent.compiled_head import FixedScores, MixedFeatures
         from attsvm.descent.lanes import LANES
 
+        terms = head_terms(task.data, task.head)
+        assert terms is not None  # refused otherwise
         data, batch = task.data, task.data.batch_shape[0]
         self.shape = (starts, batch)
         self.lanes = LANES
@@ -130,7 +145,12 @@ class _Layout:
         self.reach = float(data.tokens.abs().amax()) * float(data.queries.abs().amax())
         self.tokens = _lanes_last(data.tokens, members)
         self.queries = _lanes_last(data.queries, members)
-        self.scores = _lanes_last(scores_of(task), members)
+        self.floors = _floors(terms, members)
+        scores = _lanes_last(terms.scores, members)
+        self.head: FixedScores | MixedFeatures = FixedScores(scores)
+        if terms.features is not None:
+            features, labels = (_lanes_last(part, members) for part in (terms.features, data.labels))
+            self.head = MixedFeatures(scores, features, labels, terms.curve)
         real = torch.ones(data.n, data.T, dtype=torch.float64) if data.mask is None else data.mask.to(torch.float64)
         self.real = _lanes_last(real.expand(batch, data.n, data.T), members)
 
@@ -143,6 +163,15 @@ class _Layout:
         """The inverse of `pack`."""
         rows = np.moveaxis(array, -1, 1).reshape(-1, *array.shape[1:-1])[self._place]
         return torch.from_numpy(np.ascontiguousarray(rows)).reshape(*self.shape, *array.shape[1:-1])
+
+
+def _floors(terms: HeadTerms, members: np.ndarray) -> np.ndarray:
+    """The least log-probability of a runner-up at which the kernel may keep terms unscaled, for each pack.
+
+    Slopes of the loss differ by up to exp(2 bound), so a token may lie that far below the runner-up and yet decide.
+    """
+    bound = terms.bound.numpy()[members].max(1)
+    return np.maximum(-600.0, 2.0 * bound - 660.0)
 
 
 def _lanes_last(value: Tensor, members: np.ndarray) -> np.ndarray:

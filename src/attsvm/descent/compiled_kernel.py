@@ -1,6 +1,6 @@
 """Numba kernels: eight runs side by side in the lanes of vector registers, a whole stretch of steps in one call.
 
-Only a fixed linear head comes here: the model then needs nothing but keys, queries and token scores. Arrays are
+The model is keys, queries and a head that says what a mixture of tokens is worth (`compiled_head`). Arrays are
 contiguous and end in ``[..., LANES]``; a lane is one run. With o the winner of an input and e_t = exp(a_t - a_o),
 ``s_t = e_t / sum e``; the terms ``s_t gap_t`` are formed relative to exp(m), m the largest a_t - a_o that has a gap.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from attsvm.descent.compiled_head import INVERSE, MARGIN, WINNER, judge, slots_of
 from attsvm.descent.lanes import LANES, absolute, exponential, fma, load, root, splat, store, where_equal, where_greater
 
 NORMALIZED, PLAIN, SIGN = 0, 1, 2
@@ -17,18 +18,17 @@ LOGISTIC, EXPONENTIAL, LINEAR = 0, 1, 2
 
 
 @njit(nogil=True)
-def _rows(tokens, scores, real, directions, loss, floor, work, rows, scale):  # type: ignore[no-untyped-def]
-    """Gradient of the risk in the directions u_i = W z_i: exp(scale) * rows[n, d].
+def _attend(tokens, real, directions, work):  # type: ignore[no-untyped-def]
+    """Softmax of the logits x_it^T u_i, u_i = W z_i: logits below the winner's, e_t of the losers, sum e, the winner.
 
-    `work` is scratch ``[4, n, T + 2, LANES]``: pulls, shares, gaps, and what belongs to a whole input.
+    `work` is scratch ``[5, n, slots, LANES]``: pulls, shares, gaps, what belongs to a whole input, and the head's own.
     """
     n, length, d, _ = tokens.shape
-    pull, share, gap, whole = work[0], work[1], work[2], work[3]
+    pull, share, whole = work[0], work[1], work[3]
     width = pull.shape[1]
     zero, one, nothing = splat(0.0), splat(1.0), splat(-np.inf)
-    largest = nothing
     for i in range(n):
-        top, winner, best = nothing, zero, zero
+        top, winner = nothing, zero
         for t in range(length):
             k = i * length + t
             a = zero
@@ -36,40 +36,50 @@ def _rows(tokens, scores, real, directions, loss, floor, work, rows, scale):  # 
                 a = fma(load(tokens, k * d + j), load(directions, i * d + j), a)
             a = where_greater(load(real, k), zero, a, nothing)
             winner = where_greater(a, top, splat(float(t)), winner)
-            best = where_greater(a, top, load(scores, k), best)
             top = where_greater(a, top, a, top)
             store(pull, i * width + t, a)
-        total, mean = one, zero
+        total = one
         for t in range(length):
             k = i * width + t
             a = load(pull, k) - top
-            wins = splat(float(t))
-            g = where_equal(winner, wins, zero, best - load(scores, i * length + t))
-            g = where_greater(load(real, i * length + t), zero, g, zero)
-            e = where_equal(winner, wins, zero, exponential(a))
+            e = where_equal(winner, splat(float(t)), zero, exponential(a))
             total = total + e
-            mean = fma(e, g, mean)
-            largest = where_equal(g, zero, largest, where_greater(a, largest, a, largest))
             store(pull, k, a)
-            store(gap, k, g)
             store(share, k, e)
-        inverse = one / total
-        margin = best - mean * inverse
+        store(whole, i * width + INVERSE, one / total)
+        store(whole, i * width + WINNER, winner)
+
+
+@njit(nogil=True)
+def _rows(tokens, loss, floor, work, rows, scale):  # type: ignore[no-untyped-def]
+    """Gradient of the risk in the directions u_i = W z_i: exp(scale) * rows[n, d], after `_attend` and `judge`.
+
+    Where every m lies above `floor`, exp(a) still holds every term that counts.
+    """
+    n, length, d, _ = tokens.shape
+    pull, share, gap, whole = work[0], work[1], work[2], work[3]
+    width = pull.shape[1]
+    zero, one, nothing = splat(0.0), splat(1.0), splat(-np.inf)
+    largest = nothing
+    for i in range(n):
+        for t in range(length):
+            a = load(pull, i * width + t)
+            largest = where_equal(load(gap, i * width + t), zero, largest, where_greater(a, largest, a, largest))
+        inverse, margin = load(whole, i * width + INVERSE), load(whole, i * width + MARGIN)
         slope = one
         if loss == LOGISTIC:
             slope = one / (one + exponential(margin))
         elif loss == EXPONENTIAL:
             slope = exponential(zero - margin)
-        store(whole, i * width, inverse)
-        store(whole, i * width + 1, slope * inverse / splat(float(n)))
-        store(whole, i * width + 2, winner)
+        store(whole, i * width + MARGIN, slope * inverse / splat(float(n)))
     largest = where_equal(largest, nothing, zero, largest)
     store(scale, 0, largest)
     # exp(a - m) = exp(a) exp(-m) while neither leaves the range of floating point.
     near = scale.min() > floor
     lift = exponential(zero - where_greater(largest, splat(-600.0), largest, splat(-600.0)))
     for i in range(n):
-        inverse, weight, winner = load(whole, i * width), load(whole, i * width + 1), load(whole, i * width + 2)
+        inverse, weight = load(whole, i * width + INVERSE), load(whole, i * width + MARGIN)
+        winner = load(whole, i * width + WINNER)
         mean, total = zero, zero
         for t in range(length):
             k = i * width + t
@@ -95,15 +105,6 @@ def _rows(tokens, scores, real, directions, loss, floor, work, rows, scale):  # 
             for t in range(length):
                 r = fma(load(pull, i * width + t), load(tokens, (i * length + t) * d + j), r)
             store(rows, i * d + j, r)
-
-
-@njit(nogil=True)
-def _floor(scores):  # type: ignore[no-untyped-def]
-    """The least m at which exp(a) still holds every term that counts.
-
-    Slopes of the loss differ by up to exp(2 max|score|), so a token may lie that far below m and yet decide.
-    """
-    return max(-600.0, 2.0 * np.abs(scores).max() - 660.0)
 
 
 @njit(nogil=True)
@@ -141,6 +142,22 @@ def _images_transposed(matrix, vectors, images):  # type: ignore[no-untyped-def]
             for j in range(a):
                 total = fma(load(matrix, j * b + q), load(vectors, i * a + j), total)
             store(images, i * b + q, total)
+
+
+@njit(nogil=True)
+def _add_ridge(matrix, log_ridge, gradient, scale):  # type: ignore[no-untyped-def]
+    """exp(scale) * gradient += exp(log_ridge) * matrix, at the larger of the two scales."""
+    count = gradient.shape[0] * gradient.shape[1]
+    largest, nothing = splat(0.0), splat(-np.inf)
+    for k in range(count):
+        size = absolute(load(gradient, k))
+        largest = where_greater(size, largest, size, largest)
+    own, other = where_greater(largest, splat(0.0), load(scale, 0), nothing), splat(log_ridge)
+    top = where_greater(own, other, own, other)
+    keep, add = exponential(own - top), exponential(other - top)
+    for k in range(count):
+        store(gradient, k, fma(add, load(matrix, k), keep * load(gradient, k)))
+    store(scale, 0, top)
 
 
 @njit(nogil=True)
@@ -184,31 +201,38 @@ def _note(size, factors, active, norm, step, stalled):  # type: ignore[no-untype
 
 
 @njit(nogil=True, cache=True)
-def descend_weights(tokens, queries, scores, real, pack, matrix, sizes, factors, rule, loss, active, stalled):  # type: ignore[no-untyped-def]
+def descend_weights(  # type: ignore[no-untyped-def]
+    tokens, queries, head, real, floors, pack, matrix, sizes, factors, rule, loss, log_ridge, active, stalled
+):
     """Descent on W[groups, d, dq, LANES] in place; `pack` says which data each group of lanes reads."""
     groups, d, dq, _ = matrix.shape
     n, length = tokens.shape[1], tokens.shape[2]
     directions = np.empty((n, d, LANES))
     rows = np.empty((n, d, LANES))
     gradient = np.empty((d, dq, LANES))
-    work = np.empty((4, n, length + 2, LANES))
+    work = np.empty((5, n, slots_of(head, length), LANES))
     scale = np.empty(LANES)
     norm = np.empty(LANES)
     step = np.empty(LANES)
     for g in range(groups):
         b = pack[g]
-        floor = _floor(scores[b])
         for k in range(sizes.shape[0]):
             _images(matrix[g], queries[b], directions)
-            _rows(tokens[b], scores[b], real[b], directions, loss, floor, work, rows, scale)
+            _attend(tokens[b], real[b], directions, work)
+            judge(head, b, real[b], work)
+            _rows(tokens[b], loss, floors[b], work, rows, scale)
             _outer(rows, queries[b], gradient)
+            if log_ridge > -np.inf:
+                _add_ridge(matrix[g], log_ridge, gradient, scale)
             _norms(gradient, norm)
             _note(sizes[k], factors[g], active[g], norm, step, stalled[g])
             _move(matrix[g], gradient, norm, scale, step, rule)
 
 
 @njit(nogil=True, cache=True)
-def descend_factors(tokens, queries, scores, real, pack, key, query, sizes, factors, rule, loss, active, stalled):  # type: ignore[no-untyped-def]
+def descend_factors(  # type: ignore[no-untyped-def]
+    tokens, queries, head, real, floors, pack, key, query, sizes, factors, rule, loss, log_ridge, active, stalled
+):
     """Descent on K[groups, d, m, LANES] and Q[groups, dq, m, LANES] in place; W = K Q^T is never formed."""
     groups, d, rank, _ = key.shape
     dq = query.shape[1]
@@ -219,23 +243,29 @@ def descend_factors(tokens, queries, scores, real, pack, key, query, sizes, fact
     rows = np.empty((n, d, LANES))
     key_gradient = np.empty((d, rank, LANES))
     query_gradient = np.empty((dq, rank, LANES))
-    work = np.empty((4, n, length + 2, LANES))
-    scale = np.empty(LANES)
+    work = np.empty((5, n, slots_of(head, length), LANES))
+    key_scale = np.empty(LANES)
+    query_scale = np.empty(LANES)
     key_norm = np.empty(LANES)
     query_norm = np.empty(LANES)
     step = np.empty(LANES)
     for g in range(groups):
         b = pack[g]
-        floor = _floor(scores[b])
         for k in range(sizes.shape[0]):
             _images_transposed(query[g], queries[b], inner)
             _images(key[g], inner, directions)
-            _rows(tokens[b], scores[b], real[b], directions, loss, floor, work, rows, scale)
+            _attend(tokens[b], real[b], directions, work)
+            judge(head, b, real[b], work)
+            _rows(tokens[b], loss, floors[b], work, rows, key_scale)
             _images_transposed(key[g], rows, back)
             _outer(rows, inner, key_gradient)
             _outer(queries[b], back, query_gradient)
+            store(query_scale, 0, load(key_scale, 0))
+            if log_ridge > -np.inf:
+                _add_ridge(key[g], log_ridge, key_gradient, key_scale)
+                _add_ridge(query[g], log_ridge, query_gradient, query_scale)
             _norms(key_gradient, key_norm)
             _norms(query_gradient, query_norm)
             _note(sizes[k], factors[g], active[g], key_norm + query_norm, step, stalled[g])
-            _move(key[g], key_gradient, key_norm, scale, step, rule)
-            _move(query[g], query_gradient, query_norm, scale, step, rule)
+            _move(key[g], key_gradient, key_norm, key_scale, step, rule)
+            _move(query[g], query_gradient, query_norm, query_scale, step, rule)

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import KeyQuery
+from attsvm.attention import KeyQuery, LinearHead
 from attsvm.descent.engine import Advance, Engine, Progress, Task
-from attsvm.descent.linear_task import codes_of, linear_refusal, scores_of
+from attsvm.descent.head_terms import scores_of
+from attsvm.descent.kernel_task import codes_of, linear_refusal
 
 if TYPE_CHECKING:
     from attsvm.descent.cuda_kernel import Shape
@@ -33,8 +34,9 @@ _MOST_THREADS = 256
 class CudaEngine(Engine):
     """Numba's CUDA: one thread block a run, its data and weights in shared memory, a stretch of steps a launch.
 
-    For a fixed linear head with gradient, normalized or sign descent. Inside a stretch it computes in float64, also for
-    float32 data. Several starts of one data set read the same data. The first run of each shape waits for a compiler.
+    For a fixed linear head with gradient, normalized or sign descent, without ridge. Inside a stretch it computes in
+    float64, also for float32 data. Several starts of one data set read the same data. The first run of each shape waits
+    for a compiler.
 
     Arguments:
         threads: of a block, a multiple of 32 up to 256; None chooses by the size of the data.
@@ -92,7 +94,7 @@ def _advance(task: Task, launch: Launch, progress: Progress, sizes: np.ndarray) 
     before = progress.parameters
     moved = {name: value.contiguous().clone() for name, value in before.items()}
     stalled = launch(list(moved.values()), torch.from_numpy(np.asarray(sizes, dtype=np.float64)), progress.active)
-    finite = torch.stack([torch.isfinite(value).flatten(2).all(-1) for value in moved.values()]).all(0)
+    finite = task.in_range(moved)
     kept = finite.reshape(*finite.shape, 1, 1)
     progress.parameters = {name: torch.where(kept, value, before[name]) for name, value in moved.items()}
     progress.overflowed |= ~finite & progress.active
@@ -116,7 +118,8 @@ class Launch:
         shape = shape_of(task)
         self._bytes = shape.bytes(threads)
         self._kernel = build(shape, threads)
-        scores = scores_of(task).to(torch.float64)
+        assert isinstance(task.head, LinearHead)  # refused otherwise
+        scores = scores_of(data, task.head).to(torch.float64)
         if data.mask is not None:
             scores = scores.masked_fill(~data.mask, MASKED_SCORE)
         self._data = [value.reshape(batch, -1).contiguous() for value in (data.tokens, data.queries, scores)]

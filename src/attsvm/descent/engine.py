@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import Head, Loss, Parameterization, Weights
+from attsvm.attention import Head, Loss, Parameterization, ScaledTensor, Weights
 from attsvm.attention.gradient import Attended, attend, fixed_scores, risk_gradient
 from attsvm.attention.heads import LinearHead
 from attsvm.attention.linear_maps import flat_adjoint, flat_logits
@@ -34,6 +36,7 @@ class Task:
     train_head: bool
     factors: Tensor
     batches: InputBatches | None = None
+    ridge: float = 0.0
 
     def weights(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """The combined W ``[starts, batch, d, dq]``."""
@@ -46,6 +49,20 @@ class Task:
     def forward(self, parameters: Mapping[str, Tensor]) -> Attended:
         """One pass over all inputs."""
         return attend(self.data, self.head_at(parameters), flat_logits(self.data, self.weights(parameters)))
+
+    @cached_property
+    def _reach(self) -> Tensor:
+        """No logit of an element is larger than this times the largest entry of its W ``[batch]``."""
+        data = self.data
+        sizes = (part.flatten(1).abs().amax(1).double() for part in (data.tokens, data.queries))
+        return math.prod(sizes, start=torch.tensor(data.d * data.dq, dtype=torch.float64, device=data.device))
+
+    def in_range(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Whether parameters, and the logits that they make, are numbers of floating point ``[starts, batch]``."""
+        finite = torch.stack([torch.isfinite(value).flatten(2).all(-1) for value in parameters.values()]).all(0)
+        largest = self.weights(parameters).flatten(2).abs().amax(-1).double() * self._reach
+        # A quarter leaves room for the difference of two logits; NaN is not smaller either.
+        return finite & (largest < torch.finfo(self.data.dtype).max / 4)
 
 
 def _head_part(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -106,7 +123,10 @@ class TorchEngine(Engine):
         attended = attend(data, head, flat_logits(data, task.weights(parameters)), scores)
         risk = risk_gradient(data, head, task.loss, attended, train_head=task.train_head, scores=scores)
         in_weights = risk.logits.map(flat_adjoint(data, risk.logits.mantissa))
-        gradients = {**task.parameterization.gradients(parameters, in_weights), **risk.head}
+        in_factors = task.parameterization.gradients(parameters, in_weights)
+        if task.ridge > 0:
+            in_factors = _with_ridge(parameters, in_factors, task.ridge)
+        gradients = {**in_factors, **risk.head}
 
         def log_excess() -> Tensor:
             return _log_excess(data, head, task.loss, attended)
@@ -116,13 +136,23 @@ class TorchEngine(Engine):
         moved, state = task.optimizer.step(step, progress.state)
 
         zero = torch.stack([(part.mantissa == 0).flatten(2).all(-1) for part in gradients.values()]).all(0)
-        finite = torch.stack([torch.isfinite(value).flatten(2).all(-1) for value in moved.values()]).all(0)
+        finite = task.in_range(moved)
         progress.stalled |= zero & progress.active
         progress.overflowed |= ~finite & progress.active
         progress.active &= finite
         taken = progress.active
         progress.parameters = _choose(taken, moved, parameters)
         progress.state = _choose(taken, state, progress.state)
+
+
+def _with_ridge(
+    parameters: Mapping[str, Tensor], gradients: Mapping[str, ScaledTensor], ridge: float
+) -> dict[str, ScaledTensor]:
+    """``gradient + ridge * parameter``, at the larger scale of the two: far out the ridge is all that is left."""
+    return {
+        name: gradient.blend(ScaledTensor(parameters[name], torch.zeros_like(gradient.log_scale)), 1.0, ridge)
+        for name, gradient in gradients.items()
+    }
 
 
 def _choose(taken: Tensor, new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -148,14 +178,20 @@ def _log_excess(data: TokenDataset, head: Head, loss: Loss, attended: Attended) 
 
 
 def check_optimizer_fits(
-    optimizer: Optimizer, head: Head, parameterization: Parameterization, train_head: bool
+    optimizer: Optimizer, head: Head, parameterization: Parameterization, train_head: bool, ridge: float
 ) -> None:
     """Raise where an optimizer needs what the task cannot give."""
     if isinstance(optimizer, PolyakDescent) and (train_head or not isinstance(head, LinearHead)):
         raise ValueError(
             "PolyakDescent needs a fixed linear head, whose best risk is known; use NormalizedGradientDescent instead"
         )
+    if isinstance(optimizer, PolyakDescent) and ridge > 0:
+        raise ValueError(
+            "PolyakDescent needs the best risk, which a ridge changes; use NormalizedGradientDescent instead"
+        )
     if isinstance(optimizer.schedule, LipschitzStep):
+        if ridge > 0:
+            raise ValueError("LipschitzStep() bounds the gradient of the risk alone; it needs ridge=0")
         if not isinstance(parameterization, Weights):
             raise ValueError(f"LipschitzStep() bounds the gradient in W; it needs Weights(), got {parameterization!r}")
         if train_head:

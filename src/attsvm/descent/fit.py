@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import time
 from bisect import bisect_left, bisect_right
@@ -23,6 +24,7 @@ from attsvm.descent.engine import Engine, Progress, Task, check_optimizer_fits
 from attsvm.descent.initial import Initial, starting_point
 from attsvm.descent.optimizers import NormalizedGradientDescent, Optimizer
 from attsvm.descent.recording import Recorder, record_steps
+from attsvm.descent.resuming import describe, resumed
 from attsvm.descent.run import Run
 from attsvm.descent.stopping import StoppingRule
 
@@ -42,6 +44,7 @@ def fit(
     keep: Collection[str] = ("risk", "norm", "attention", "weights"),
     train_head: bool = False,
     batch_size: int | None = None,
+    ridge: float = 0.0,
     stop: StoppingRule | None = None,
     resume: Run | None = None,
     device: torch.device | str | None = None,
@@ -68,6 +71,10 @@ def fit(
         keep: what to record, of "risk", "norm", "attention", "weights", "parameters".
         train_head: train the head's parameters too, one set for each element.
         batch_size: use mini-batches of this many inputs a step.
+        ridge: minimise the risk plus ``ridge/2 ||W||_F^2``, or ``ridge/2 (||K||_F^2 + ||Q||_F^2)``, which is a nuclear
+            penalty on K Q^T. The optimizer gets ``gradient + ridge * parameter`` in true proportion: the gradient of
+            the risk falls exponentially as weights grow, so any ridge, even 2.2e-16, ends their growth. Risks are
+            recorded without it; a trained head has none.
         stop: `Saturated()` or `Settled()`; each element stops for itself.
         resume: an earlier run of the same configuration to go on from.
         device: move the data there first.
@@ -100,6 +107,8 @@ def fit(
         raise ValueError(f"parameterization must be Weights() or KeyQuery(rank); got {parameterization!r}")
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer must be an optimizer such as GradientDescent(0.1); got {optimizer!r}")
+    if isinstance(ridge, bool) or not isinstance(ridge, numbers.Real) or not 0 <= ridge < math.inf:
+        raise ValueError(f"ridge must be a finite number, 0 or positive; got {ridge!r}")
     if stop is not None and not isinstance(stop, StoppingRule):
         raise ValueError(f"stop must be a rule such as Saturated() or Settled(); got {stop!r}")
     if engine is not None and not isinstance(engine, Engine):
@@ -110,7 +119,7 @@ def fit(
         data = data.to(device)
     own_head = as_head(head, data) if device is None or head is None else as_head(_moved(head, data.device), data)
     own_loss = as_loss(loss or Logistic())
-    check_optimizer_fits(optimizer, own_head, parameterization, train_head)
+    check_optimizer_fits(optimizer, own_head, parameterization, train_head, ridge)
     keys = stream_keys(seed, data.batch_shape)
     flat, flat_head = data.flatten(), own_head.flatten(data.batch_shape)
     task = Task(
@@ -122,8 +131,9 @@ def fit(
         train_head,
         factors=optimizer.schedule.factors(flat, flat_head, own_loss),
         batches=None if batch_size is None else InputBatches(data.n, batch_size, tuple(keys), data.device),
+        ridge=float(ridge),
     )
-    configuration = _describe(task, own_head, steps, keys, batch_size, stop)
+    configuration = describe(task, own_head, steps, keys, batch_size, stop)
     if resume is None:
         parameters, several = starting_point(data, own_head, parameterization, initial, starts, keys, train_head)
         first = 0
@@ -131,7 +141,7 @@ def fit(
     else:
         if initial is not None:
             raise ValueError("resume goes on from the run's own weights; leave initial out")
-        now, several, first = _resumed(resume, data, task, configuration, steps)
+        now, several, first = resumed(resume, data, task, configuration, steps)
         if starts is not None and (starts,) != tuple(resume.risk.shape[: int(several)]):
             raise ValueError(f"resume needs the same starts; the run has shape {list(resume.risk.shape)}, got {starts}")
     lead = next(iter(now.parameters.values())).shape[:2]
@@ -194,69 +204,6 @@ def _apply_stop(task: Task, stop: StoppingRule | None, now: Progress, done: int)
         found = stop.done(task.weights(now.parameters), task.forward(now.parameters), now.memory)
         now.memory["stopped"] = now.memory.get("stopped", torch.zeros_like(found)) | (found & now.active)
         now.active &= ~found
-
-
-def _describe(
-    task: Task, head: object, steps: int, keys: list[tuple[int, int]], batch_size: int | None, stop: StoppingRule | None
-) -> dict[str, Any]:
-    from attsvm import __version__
-
-    return {
-        "version": __version__,
-        "data": repr(task.data),
-        "head": type(head).__name__,
-        "train_head": task.train_head,
-        "parameterization": repr(task.parameterization),
-        "optimizer": repr(task.optimizer),
-        "loss": repr(task.loss),
-        "steps": steps,
-        "seed": keys,
-        "batch_size": batch_size,
-        "stop": repr(stop),
-    }
-
-
-def _resumed(
-    run: Run, data: TokenDataset, task: Task, configuration: dict[str, Any], steps: int
-) -> tuple[Progress, bool, int]:
-    for name in ("data", "head", "train_head", "parameterization", "optimizer", "loss", "batch_size"):
-        before, now = run.configuration.get(name), configuration[name]
-        if before != now:
-            raise ValueError(f"resume needs the same {name}; the run was made with {before}, now it is {now}")
-    if configuration["batch_size"] is not None and not _same_seeds(run.configuration["seed"], configuration["seed"]):
-        raise ValueError("resume needs the same seed; mini-batches are drawn from it")
-    if steps < run.step:
-        raise ValueError(
-            f"steps counts from the start of the run and must be at least the {run.step} already taken; got {steps}"
-        )
-    batch = len(data.batch_shape)
-    several = run.risk.ndim > batch
-    count = data.flatten().batch_shape[0]
-
-    def folded(value: Tensor) -> Tensor:
-        return value.to(data.device).reshape(-1, count, *value.shape[run.risk.ndim :]).clone()
-
-    memory = {
-        name.removeprefix("stop/"): folded(value) for name, value in run.state.items() if name.startswith("stop/")
-    }
-    active = (folded(run.steps_taken) == run.step) & ~folded(run.overflowed)
-    if run.configuration.get("stop") == configuration["stop"]:
-        active &= ~memory.get("stopped", torch.zeros_like(active))
-    else:
-        memory = {}  # another rule starts afresh on the elements that are not behind
-    now = Progress(
-        {name: folded(value) for name, value in run.parameters.items()},
-        {name: folded(value) for name, value in run.state.items() if not name.startswith("stop/")},
-        active=active,
-        stalled=folded(run.stalled),
-        overflowed=folded(run.overflowed),
-        memory=memory,
-    )
-    return now, several, run.step
-
-
-def _same_seeds(before: Any, now: list[tuple[int, int]]) -> bool:
-    return [tuple(key) for key in before] == now
 
 
 def _finished(

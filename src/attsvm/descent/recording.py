@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attsvm.descent.engine import Progress, Task
-from attsvm.descent.run import RECORDABLE, History
+from attsvm.descent.run import RECORDABLE, History, norm_of
 
 
 def record_steps(record: int | Sequence[int], first: int, steps: int) -> frozenset[int]:
@@ -62,7 +62,7 @@ class Recorder:
         """Keep what was asked for of the present iterate."""
         self._steps.append(step)
         weights = self._task.weights(progress.parameters)
-        row: dict[str, Tensor] = {"weights": weights, "norm": torch.linalg.matrix_norm(weights)}
+        row: dict[str, Tensor] = {"weights": weights, "norm": norm_of(weights)}
         if self._keep & {"risk", "attention"}:
             attended = self._task.forward(progress.parameters)
             row |= {"risk": self._task.loss.value(attended.margin).mean(-1), "attention": attended.attention}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attsvm.attention import ScaledTensor
 from attsvm.data.files import read_arrays, write_arrays
+
+
+def norm_of(weights: Float[Tensor, "*lead d dq"]) -> Float[Tensor, "*lead"]:
+    """Frobenius norm, also where its square would leave the range of floating point."""
+    plain: Tensor = torch.linalg.matrix_norm(weights)
+    held = plain < math.inf
+    if bool(held.all()):
+        return plain
+    return torch.where(held, plain, ScaledTensor(weights, torch.zeros_like(plain)).norm_of_mantissa())
+
 
 RECORDABLE = ("risk", "norm", "attention", "weights", "parameters")
 
@@ -106,7 +118,7 @@ class Run:
     @cached_property
     def norm(self) -> Float[Tensor, "*lead"]:
         """Frobenius norm of the final W."""
-        return torch.linalg.matrix_norm(self.weights)
+        return norm_of(self.weights)
 
     @property
     def notes(self) -> list[str]:

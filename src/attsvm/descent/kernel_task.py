@@ -1,4 +1,4 @@
-"""What the kernels can run: a fixed linear head, where the model is keys, queries and token scores."""
+"""What the kernels can run: which optimizers and losses, within which range of numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from attsvm.attention import Exponential, KeyQuery, Linear, LinearHead, Logistic, Weights
-from attsvm.attention.gradient import fixed_scores
 from attsvm.descent.engine import Task
+from attsvm.descent.head_terms import scores_of
 from attsvm.descent.optimizers import GradientDescent, NormalizedGradientDescent, SteepestDescent
 from attsvm.norms import Frobenius, MaxEntry
 
@@ -20,35 +20,45 @@ _LOSSES: dict[type, int] = {Logistic: 0, Exponential: 1, Linear: 2}
 
 
 def linear_refusal(task: Task, largest_score: float) -> str | None:
-    """Why no kernel can run the task, as a clause; None if one can.
+    """Why a kernel for linear heads without ridge cannot run the task, as a clause; None if it can."""
+    if not isinstance(task.head, LinearHead) or task.train_head:
+        return "it needs a fixed linear head"
+    refusal = rule_refusal(task)
+    if refusal is not None:
+        return refusal
+    if task.ridge > 0:
+        return "it adds no ridge; use TorchEngine"
+    return range_refusal(task, scores_of(task.data, task.head).abs().flatten(1).amax(1), largest_score)
 
-    Scores beyond `largest_score` would let slopes of the loss differ by more than floating point can hold.
-    """
+
+def rule_refusal(task: Task) -> str | None:
+    """Why no kernel can run the task, whatever its head, as a clause; None if one can."""
     checks = (
-        (isinstance(task.head, LinearHead) and not task.train_head, "it needs a fixed linear head"),
         (type(task.loss) in _LOSSES, "it knows Logistic, Exponential and Linear losses"),
         (type(task.parameterization) in (Weights, KeyQuery), "it knows Weights and KeyQuery"),
         (_rule(task) is not None, "it knows gradient, normalized and sign descent without momentum"),
         (task.batches is None, "it takes no mini-batches"),
         (task.data.queries_per_sequence == 1, "it does not share tokens between queries"),
     )
-    for holds, reason in checks:
-        if not holds:
-            return reason
-    scores = scores_of(task).abs()
-    if bool((scores > largest_score).any()):
+    return next((reason for holds, reason in checks if not holds), None)
+
+
+def range_refusal(task: Task, bound: Tensor, largest_score: float) -> str | None:
+    """Why the numbers of a task do not suit a kernel, as a clause; None if they do.
+
+    Arguments:
+        bound: of the scores of each element; beyond `largest_score` the slopes of the loss would differ by more than
+            floating point can hold.
+    """
+    if bool((bound > largest_score).any()):
         return f"scores beyond {largest_score:g} need the scaled slopes of TorchEngine"
-    if _underflows(task, scores):
+    # Score times token times query, the size of a gradient, must not come near the least number.
+    parts = (bound, *(part.abs().flatten(1).amax(1) for part in (task.data.tokens, task.data.queries)))
+    sizes = torch.stack([part.double().log() for part in parts]).sum(0)
+    least = math.log(torch.finfo(task.data.dtype).tiny) * _SMALLEST
+    if bool((torch.isfinite(sizes) & (sizes < least)).any()):
         return "data as small as these need the scaled gradient of TorchEngine"
     return None
-
-
-def _underflows(task: Task, scores: Tensor) -> bool:
-    """Whether score times token times query, the size of a gradient, comes near the least number of an element."""
-    parts = (scores, task.data.tokens, task.data.queries)
-    sizes = torch.stack([part.abs().flatten(1).amax(1).double().log() for part in parts]).sum(0)
-    least = math.log(torch.finfo(task.data.dtype).tiny) * _SMALLEST
-    return bool((torch.isfinite(sizes) & (sizes < least)).any())
 
 
 def codes_of(task: Task) -> tuple[int, int]:
@@ -68,10 +78,3 @@ def _rule(task: Task) -> int | None:
     if type(optimizer) is SteepestDescent and optimizer.momentum == 0:
         return {Frobenius: NORMALIZED, MaxEntry: SIGN}.get(type(optimizer.norm))
     return None
-
-
-def scores_of(task: Task) -> Tensor:
-    """Token scores ``[batch, n, T]``, 0 at masked tokens."""
-    scores = fixed_scores(task.data, task.head)
-    assert scores is not None  # refused otherwise
-    return scores[0] if task.data.mask is None else scores[0].masked_fill(~task.data.mask, 0.0)
