@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
+from attsvm._manifest import now, versions, write_manifest
 from attsvm.cli import train_options as options
-from attsvm.cli.manifest import now, versions, write_manifest
 from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_device, load_data, own_folder
 from attsvm.cli.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named
 from attsvm.cli.report import print_json, status_line

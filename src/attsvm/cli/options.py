@@ -10,7 +10,7 @@ from typing import Annotated
 import torch
 import typer
 
-from attsvm.cli.manifest import read_manifest
+from attsvm._manifest import read_manifest
 from attsvm.data import EXAMPLES, TokenDataset, example
 from attsvm.data.files import SUFFIXES
 

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attsvm._manifest import read_manifest
 from attsvm.attention import LinearHead, logits, optimal_tokens
-from attsvm.cli.manifest import data_digest, read_manifest
+from attsvm.cli.digests import data_digest
 from attsvm.data import TokenDataset
 from attsvm.data.files import SUFFIXES, read_arrays
 from attsvm.descent import Run

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import typer
 
+from attsvm._manifest import NAME, now, versions, write_manifest
 from attsvm.cli import solve_options as options
-from attsvm.cli.manifest import NAME, data_digest, now, versions, write_manifest
+from attsvm.cli.digests import data_digest
 from attsvm.cli.options import Device, Json, Out, Quiet, checked_device, load_data, own_folder
 from attsvm.cli.registry import solver_named, svm_norm_named
 from attsvm.cli.report import print_json, status_line

@@ -12,8 +12,8 @@ from typing import Any
 
 import typer
 
+from attsvm._manifest import NAME, now, read_manifest, versions, write_manifest
 from attsvm.cli import train_options as options
-from attsvm.cli.manifest import NAME, now, read_manifest, versions, write_manifest
 from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_device, checked_folder, load_data
 from attsvm.cli.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named, stopping_named
 from attsvm.cli.report import print_json, progress_bar

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from attsvm.attention import LinearHead, Loss, Parameterization
-from attsvm.cli.manifest import data_digest, digest
+from attsvm.cli.digests import data_digest, digest
 from attsvm.data import EXAMPLES, TokenDataset, starting_points
 from attsvm.data.files import read_arrays
 from attsvm.descent import Optimizer, Run, StoppingRule
