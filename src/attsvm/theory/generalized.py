@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, as_floating, check_finite, check_positive
+from attsvm._checks import ArrayLike, as_floating, as_tensor, check_finite, check_positive, check_shape
 from attsvm.data import TokenDataset
 from attsvm.norms import Frobenius, Norm, direction_cosine
 from attsvm.svm import AttentionSVM, SVMSolution, finite_component, solve
@@ -87,6 +87,7 @@ def generalized_components(
     threshold: float = 1e-3,
     ambiguous: float = 1e-6,
     norm: Norm | None = None,
+    selected_set: ArrayLike | None = None,
 ) -> GeneralizedComponents:
     """Take trained weights apart into W_fin + C W_svm [TaSVM, generalized SVM], a conjecture of the paper.
 
@@ -107,6 +108,8 @@ def generalized_components(
         threshold: tokens with s >= threshold are selected.
         ambiguous: tokens with s in (ambiguous, threshold] are flagged.
         norm: `Frobenius()` (default) for W, `Nuclear()` for (K, Q).
+        selected_set: O as a mask ``[*starts, *batch, n, T]``, where something better than a threshold decides, such as
+            the trend of the probabilities along the run; nothing is ambiguous then.
 
     Raises:
         ValueError: if shapes do not fit, an input keeps no token, a probability is no probability, or the thresholds do
@@ -128,9 +131,14 @@ def generalized_components(
     real = torch.ones_like(probabilities, dtype=torch.bool) if whole.mask is None else whole.mask
     kept = (probabilities >= threshold) & real
     doubtful = (probabilities > ambiguous) & (probabilities <= threshold) & real
+    asked = f"of probability at least {threshold:g}"
+    if selected_set is not None:
+        mask = as_tensor(selected_set, "selected_set").to(real.device)
+        check_shape(mask, "selected_set", tuple(real.shape), "lead, n, T")
+        kept, doubtful, asked = mask.bool() & real, torch.zeros_like(real), "in selected_set"
     if not bool(kept.any(-1).all()):
         where = torch.nonzero(~kept.any(-1))[0].tolist()
-        raise ValueError(f"every input must keep a token of probability at least {threshold:g}; {where} keeps none")
+        raise ValueError(f"every input must keep a token {asked}; {where} keeps none")
     finite = finite_component(whole, probabilities, kept, norm)
     problem, full = _separation(whole, kept, real)
     svm = solve(problem, norm)
