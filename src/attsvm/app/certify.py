@@ -1,0 +1,87 @@
+"""Python's certified answer about a problem of the playground: the max-margin solution, its proof, local optimality."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import Any
+
+import torch
+
+from attsvm.app.problem import problem_to_data, selection
+from attsvm.attention import optimal_token_set
+from attsvm.norms import Frobenius, MaxEntry, Norm, Nuclear, Spectral
+from attsvm.theory import LocalOptimality, is_locally_optimal
+
+NORMS: dict[str, type[Norm]] = {
+    "frobenius": Frobenius,
+    "nuclear": Nuclear,
+    "spectral": Spectral,
+    "max-entry": MaxEntry,
+}
+"""Norms by the names the page uses."""
+
+# One solve at a time: they take milliseconds, and fifty at once would fight for the same cores.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def certify(request: object) -> dict[str, Any]:
+    """Solve the max-margin problem of a selection and say what is proved, as plain JSON.
+
+    Arguments:
+        request: ``{"problem": ..., "selected": [token of each input], "norm": "frobenius" | "nuclear" | "spectral" |
+            "max-entry"}``; the norm is Frobenius where it is left out.
+
+    Returns:
+        `status` ("solved", "infeasible", "no_rows", "not_converged") and its `sentence`; `weights`, row by row, or
+        None; `value`, the norm of the weights; `relative_gap` and `min_margin` of the certificate, None where infinite;
+        `solver`, `norm`, `seconds`; `locally_optimal`; `optimal`: whether every selected token scores highest in its
+        input.
+
+    Raises:
+        ValueError: naming the entry, what was expected and what came.
+    """
+    if not isinstance(request, dict):
+        raise ValueError(f"the request must be an object with problem and selected; got {type(request).__name__}")
+    for name in ("problem", "selected"):
+        if name not in request:
+            raise ValueError(f"the request must have an entry {name!r}")
+    name = request.get("norm", "frobenius")
+    if not isinstance(name, str) or name not in NORMS:
+        shown = repr(name) if isinstance(name, str) and len(name) < 40 else type(name).__name__
+        raise ValueError(f"norm must be one of {', '.join(NORMS)}; got {shown}")
+    data = problem_to_data(request["problem"])
+    selected = selection(request["selected"], data)
+    with _ONE_AT_A_TIME:
+        local = is_locally_optimal(data, selected=selected, norm=NORMS[name]())
+    best = optimal_token_set(data)
+    solution = local.solution
+    weights = solution.weights.flatten().tolist()
+    proof = solution.certificate
+    return {
+        "status": solution.status.name.lower(),
+        "sentence": f"{solution.status}; {_local(local)}",
+        "weights": weights if all(map(math.isfinite, weights)) else None,
+        "value": _finite(proof.primal_value) if bool(solution.solved) else None,
+        "relative_gap": _finite(proof.relative_gap),
+        "min_margin": _finite(proof.min_margin),
+        "solver": solution.solver,
+        "norm": name,
+        "locally_optimal": bool(local),
+        "optimal": bool(best.gather(-1, selected[:, None]).all()),
+        "seconds": solution.seconds,
+    }
+
+
+def _local(local: LocalOptimality) -> str:
+    if bool(local):
+        return "the selection is locally optimal"
+    if not bool(local.feasible):
+        return "so the selection is not locally optimal" if not bool(local.undecided) else "local optimality is open"
+    named = ", ".join(f"token {t + 1} of input {i + 1}" for i, t in local.offenders)
+    return f"the selection is not locally optimal: support tokens score at least as high as the selected ones ({named})"
+
+
+def _finite(number: torch.Tensor) -> float | None:
+    value = float(number)
+    return value if math.isfinite(value) else None

@@ -1,0 +1,145 @@
+"""The playground as an HTML page: one self-contained file, or the page of the local server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from attsvm.app.bundle import module_text
+
+TITLE = "attsvm playground: drag a token, watch attention choose"
+MODULE_PATH = "/playground.js"
+START_PATH = "/start.js"
+CERTIFY_PATH = "/certify"
+
+_STYLE = "html, body { margin: 0; height: 100%; } #playground { min-height: 100%; }"
+_NO_SCRIPT = "The playground draws and computes in the browser, with JavaScript, which is switched off here."
+
+# A state in the address comes first: it is what the person last saw, or what a colleague sent.
+_START = """\
+const element = document.getElementById("playground");
+const given = document.getElementById("state");
+const state = location.hash.startsWith("#s=") ? location.hash : JSON.parse(given.textContent) ?? undefined;
+"""
+_STATIC_START = f"""\
+{{
+{_START}element.playground = mount(element, {{ state, host: "static" }});
+}}
+"""
+SERVER_START = f"""\
+import {{ mount }} from "{MODULE_PATH}";
+{_START}
+async function certify(problem, selected, norm) {{
+  const answer = await fetch("{CERTIFY_PATH}", {{
+    method: "POST",
+    headers: {{ "Content-Type": "application/json" }},
+    body: JSON.stringify({{ problem, selected, norm }}),
+  }});
+  const content = await answer.json();
+  if (!answer.ok) throw new Error(content.error);
+  return content;
+}}
+
+element.playground = mount(element, {{ state, host: "server", certify }});
+"""
+"""What the server's page runs: mounts the playground and asks Python for certificates."""
+
+
+def standalone_page(state: Mapping[str, Any] | None = None) -> str:
+    """One HTML file that is the whole playground: no other file, no server, no network.
+
+    It works from a disk, where browsers refuse to load modules: the module is part of the page. Its content security
+    policy admits that one script and nothing else.
+
+    Arguments:
+        state: what the page shows first, where its address names nothing else; None means the playground's own choice.
+    """
+    script = f"\n{module_text()}\n{_STATIC_START}"
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{escape(_policy(_hash(script)))}">\n'
+    return _page(meta, f'<script type="module">{script}</script>', state)
+
+
+def server_page(state: Mapping[str, Any] | None = None) -> str:
+    """The page that the local server serves; its scripts come from the server."""
+    return _page("", f'<script type="module" src="{START_PATH}"></script>', state)
+
+
+def server_policy() -> str:
+    """The content security policy of everything the local server sends."""
+    return _policy("'self'") + "; connect-src 'self'; frame-ancestors 'none'"
+
+
+def write_page(path: str | os.PathLike[str], state: Mapping[str, Any] | None = None) -> Path:
+    """Write `standalone_page` to a file; a reader never sees half of it.
+
+    Raises:
+        ValueError: if the name does not end in .html or .htm, or is a folder's.
+        OSError: if it cannot be written.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(
+            f"{path} must end in .html, so that browsers open it as a page; got {path.suffix or 'no suffix'!r}"
+        )
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of a file in it, such as {path / 'playground.html'}")
+    text = standalone_page(state)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{secrets.token_hex(8)}.partial")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    return path
+
+
+def _page(meta: str, script: str, state: Mapping[str, Any] | None) -> str:
+    # In JSON the sign < can only stand in a string, where it may be written as an escape; so no tag can begin here.
+    content = json.dumps(state, allow_nan=False).replace("<", "\\u003c")
+    return f"""\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+{meta}<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{TITLE}</title>
+<link rel="icon" href="data:,">
+<style>{_STYLE}</style>
+</head>
+<body>
+<div id="playground"></div>
+<noscript><p>{_NO_SCRIPT}</p></noscript>
+<script type="application/json" id="state">{content}</script>
+{script}
+</body>
+</html>
+"""
+
+
+def _policy(script: str) -> str:
+    rules = {
+        "default-src": "'none'",
+        "script-src": script,
+        "style-src": _hash(_STYLE),
+        "img-src": "data: blob:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{name} {sources}" for name, sources in rules.items())
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

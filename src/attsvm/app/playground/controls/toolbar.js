@@ -1,0 +1,72 @@
+import { PRESETS, presetNamed } from "../presets.js";
+import { node, setAttributes, setText } from "../view/dom.js";
+
+/** The line on top: presets, undo, redo, reset, share, theme, help. */
+export function createToolbar({ store, onPreset, onTheme, onHelp, shareMenu }) {
+  const groups = [...new Set(PRESETS.map((preset) => preset.group))];
+  const select = node(
+    "select",
+    { "aria-label": "preset", onchange: () => onPreset(select.value) },
+    node("option", { value: "", disabled: true, hidden: true }, "own data"),
+    groups.map((group) =>
+      node(
+        "optgroup",
+        { label: group },
+        PRESETS.filter((preset) => preset.group === group).map((preset) =>
+          node("option", { value: preset.name }, preset.title),
+        ),
+      ),
+    ),
+  );
+  const walk = (by, words, sign) =>
+    node(
+      "button",
+      { type: "button", class: "icon", "aria-label": words, title: words, onclick: () => onPreset(neighbour(by)) },
+      sign,
+    );
+  const undo = node(
+    "button",
+    { type: "button", class: "icon", title: "undo (Ctrl Z)", "aria-label": "undo", onclick: () => store.undo() },
+    "↶",
+  );
+  const redo = node(
+    "button",
+    { type: "button", class: "icon", title: "redo (Ctrl Shift Z)", "aria-label": "redo", onclick: () => store.redo() },
+    "↷",
+  );
+  const reset = node(
+    "button",
+    { type: "button", title: "back to the preset as it was loaded", onclick: () => store.reset() },
+    "Reset",
+  );
+  const theme = node("button", { type: "button", class: "icon", onclick: onTheme });
+  const help = node(
+    "button",
+    { type: "button", class: "icon", "aria-label": "help", title: "help (?)", onclick: onHelp },
+    "?",
+  );
+  const element = node(
+    "header",
+    { class: "toolbar" },
+    node("h1", {}, node("span", { class: "brand" }, "attsvm"), node("span", { class: "rest-of-title" }, " playground")),
+    node("div", { class: "preset" }, walk(-1, "previous preset", "‹"), select, walk(1, "next preset", "›")),
+    node("div", { class: "tools" }, undo, redo, reset, shareMenu, theme, help),
+  );
+
+  function neighbour(by) {
+    const at = PRESETS.findIndex((preset) => preset.name === store.get().preset);
+    return PRESETS[(Math.max(at, by > 0 ? -1 : 0) + by + PRESETS.length) % PRESETS.length].name;
+  }
+
+  function update({ model, theme: now }) {
+    const name = presetNamed(model.state.preset) ? model.state.preset : "";
+    if (select.value !== name) select.value = name;
+    setAttributes(undo, { disabled: !store.canUndo() });
+    setAttributes(redo, { disabled: !store.canRedo() });
+    const other = now.name === "dark" ? "light" : "dark";
+    setAttributes(theme, { "aria-label": `switch to ${other} colours`, title: `switch to ${other} colours` });
+    setText(theme, now.name === "dark" ? "☀" : "☾");
+  }
+
+  return { element, update };
+}

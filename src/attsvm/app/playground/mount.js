@@ -1,0 +1,280 @@
+import { createCertificatePanel } from "./view/certificatepanel.js";
+import { createBars } from "./view/bars.js";
+import { THEMES } from "./view/colours.js";
+import { createCurves } from "./view/curves.js";
+import { node, setAttributes, setText } from "./view/dom.js";
+import { createFrameCounter } from "./view/framecount.js";
+import { createOptimaList } from "./view/optimalist.js";
+import { createPage } from "./view/page.js";
+import { createPlot, discRadius } from "./view/plot.js";
+import { createReadout } from "./view/readout.js";
+import { createVoice } from "./view/voice.js";
+import { attachDragging } from "./controls/drag.js";
+import { createHelp } from "./controls/help.js";
+import { createInspector } from "./controls/inspector.js";
+import { attachKeyboard } from "./controls/keyboard.js";
+import { createLayers } from "./controls/layers.js";
+import { createShare } from "./controls/share.js";
+import { createTable } from "./controls/table.js";
+import { createTimeline } from "./controls/timeline.js";
+import { createToolbar } from "./controls/toolbar.js";
+import { createTraining } from "./controls/training.js";
+import { PRESETS, presetNamed, presetState } from "./presets.js";
+import { setLayer, showSelection } from "./state/actions.js";
+import { createAnalyst } from "./state/analysis.js";
+import { createCertifier } from "./state/certifier.js";
+import { createIdleWork } from "./state/idle.js";
+import { stateFrom } from "./state/share.js";
+import { createStore } from "./state/store.js";
+import { createTeller } from "./state/teller.js";
+import { styleText } from "./style.js";
+
+const PAUSE = 700;
+
+/** What the page opens with: the state given, or the first preset, and a sentence if the state was no good. */
+function openingState(given) {
+  const first = presetState(PRESETS[0].name);
+  if (given === undefined || given === null || given === "") return { state: first, sentence: null };
+  const { state, sentence } = stateFrom(given);
+  return { state: state ?? first, sentence };
+}
+
+/**
+ * Put the playground into an element.
+ * @param {HTMLElement} element
+ * @param {{ state?: string|object, host?: "page"|"server"|"widget"|"static",
+ *           certify?: (problem: object, selected: number[], norm: string) => Promise<object>,
+ *           onChange?: (state: object, selected: number[]) => void }} options
+ * @returns {{ getState: () => object, setState: (value: object|string) => string|null, getSelected: () => number[],
+ *             destroy: () => void, ready: Promise<void>, frames: { start: () => void, stop: () => object } }}
+ *   `setState` answers with a sentence where the state is no good, and then changes nothing.
+ */
+export function mount(element, options = {}) {
+  const host = options.host ?? "page";
+  const opening = openingState(options.state);
+  const store = createStore(opening.state);
+  const analyst = createAnalyst();
+  const cleanups = [];
+  const darkness = matchMedia("(prefers-color-scheme: dark)");
+  let chosenTheme = null;
+  let model = null;
+  let focus = "token-0-0";
+  let moving = false;
+  let radius = discRadius(opening.state);
+  let size = { width: 600, height: 600 };
+  let scheduled = 0;
+  let strokeTimer = null;
+  let resolveReady;
+  const ready = new Promise((resolve) => {
+    resolveReady = resolve;
+  });
+
+  const theme = () => THEMES[chosenTheme ?? (darkness.matches ? "dark" : "light")];
+  const schedule = () => {
+    if (scheduled === 0) scheduled = requestAnimationFrame(frame);
+  };
+  const idle = createIdleWork(schedule);
+  const certifier = createCertifier(options.certify, schedule);
+  const teller = createTeller({ first: opening.state, ownsAddress: host !== "widget", onChange: options.onChange });
+  const frames = createFrameCounter();
+
+  const dialogs = node("div", { class: "dialogs" });
+  const help = createHelp();
+  dialogs.append(help.element);
+  const plot = createPlot();
+  const timeline = createTimeline({ store, model: () => model });
+  const share = createShare({
+    model: () => model,
+    theme,
+    plot: plot.element,
+    say: (text) => voice.say(text),
+    dialogs,
+    host,
+  });
+  const parts = {
+    dialogs,
+    plot,
+    timeline,
+    inspector: createInspector({ store, focused: () => focus, focusItem }),
+    layers: createLayers({ store }),
+    readout: createReadout({ onFollow: () => store.change((state) => showSelection(state, null), "shown") }),
+    bars: createBars(),
+    curves: createCurves(),
+    optima: createOptimaList({
+      onShow: (selected) => store.change((state) => setLayer(showSelection(state, selected), "basin", true), "shown"),
+      onBasin: (on) => store.look((state) => setLayer(state, "basin", on), "layer"),
+    }),
+    certificate: createCertificatePanel({ canCertify: Boolean(options.certify) }),
+    training: createTraining({ store }),
+    table: createTable({ store }),
+    toolbar: createToolbar({
+      store,
+      onPreset: (name) => store.load(presetState(name), "preset"),
+      onTheme: switchTheme,
+      onHelp: help.open,
+      shareMenu: share.element,
+    }),
+  };
+  const { dialogs: _dialogs, plot: _plot, ...updated } = parts;
+  const page = createPage(parts, { narrow: element.clientWidth > 0 && element.clientWidth < 720 });
+
+  const voice = createVoice(page);
+
+  const root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync(styleText);
+  root.adoptedStyleSheets = [sheet];
+  root.replaceChildren(page.element);
+  element.dataset.lmSuppressShortcuts = "true";
+  setAttributes(page.element, { "data-host": host });
+
+  function switchTheme() {
+    chosenTheme = theme().name === "dark" ? "light" : "dark";
+    schedule();
+  }
+
+  function setFocus(key) {
+    focus = key;
+    schedule();
+  }
+
+  function focusItem(key) {
+    setFocus(key);
+    requestAnimationFrame(() =>
+      requestAnimationFrame(() => root.querySelector(`[data-item="${key}"]`)?.focus({ preventScroll: true })),
+    );
+  }
+
+  function setMoving(now) {
+    if (moving === now) return;
+    moving = now;
+    schedule();
+  }
+
+  /** A run of arrow keys is one entry to undo; it ends after a pause. */
+  function keyStroke() {
+    clearTimeout(strokeTimer);
+    setMoving(true);
+    strokeTimer = setTimeout(() => {
+      setMoving(false);
+      store.endStroke();
+    }, PAUSE);
+  }
+
+  function frame() {
+    scheduled = 0;
+    const state = store.get();
+    if (!moving) radius = discRadius(state);
+    model = { ...analyst.analyse(state, moving), ...idle.results(state, radius) };
+    if (model.optima !== null && !moving) {
+      const shownKey = model.shown.join("-");
+      model.otherRays = model.optima.selections
+        .filter(({ selected }) => selected.join("-") !== shownKey)
+        .slice(0, 6)
+        .map(({ weights }) => weights);
+    }
+    const scene = { model, theme: theme(), certificate: certifier.state };
+    setAttributes(page.element, { "data-theme": scene.theme.name });
+    plot.update({ ...scene, size, radius, focus });
+    for (const view of Object.values(updated)) view.update(scene);
+    const preset = presetNamed(state.preset);
+    setText(page.advice, preset ? preset.try : "Your own data. Drag anything; double click adds a token.");
+    setText(page.paper, preset ? preset.paper : "");
+    voice.explain(model, moving);
+    idle.want(state, radius, moving || timeline.isPlaying());
+    certifier.want(model, moving);
+    if (model.pending) schedule();
+    teller.want(model, moving);
+    frames.tick();
+    resolveReady();
+  }
+
+  function measure() {
+    const box = page.stage.getBoundingClientRect();
+    if (box.width < 1) return;
+    const width = Math.round(box.width);
+    const room = host === "widget" ? 620 : Math.max(380, innerHeight - 312);
+    const height = Math.round(Math.min(width, room, 1150));
+    if (width === size.width && height === size.height) return;
+    size = { width, height };
+    schedule();
+  }
+
+  function setState(value) {
+    const { state, sentence } = stateFrom(value);
+    if (state === null) {
+      voice.say(sentence);
+      return sentence;
+    }
+    if (JSON.stringify(state) !== JSON.stringify(store.get())) store.load(state, "state");
+    return null;
+  }
+
+  cleanups.push(
+    store.subscribe((state, what) => {
+      if (what === "preset" || what === "state") {
+        voice.forget();
+        timeline.pause();
+        focus = "token-0-0";
+      }
+      schedule();
+    }),
+  );
+  attachDragging(plot.element, {
+    plane: plot.plane,
+    store,
+    onFocus: setFocus,
+    onMoving: setMoving,
+    currentInput: () => (/^(token|query)-/.test(focus) ? Number(focus.split("-")[1]) : 0),
+  });
+  attachKeyboard(page.element, {
+    store,
+    model: () => model,
+    plane: plot.plane,
+    timeline,
+    openHelp: help.open,
+    focusItem,
+    onStroke: keyStroke,
+  });
+  plot.element.addEventListener("focusin", (event) => {
+    const item = event.target.closest("[data-item]");
+    if (item !== null && item.dataset.item !== focus) setFocus(item.dataset.item);
+  });
+  const observer = new ResizeObserver(measure);
+  observer.observe(page.stage);
+  cleanups.push(() => observer.disconnect());
+  const listen = (target, type, listener) => {
+    target.addEventListener(type, listener);
+    cleanups.push(() => target.removeEventListener(type, listener));
+  };
+  listen(window, "resize", measure);
+  listen(darkness, "change", schedule);
+  if (host !== "widget") {
+    listen(window, "hashchange", () => {
+      if (location.hash.startsWith("#s=")) setState(location.hash);
+    });
+  }
+  measure();
+  schedule();
+  if (opening.sentence !== null) voice.say(`${opening.sentence}. The first preset is shown instead.`);
+
+  return {
+    getState: () => JSON.parse(JSON.stringify(store.get())),
+    setState,
+    getSelected: () => (model === null ? [] : [...model.selected]),
+    ready,
+    frames,
+    destroy() {
+      cancelAnimationFrame(scheduled);
+      scheduled = -1;
+      clearTimeout(strokeTimer);
+      voice.stop();
+      teller.stop();
+      timeline.pause();
+      idle.stop();
+      certifier.stop();
+      for (const cleanup of cleanups) cleanup();
+      root.replaceChildren();
+    },
+  };
+}

@@ -1,0 +1,98 @@
+import { node, setText } from "./dom.js";
+import { decimal, scientific, significant } from "./numbers.js";
+
+const ROWS = [
+  ["status", "status"],
+  ["value", "norm of the solution"],
+  ["gap", "relative duality gap"],
+  ["margin", "smallest margin"],
+  ["weights", "solution"],
+  ["local", "locally optimal"],
+  ["solver", "solver"],
+];
+const NORM_WORDS = { frobenius: "Frobenius", nuclear: "nuclear", spectral: "spectral", "max-entry": "largest entry" };
+
+/** The page's own solution and its gap; beside it, where a host can certify, Python's. */
+export function createCertificatePanel({ canCertify }) {
+  const cells = new Map();
+  const body = ROWS.map(([key, words]) => {
+    const page = node("td", {});
+    const python = canCertify ? node("td", {}) : null;
+    cells.set(key, { page, python });
+    return node("tr", {}, node("th", { scope: "row" }, words), page, python);
+  });
+  const header = node(
+    "tr",
+    {},
+    node("td", {}),
+    node("th", { scope: "col" }, "this page"),
+    canCertify ? node("th", { scope: "col" }, "Python") : null,
+  );
+  const sentence = node("p", { class: "hint" });
+  const agreement = node("p", { class: "agreement" });
+  const element = node(
+    "div",
+    { class: "certificate" },
+    node("table", {}, node("thead", {}, header), node("tbody", {}, body)),
+    agreement,
+    sentence,
+  );
+
+  function update({ model, certificate }) {
+    fill("page", pageColumn(model));
+    if (canCertify) fill("python", pythonColumn(certificate));
+    setText(agreement, canCertify ? agreementText(model, certificate) : "");
+    const closing = canCertify ? "" : " Start attsvm play to see Python's certified solution beside it.";
+    const tight = model.relaxed ? ", every input asked for margin 1" : "";
+    setText(sentence, `${NORM_WORDS[model.norm]} norm${tight}. ${model.certified.sentence}${closing}`);
+  }
+
+  function fill(column, texts) {
+    for (const [key] of ROWS) setText(cells.get(key)[column], texts[key] ?? "–");
+  }
+
+  return { element, update };
+}
+
+function weightsText(weights) {
+  if (!weights || !weights.every(Number.isFinite)) return "–";
+  return `(${weights.map((entry) => decimal(entry, 4)).join(", ")})`;
+}
+
+function pageColumn(model) {
+  const solution = model.certified;
+  const solved = solution.status === "solved";
+  const margins = solved ? solution.margins.flatMap((row, i) => row.filter((_, t) => t !== model.shown[i])) : [];
+  return {
+    status: solution.status,
+    value: solved ? significant(solution.norm, 6) : "–",
+    gap: solved ? scientific(Math.abs(solution.gap), 0) : "–",
+    margin: margins.length > 0 ? significant(Math.min(...margins), 6) : "–",
+    weights: weightsText(solution.weights),
+    local: model.headTrained ? "head is trained" : model.shownLocal?.answer ? "yes" : "no",
+    solver: "exact, in the plane",
+  };
+}
+
+function pythonColumn(certificate) {
+  if (certificate.answer === null) return { status: certificate.error ?? (certificate.waiting ? "asking …" : "–") };
+  const { answer } = certificate;
+  return {
+    status: `${answer.status}${certificate.waiting ? " (before)" : ""}`,
+    value: answer.value === null || answer.value === undefined ? "–" : significant(answer.value, 6),
+    gap: answer.relative_gap === null ? "–" : scientific(Math.abs(answer.relative_gap), 0),
+    margin: answer.min_margin === null ? "–" : significant(answer.min_margin, 6),
+    weights: weightsText(answer.weights),
+    local: answer.locally_optimal ? "yes" : "no",
+    solver: answer.solver ?? "–",
+  };
+}
+
+function agreementText(model, certificate) {
+  if (certificate.waiting || certificate.answer === null) return "";
+  const own = model.certified.weights;
+  const theirs = certificate.answer.weights;
+  if (!own || !theirs || own.length !== theirs.length) return "";
+  const away = Math.max(...own.map((entry, k) => Math.abs(entry - theirs[k])));
+  return `Both solutions agree to ${scientific(away, 0)}.`;
+}

@@ -1,0 +1,110 @@
+import { inputColour } from "./colours.js";
+import { setAttributes, shape, syncChildren } from "./dom.js";
+import { imageOf } from "./roads.js";
+
+/** Ends of the part of { x : w . x = offset } inside a disc; null if it misses. */
+function chord(w, offset, radius) {
+  const size = w[0] * w[0] + w[1] * w[1];
+  if (!(size > 0)) return null;
+  const foot = [(w[0] * offset) / size, (w[1] * offset) / size];
+  const room = radius * radius - foot[0] * foot[0] - foot[1] * foot[1];
+  if (!(room > 0)) return null;
+  const reach = Math.sqrt(room / size);
+  return [
+    [foot[0] - w[1] * reach, foot[1] + w[0] * reach],
+    [foot[0] + w[1] * reach, foot[1] - w[0] * reach],
+  ];
+}
+
+/**
+ * For each input with a positive margin: the line half way between its selected token and the nearest other one in
+ * direction w = W z, and the two edges of the margin.
+ */
+function marginLines(problem, selected, weights) {
+  const lines = [];
+  problem.inputs.forEach((input, i) => {
+    const w = imageOf(weights, input.query);
+    const along = (token) => token.x[0] * w[0] + token.x[1] * w[1];
+    const top = along(input.tokens[selected[i]]);
+    let margin = Infinity;
+    input.tokens.forEach((token, t) => {
+      if (t !== selected[i]) margin = Math.min(margin, top - along(token));
+    });
+    if (Number.isFinite(margin) && margin > 1e-9) lines.push({ input: i, w, top, margin });
+  });
+  return lines;
+}
+
+/** Separating lines and margins, inside the disc of true scale. */
+export function createLines() {
+  const element = shape("g", { "aria-hidden": "true" });
+
+  function update({ model, plane, theme, layers }) {
+    const shown =
+      layers.lines && model.prediction?.weights
+        ? marginLines(model.problem, model.shown, model.prediction.weights)
+        : [];
+    syncChildren(
+      element,
+      shown,
+      (line) => String(line.input),
+      createLine,
+      (group, line) => updateLine(group, line, plane, theme),
+    );
+  }
+
+  return { element, update };
+}
+
+function createLine() {
+  return shape("g", {}, shape("polygon", {}), shape("line", {}), shape("line", {}), shape("line", {}));
+}
+
+function updateLine(group, line, plane, theme) {
+  const [band, middle, near, far] = group.children;
+  const colour = inputColour(theme, line.input);
+  const ends = [line.top, line.top - line.margin / 2, line.top - line.margin].map((offset) =>
+    chord(line.w, offset, plane.radius),
+  );
+  const draw = (element, pair, look) => {
+    if (pair === null) return setAttributes(element, { display: "none" });
+    const [[x1, y1], [x2, y2]] = pair.map(plane.toScreen);
+    return setAttributes(element, { display: null, x1, y1, x2, y2, stroke: colour, ...look });
+  };
+  draw(middle, ends[1], { "stroke-width": 1.6, "stroke-opacity": 0.85 });
+  draw(near, ends[0], { "stroke-width": 1, "stroke-opacity": 0.55, "stroke-dasharray": "2 4" });
+  draw(far, ends[2], { "stroke-width": 1, "stroke-opacity": 0.55, "stroke-dasharray": "2 4" });
+  if (ends[0] === null || ends[2] === null) setAttributes(band, { display: "none" });
+  else {
+    const corners = [...ends[0], ends[2][1], ends[2][0]].map(plane.toScreen);
+    setAttributes(band, {
+      display: null,
+      points: corners.map((each) => each.map((entry) => entry.toFixed(1)).join(",")).join(" "),
+      fill: colour,
+      "fill-opacity": 0.055,
+    });
+  }
+}
+
+/** Where no direction separates: lines from the selected tokens to those that pull against one another. */
+export function createConflicts() {
+  const element = shape("g", { "aria-hidden": "true" });
+
+  function update({ model, plane, theme }) {
+    const pairs = model.conflicts;
+    syncChildren(
+      element,
+      pairs,
+      (pair) => `${pair.input}-${pair.token}`,
+      () => shape("line", { "stroke-width": 2, "stroke-dasharray": "6 4", "stroke-linecap": "round" }),
+      (line, pair) => {
+        const { tokens } = model.problem.inputs[pair.input];
+        const [x1, y1] = plane.toScreen(tokens[model.shown[pair.input]].x);
+        const [x2, y2] = plane.toScreen(tokens[pair.token].x);
+        setAttributes(line, { x1, y1, x2, y2, stroke: theme.warning });
+      },
+    );
+  }
+
+  return { element, update };
+}

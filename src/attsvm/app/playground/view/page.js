@@ -1,0 +1,53 @@
+import { node } from "./dom.js";
+
+function panel(title, key, content, open = true) {
+  return node("details", { class: `panel ${key}`, open }, node("summary", {}, title), content);
+}
+
+/** The arrangement of all parts; style.css places them by the width of the page's own element. */
+export function createPage(parts, { narrow }) {
+  const stage = node("div", { class: "stage" });
+  stage.append(parts.plot.element, parts.layers.element);
+  const advice = node("span", {});
+  const paper = node("span", { class: "paper" });
+  const line = node("p", { class: "explanation" });
+  const live = node("div", { class: "unseen", role: "status", "aria-live": "polite" });
+  const toast = node("div", { class: "toast", role: "status", hidden: true });
+  const main = node(
+    "main",
+    { class: "main" },
+    node("p", { class: "advice" }, advice, " ", paper),
+    stage,
+    parts.inspector.element,
+    parts.timeline.element,
+    line,
+  );
+  const results = node(
+    "aside",
+    { class: "side results", "aria-label": "results" },
+    panel("Where descent is going", "going", parts.readout.element),
+    panel("Attention", "attention", parts.bars.element),
+    panel("Along the run", "along", parts.curves.element, !narrow),
+    panel("Locally optimal selections", "local", parts.optima.element),
+    panel("Certificate", "certified", parts.certificate.element, !narrow),
+  );
+  const setup = node(
+    "aside",
+    { class: "side setup", "aria-label": "problem and training" },
+    panel("Training", "train", parts.training.element),
+    panel("Coordinates", "coordinates", parts.table.element, !narrow),
+  );
+  const dialogs = parts.dialogs;
+  const element = node(
+    "div",
+    { class: "playground" },
+    parts.toolbar.element,
+    main,
+    results,
+    setup,
+    live,
+    toast,
+    dialogs,
+  );
+  return { element, stage, advice, paper, line, live, toast };
+}

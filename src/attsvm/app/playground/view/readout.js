@@ -1,0 +1,82 @@
+import { node, setAttributes, setText } from "./dom.js";
+import { grouped, scientific } from "./numbers.js";
+import { selectionName, verdictOf } from "../words.js";
+
+/** The number that climbs to 1, and what it is a cosine to. */
+export function createReadout({ onFollow }) {
+  const cosine = node("output", { class: "cosine", "aria-label": "cosine to the predicted direction" });
+  const rest = node("span", { class: "rest" });
+  const meter = node("span", { class: "meter", "aria-hidden": "true" }, node("span", {}));
+  const aim = node("p", { class: "aim" });
+  const margin = node("p", { class: "efficiency" });
+  const choice = node("p", { class: "choice" });
+  const theory = node("p", { class: "hint" });
+  const follow = node("button", { type: "button", class: "plain", onclick: onFollow }, "Follow the run again");
+  const notes = node("ul", { class: "notes" });
+  const element = node(
+    "div",
+    { class: "readout" },
+    node("div", { class: "cosine-line" }, node("span", { class: "cosine-name" }, "cosine"), cosine, rest),
+    meter,
+    aim,
+    margin,
+    choice,
+    theory,
+    follow,
+    notes,
+  );
+
+  function update({ model }) {
+    const now = model.cosine[model.index];
+    setText(cosine, now === null ? "–" : cosineText(now));
+    setText(
+      rest,
+      now === null ? "no direction yet" : 1 - now < 1e-12 ? "to rounding" : `1 − ${scientific(1 - now, 1)}`,
+    );
+    meter.firstChild.style.setProperty("transform", `scaleX(${Math.max(0, now ?? 0).toFixed(4)})`);
+    setText(aim, `${aimText(model)} · step ${grouped(model.run.steps[model.index])}`);
+    setText(margin, marginText(model));
+    setAttributes(margin, { hidden: model.efficiency === null });
+    const verdict = verdictOf(model, model.shown, model.shownLocal);
+    const pinned = model.state.shown !== null;
+    setText(
+      choice,
+      `${pinned ? "Shown" : "Selected"}: ${selectionName(model.problem, model.shown)}${verdict ? `, ${verdict}` : ""}.`,
+    );
+    const several = model.norm === "spectral" || model.norm === "max-entry";
+    setText(
+      theory,
+      `${model.prediction?.sentence ?? ""}${several ? " In this norm several directions may be best: the margin says more than the cosine." : ""}`,
+    );
+    setAttributes(follow, { hidden: !pinned });
+    const lines = [...model.run.notes];
+    if (model.partial)
+      lines.push(
+        `While you drag, the first ${grouped(model.run.steps[model.run.steps.length - 1])} of ${grouped(model.settings.steps)} steps are shown.`,
+      );
+    notes.replaceChildren(...lines.map((line) => node("li", {}, line)));
+  }
+
+  return { element, update };
+}
+
+/** Enough digits to see it climb: 0.97, 0.9991, 0.999987; never rounded up to 1. */
+export function cosineText(cosine) {
+  const missing = 1 - cosine;
+  if (missing < 1e-12) return "1";
+  const digits = Math.min(9, Math.max(3, Math.ceil(-Math.log10(missing)) + 1));
+  const factor = 10 ** digits;
+  const cut = Math.floor(cosine * factor + 1e-9) / factor;
+  return cut.toFixed(digits).replace("-", "−");
+}
+
+function marginText(model) {
+  if (model.efficiency === null) return "";
+  if (model.efficiency <= 0) return "margin: some token still beats a selected one";
+  return `margin: ${cosineText(model.efficiency)} of the best in this norm`;
+}
+
+function aimText(model) {
+  if (!model.prediction?.weights) return "No max-margin direction to compare with";
+  return `to the ${model.prediction.label} max-margin direction`;
+}

@@ -1,0 +1,210 @@
+import { inputColour } from "./colours.js";
+import { setAttributes, shape, syncChildren } from "./dom.js";
+import { lowered } from "./numbers.js";
+
+/** W z of flat weights; a prompt's is p itself, whatever the query. */
+export function imageOf(weights, query) {
+  if (weights.length === 2) return weights;
+  return [weights[0] * query[0] + weights[1] * query[1], weights[2] * query[0] + weights[3] * query[1]];
+}
+
+/** One entry for each path or ray of some weights: a single one for p, one an input for W. */
+export function imagesByInput(problem, weights) {
+  if (problem.kind === "prompt") return [{ input: null, at: weights }];
+  return problem.inputs.map((input, i) => ({ input: i, at: imageOf(weights, input.query) }));
+}
+
+function roadColour(theme, input) {
+  return input === null ? theme.ink : inputColour(theme, input);
+}
+
+function pathData(plane, points) {
+  let data = "";
+  let last = null;
+  for (const each of points) {
+    const [x, y] = plane.toScreen(each);
+    if (last !== null && Math.abs(x - last[0]) + Math.abs(y - last[1]) < 0.4) continue;
+    data += `${data === "" ? "M" : "L"}${x.toFixed(1)} ${y.toFixed(1)}`;
+    last = [x, y];
+  }
+  return data;
+}
+
+/** Rays of max-margin solutions: broad, pale roads under the paths that come to follow them. */
+export function createRays() {
+  const others = shape("g", {});
+  const main = shape("g", {});
+  const element = shape("g", { "aria-hidden": "true" }, others, main);
+
+  function update({ model, plane, theme, layers }) {
+    const { problem } = model;
+    const rays = [];
+    if (layers.rays && model.prediction?.weights) {
+      for (const ray of imagesByInput(problem, model.prediction.weights))
+        rays.push({ ...ray, key: `m${ray.input}`, dashed: false });
+    }
+    const side = [];
+    if (layers.rays) {
+      if (model.headTrained && model.prediction?.head)
+        rays.push({ input: null, at: model.prediction.head, key: "head", head: true });
+      model.companions.forEach((companion, k) => {
+        if (!companion.ownRay || !companion.prediction?.weights) return;
+        for (const ray of imagesByInput(problem, companion.prediction.weights))
+          side.push({ ...ray, key: `c${k}-${ray.input}`, dashed: true });
+      });
+      for (const [k, other] of model.otherRays.entries()) {
+        for (const ray of imagesByInput(problem, other)) side.push({ ...ray, key: `o${k}-${ray.input}`, thin: true });
+      }
+    }
+    const draw = (element, ray) => updateRay(element, ray, plane, theme, problem);
+    syncChildren(
+      others,
+      side.filter((ray) => plane.rayEnd(ray.at)),
+      (ray) => ray.key,
+      createRay,
+      draw,
+    );
+    syncChildren(
+      main,
+      rays.filter((ray) => plane.rayEnd(ray.at)),
+      (ray) => ray.key,
+      createRay,
+      draw,
+    );
+  }
+
+  return { element, update };
+}
+
+function createRay() {
+  const label = shape("text", { "font-size": 12.5, "font-style": "italic", "text-anchor": "middle" });
+  return shape("g", {}, shape("line", { "stroke-linecap": "round" }), label);
+}
+
+function updateRay(element, ray, plane, theme, problem) {
+  const [line, label] = element.children;
+  const [x, y] = plane.rayEnd(ray.at);
+  const colour = ray.head ? theme.quiet : roadColour(theme, ray.input);
+  setAttributes(line, {
+    x1: plane.centre[0],
+    y1: plane.centre[1],
+    x2: x,
+    y2: y,
+    stroke: colour,
+    "stroke-width": ray.thin ? 1.2 : ray.dashed || ray.head ? 5 : 9,
+    "stroke-opacity": ray.thin ? 0.45 : ray.dashed ? 0.28 : 0.22,
+    "stroke-dasharray": ray.thin ? "1 5" : ray.dashed ? "2 11" : null,
+  });
+  if (ray.thin || ray.dashed) {
+    setAttributes(label, { display: "none" });
+    return;
+  }
+  const [cx, cy] = plane.centre;
+  const length = Math.hypot(x - cx, y - cy);
+  const side = 22;
+  const back = 20;
+  const unit = [(x - cx) / length, (y - cy) / length];
+  const place = [x - back * unit[0] - side * unit[1], y - back * unit[1] + side * unit[0] + 4];
+  setAttributes(label, {
+    display: null,
+    fill: colour,
+    stroke: theme.paper,
+    "stroke-width": 4,
+    "paint-order": "stroke",
+    x: Math.min(plane.width - 30, Math.max(30, place[0])),
+    y: Math.min(plane.height - 8, Math.max(16, place[1])),
+  });
+  const name = ray.head ? "v" : problem.kind === "prompt" ? "p" : "W";
+  const rest = ray.input === null ? "" : ` z${lowered(ray.input + 1)}`;
+  if (label.dataset.text !== name + rest) {
+    label.dataset.text = name + rest;
+    label.replaceChildren(name, shape("tspan", { dy: 3, "font-size": 9 }, "mm"), shape("tspan", { dy: -3 }, rest));
+  }
+}
+
+/** Paths of descent: the whole run faint, what has been walked so far full, and where it stands now. */
+export function createPaths() {
+  const companions = shape("g", {});
+  const main = shape("g", {});
+  const head = shape("g", {});
+  const element = shape("g", { "aria-hidden": "true" }, companions, head, main);
+
+  function update({ model, plane, theme, layers }) {
+    const side = [];
+    const own = [];
+    const vectors = [];
+    if (layers.paths) {
+      model.companions.forEach((companion, k) => {
+        if (companion.run === null) return;
+        for (const road of roadsOf(model.problem, companion.run))
+          side.push({
+            ...road,
+            key: `c${k}-${road.input}`,
+            companion: true,
+            dash: companion.dash,
+            until: companion.index,
+          });
+      });
+      for (const road of roadsOf(model.problem, model.run))
+        own.push({ ...road, key: `m${road.input}`, until: model.index });
+      if (model.headTrained)
+        vectors.push({
+          key: "head",
+          input: null,
+          head: true,
+          points: model.run.parameters.map((each) => each.head),
+          until: model.index,
+        });
+    }
+    const draw = (element, road) => updatePath(element, road, plane, theme);
+    syncChildren(companions, side, (road) => road.key, createPath, draw);
+    syncChildren(head, vectors, (road) => road.key, createPath, draw);
+    syncChildren(main, own, (road) => road.key, createPath, draw);
+  }
+
+  return { element, update };
+}
+
+function roadsOf(problem, run) {
+  if (problem.kind === "prompt") return [{ input: null, points: run.weights }];
+  return problem.inputs.map((input, i) => ({
+    input: i,
+    points: run.weights.map((weights) => imageOf(weights, input.query)),
+  }));
+}
+
+function createPath() {
+  const line = { fill: "none", "stroke-linejoin": "round", "stroke-linecap": "round" };
+  return shape("g", {}, shape("path", line), shape("path", line), shape("circle", {}));
+}
+
+function updatePath(element, road, plane, theme) {
+  const [whole, walked, now] = element.children;
+  const colour = road.head ? theme.head : roadColour(theme, road.input);
+  const width = road.companion || road.head ? 1.5 : 2.6;
+  const dash = road.head ? "1.5 4" : road.companion ? (road.dash ?? null) : null;
+  const strength = road.companion ? 0.8 : 1;
+  setAttributes(whole, {
+    d: pathData(plane, road.points),
+    stroke: colour,
+    "stroke-width": width,
+    "stroke-opacity": 0.28,
+    "stroke-dasharray": dash,
+  });
+  setAttributes(walked, {
+    d: pathData(plane, road.points.slice(0, road.until + 1)),
+    stroke: colour,
+    "stroke-width": width,
+    "stroke-opacity": strength,
+    "stroke-dasharray": dash,
+  });
+  const [cx, cy] = plane.toScreen(road.points[road.until]);
+  setAttributes(now, {
+    cx,
+    cy,
+    r: road.companion || road.head ? 2.6 : 4.6,
+    fill: colour,
+    stroke: theme.paper,
+    "stroke-width": 1.5,
+  });
+}

@@ -1,0 +1,210 @@
+"""The playground's problems, plain JSON, as token data sets and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attsvm.data import TokenDataset
+
+MOST_INPUTS = 8
+MOST_TOKENS = 12
+LARGEST = 1000.0
+"""Largest coordinate or score, of either sign; all three are the page's own limits."""
+
+
+def problem_to_data(problem: object) -> TokenDataset:
+    """The token data set of a problem of the playground.
+
+    A problem has a `kind` ("prompt": dq = 1, or "matrix": each input has a query in the plane), a `head` v in the plane
+    and `inputs`, each with a `label`, a `query` and `tokens`; a token has a place `x` and a `score`, None where it is
+    v^T x. Where scores are given they become a third coordinate of the values, and v = e3, as in the papers.
+
+    Arguments:
+        problem: what JSON gives: dictionaries, lists, numbers, strings, None.
+
+    Raises:
+        ValueError: naming the entry, what was expected and what came.
+
+    >>> token = {"x": [1, 0], "score": None}
+    >>> problem_to_data({"kind": "prompt", "head": [0, 1], "inputs": [{"label": 1, "query": None, "tokens": [token]}]})
+    TokenDataset(n=1, T=1, d=2, dq=1, head, float64, cpu)
+    """
+    content = _mapping(problem, "problem")
+    kind = _entry(content, "kind", "problem")
+    if kind not in ("prompt", "matrix"):
+        raise ValueError(f"problem.kind must be 'prompt' or 'matrix'; got {_shown(kind)}")
+    head = _point(_entry(content, "head", "problem"), "problem.head")
+    inputs = _sequence(_entry(content, "inputs", "problem"), "problem.inputs", MOST_INPUTS)
+    labels, queries, places, scores = [], [], [], []
+    for i, given in enumerate(inputs):
+        where = f"problem.inputs[{i}]"
+        one = _mapping(given, where)
+        label = _entry(one, "label", where)
+        if isinstance(label, bool) or label not in (1, -1):
+            raise ValueError(f"{where}.label must be 1 or -1; got {_shown(label)}")
+        labels.append(float(label))
+        queries.append([1.0] if kind == "prompt" else _point(_entry(one, "query", where), f"{where}.query"))
+        tokens = _sequence(_entry(one, "tokens", where), f"{where}.tokens", MOST_TOKENS)
+        pairs = [_token(token, f"{where}.tokens[{t}]") for t, token in enumerate(tokens)]
+        places.append([place for place, _ in pairs])
+        scores.append([score for _, score in pairs])
+    return _assembled(places, scores, queries, labels, head)
+
+
+def data_to_problem(data: TokenDataset) -> dict[str, Any]:
+    """The playground's problem of a token data set in the plane, dq = 1 or 2.
+
+    Values that are not the tokens show as given scores, v^T value. Masked tokens are left out. A data set without a
+    head gets v = (0, 1).
+
+    Raises:
+        ValueError: if the data do not fit the plane, or are more than the page can draw.
+    """
+    if data.batch_shape:
+        raise ValueError(
+            f"data must be a single data set; got a batch of shape {list(data.batch_shape)}: choose one, data[0]"
+        )
+    if data.d != 2 or data.dq not in (1, 2):
+        raise ValueError(
+            f"data must lie in the plane, d = 2 and dq = 1 (a prompt) or 2; got d = {data.d}, dq = {data.dq}"
+        )
+    longest = data.T if data.mask is None else int(data.mask.sum(-1).max())
+    if data.n > MOST_INPUTS or longest > MOST_TOKENS:
+        raise ValueError(
+            f"data may have {MOST_INPUTS} inputs of {MOST_TOKENS} tokens to be drawn; got {data.n} of {longest}"
+        )
+    if data.dq == 1 and bool((data.queries != 1).any()):
+        raise ValueError("queries must all be 1 where dq = 1 (a prompt); scale the tokens instead")
+    plain = data.to(device="cpu", dtype=torch.float64)
+    scores = _given_scores(plain)
+    head = torch.tensor([0.0, 1.0], dtype=torch.float64) if plain.head is None or scores is not None else plain.head
+    for name, part in {"tokens": plain.tokens, "queries": plain.queries, "head": head, "scores": scores}.items():
+        if part is not None and bool((part.abs() > LARGEST).any()):
+            raise ValueError(f"{name} must lie within {LARGEST:g} to be drawn; the largest is {part.abs().max():g}")
+    inputs = []
+    for i in range(plain.n):
+        row = i // plain.queries_per_sequence
+        real = range(plain.T) if plain.mask is None else torch.nonzero(plain.mask[i]).flatten().tolist()
+        places = [plain.tokens[row, t].tolist() for t in real]
+        worth = [None if scores is None else float(scores[row, t]) for t in real]
+        tokens = [{"x": place, "score": score} for place, score in zip(places, worth, strict=True)]
+        query = plain.queries[i].tolist() if plain.dq == 2 else None
+        inputs.append({"label": int(plain.labels[i]), "query": query, "tokens": tokens})
+    return {"kind": "prompt" if plain.dq == 1 else "matrix", "head": head.tolist(), "inputs": inputs}
+
+
+def selection(selected: object, data: TokenDataset) -> Tensor:
+    """One token index an input, checked.
+
+    Raises:
+        ValueError: naming the input whose token does not exist.
+    """
+    if not isinstance(selected, list) or len(selected) != data.n:
+        raise ValueError(f"selected must be a list of {data.n} token indices, one an input; got {_shown(selected)}")
+    for i, token in enumerate(selected):
+        length = data.T if data.mask is None else int(data.mask[i].sum())
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < length:
+            raise ValueError(f"selected[{i}] must be a token of input {i}, 0..{length - 1}; got {_shown(token)}")
+    return torch.tensor(selected)
+
+
+def _assembled(
+    places: list[list[list[float]]],
+    scores: list[list[float | None]],
+    queries: list[list[float]],
+    labels: list[float],
+    head: list[float],
+) -> TokenDataset:
+    lengths = [len(each) for each in places]
+    longest = max(lengths)
+    tokens = torch.zeros(len(places), longest, 2, dtype=torch.float64)
+    for i, points in enumerate(places):
+        tokens[i, : lengths[i]] = torch.tensor(points, dtype=torch.float64)
+    mask = None if min(lengths) == longest else torch.arange(longest) < torch.tensor(lengths)[:, None]
+    vector, values = torch.tensor(head, dtype=torch.float64), None
+    if any(score is not None for each in scores for score in each):
+        worth = tokens @ vector  # what a token without a given score is worth
+        for i, each in enumerate(scores):
+            for t, score in enumerate(each):
+                if score is not None:
+                    worth[i, t] = score
+        values = torch.cat([tokens, worth.unsqueeze(-1)], -1)
+        vector = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
+    return TokenDataset(
+        tokens,
+        torch.tensor(queries, dtype=torch.float64),
+        torch.tensor(labels, dtype=torch.float64),
+        mask,
+        values,
+        vector,
+    )
+
+
+def _given_scores(data: TokenDataset) -> Tensor | None:
+    """v^T value of every token where values and tokens differ, else None."""
+    if data.values is data.tokens or torch.equal(data.values, data.tokens):
+        return None
+    if data.head is None:
+        raise ValueError("data must have a head where values differ from the tokens: without it no token has a score")
+    return data.values @ data.head
+
+
+def _token(given: object, where: str) -> tuple[list[float], float | None]:
+    one = _mapping(given, where)
+    score = one.get("score")
+    return (
+        _point(_entry(one, "x", where), f"{where}.x"),
+        None if score is None else _number(score, f"{where}.score"),
+    )
+
+
+def _mapping(value: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{where} must be an object; got {_shown(value)}")
+    return value
+
+
+def _entry(value: Mapping[str, Any], name: str, where: str) -> Any:
+    if name not in value:
+        raise ValueError(f"{where} must have an entry {name!r}; it has {_shown(sorted(map(str, value)))}")
+    return value[name]
+
+
+def _sequence(value: object, where: str, most: int) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{where} must be a list; got {_shown(value)}")
+    if not 1 <= len(value) <= most:
+        raise ValueError(f"{where} must have 1 to {most} entries; got {len(value)}")
+    return list(value)
+
+
+def _point(value: object, where: str) -> list[float]:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(f"{where} must be a list of two numbers; got {_shown(value)}")
+    return [_number(each, f"{where}[{k}]") for k, each in enumerate(value)]
+
+
+def _number(value: object, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{where} must be a number; got {_shown(value)}")
+    if not (isinstance(value, int) or math.isfinite(value)) or abs(value) > LARGEST:
+        raise ValueError(f"{where} must be a finite number within {LARGEST:g}; got {_shown(value)}")
+    return float(value)
+
+
+def _shown(value: object) -> str:
+    """What came, in a few characters, however large or deep it is."""
+    if isinstance(value, list | tuple | Mapping) and len(value) > 8:
+        return f"{type(value).__name__} of {len(value)} entries"
+    if isinstance(value, int) and abs(value) > 10**20:
+        return "an integer of more than twenty digits"
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):
+        text = type(value).__name__
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,94 @@
+"""`attsvm play`: the playground in the browser."""
+
+from __future__ import annotations
+
+import os
+import threading
+import webbrowser
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from attsvm.app import PlaygroundServer, open_server, write_page
+from attsvm.app.server import USUAL_PORT
+from attsvm.app.state import data_to_state
+from attsvm.cli.options import load_data
+from attsvm.data import EXAMPLES, starting_points
+
+Data = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[DATA]",
+        help=f"What to show first: a .npz or .safetensors file in the plane, or one of: {', '.join(EXAMPLES)}.",
+    ),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        metavar="N",
+        help=f"Port on this machine; {USUAL_PORT} or the next free one if not given, any free one for 0.",
+    ),
+]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address and open nothing.")]
+Export = Annotated[
+    Path | None,
+    typer.Option(
+        "--export", metavar="FILE.html", help="Write the playground to one file that needs no server, and leave."
+    ),
+]
+
+
+def play(data: Data = None, port: Port = None, no_browser: NoBrowser = False, export: Export = None) -> None:
+    """Open the playground: drag tokens, and watch descent and the max-margin solutions follow.
+
+    The page comes from a small server on this machine that answers nobody else and ends with Ctrl-C. Beside its own
+    numbers the page shows Python's solution with its certificate. A port that is asked for and taken is an error;
+    if none is asked for, the next free one is used.
+    """
+    state = None if data is None else _state(data)
+    if export is not None:
+        if port is not None or no_browser:
+            raise ValueError("--port and --no-browser do nothing with --export; leave them out")
+        typer.echo(f"The playground is in {write_page(export, state)}")
+        return
+    with open_server(port, state) as server:
+        if port is None and server.server_port != USUAL_PORT:
+            typer.echo(f"Port {USUAL_PORT} is taken; this is the next free one.")
+        typer.echo(f"The playground is at {server.address} (Ctrl-C ends it)")
+        if not no_browser:
+            threading.Thread(target=_open, args=(server.address,), daemon=True).start()
+        _serve(server)
+
+
+def _state(name: str) -> dict[str, Any]:
+    loaded = load_data(name)
+    try:
+        return data_to_state(loaded, starting_points(name) if name in EXAMPLES else None)
+    except ValueError as error:
+        raise ValueError(f"DATA {name} cannot be shown: {error}") from None
+
+
+def _serve(server: PlaygroundServer) -> None:
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        typer.echo("\nThe playground has ended.")
+
+
+def _open(address: str) -> None:
+    """Open a browser, in a thread: some commands that open one wait until it is closed."""
+    if not _browser_opened(address):
+        typer.echo("No browser could be opened here; open the address yourself.")
+
+
+def _browser_opened(address: str) -> bool:
+    try:
+        browser = webbrowser.get()
+        # Where there is no screen Python offers browsers for the terminal, which this page cannot use.
+        if type(browser) is webbrowser.GenericBrowser and "BROWSER" not in os.environ:
+            return False
+        return browser.open(address)
+    except webbrowser.Error:
+        return False

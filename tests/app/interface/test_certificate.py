@@ -1,0 +1,53 @@
+"""The certificate panel: the page's own gap, and Python's answer beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attsvm.app.certify import certify
+
+from .playground import Playground, write_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+
+def _cell(playground: Playground, row: str, column: int) -> str:
+    return playground.find(f'.certificate tr:has(th:text-is("{row}")) td').nth(column).inner_text()
+
+
+def test_without_python_the_page_shows_its_own_gap(playground: Playground) -> None:
+    assert playground.find(".certificate thead th").count() == 1
+    assert _cell(playground, "status", 0) == "solved"
+    assert "attsvm play" in playground.find(".certificate").inner_text()
+
+
+def test_pythons_answer_stands_beside_and_is_asked_once_after_a_drag(page: Page, tmp_path: Path) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    plain = Playground(page, write_page(tmp_path))
+    answer = certify({"problem": plain.state["problem"], "selected": plain.selected})
+    playground = Playground(page, write_page(tmp_path, certified=answer))
+    agreement = playground.find(".agreement")
+    playground.until(lambda: "agree to" in agreement.inner_text())
+    assert _cell(playground, "status", 1) == "solved"
+    assert _cell(playground, "solution", 0) == _cell(playground, "solution", 1)
+    assert _cell(playground, "solver", 1) == answer["solver"]
+    before = page.evaluate("asked.length")
+    playground.drag("token-0-3", (40, 10))
+    playground.until(lambda: page.evaluate("asked.length") > before)
+    page.wait_for_timeout(500)
+    asked = page.evaluate("asked")
+    assert len(asked) == before + 1
+    problem, selected, norm = asked[-1]
+    assert problem == playground.state["problem"]
+    assert selected == playground.selected
+    assert norm == "frobenius"
+
+
+def test_a_failing_certifier_is_said_and_harms_nothing(page: Page, tmp_path: Path) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    playground = Playground(page, write_page(tmp_path, certified={"error": "the server has gone"}))
+    playground.until(lambda: "the server has gone" in playground.find(".certificate").inner_text())
+    playground.drag("token-0-3", (40, 10))
+    assert "descent" in playground.words.lower()

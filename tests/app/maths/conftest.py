@@ -1,0 +1,43 @@
+"""The page, and the test vectors that Python writes for it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .page import MathsPage
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="session")
+def maths(browser: Browser) -> Iterator[MathsPage]:
+    """The playground's mathematics in Chromium."""
+    page = MathsPage(browser)
+    yield page
+    page.close()
+    assert page.errors == []
+
+
+@pytest.fixture(scope="session")
+def vectors(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Test vectors by name; written by a fresh Python, without the run-time checks of shapes, which slow `fit` down."""
+    del browser  # only asked for so that nothing is computed where there is none
+    folder = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        folder = folder.parent  # processes that test in parallel share what the first of them writes
+    path = folder / "playground-vectors.json"
+    with (folder / "playground-vectors.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            command = [sys.executable, "-m", "attsvm.app.vectors", str(path)]
+            subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    return {case["name"]: case for case in json.loads(path.read_text(encoding="utf-8"))}
