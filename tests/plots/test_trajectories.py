@@ -4,11 +4,11 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
-from matplotlib.text import Text
 
 import attsvm
 from attsvm.plots import plot_trajectory_2d
 from attsvm.plots.plane import DecadePlane
+from plots.checks import drawn, texts_outside
 
 EXAMPLES = ("two-inputs", "trajectories", "hyperplanes", "multi-input", "single-input-local", "loss-comparison")
 
@@ -32,25 +32,6 @@ def runs(data):
 def solutions(data):
     problem = attsvm.AttentionSVM(data, attsvm.optimal_tokens(data))
     return [attsvm.solve(problem, norm) for norm in (attsvm.Frobenius(), attsvm.Nuclear())]
-
-
-def drawn(axes, gid):
-    return [artist for artist in axes.get_children() if artist.get_gid() == gid]
-
-
-def texts_outside(figure):
-    """Visible texts that stick out of the figure."""
-    figure.canvas.draw()
-    renderer = figure.canvas.get_renderer()
-    width, height = figure.bbox.width, figure.bbox.height
-    outside = []
-    for text in figure.findobj(Text):
-        if not text.get_text().strip() or not text.get_visible():
-            continue
-        box = text.get_window_extent(renderer)
-        if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height:
-            outside.append(text.get_text())
-    return outside
 
 
 def test_one_path_for_each_input_and_run(data, runs):

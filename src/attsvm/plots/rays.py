@@ -41,8 +41,34 @@ class Ray:
         return np.stack([np.zeros(2), self.direction * (near if len(near) else lengths).max()])
 
 
+def rays_along(
+    vectors: np.ndarray, name: str, dashes: tuple[float, ...] | None = None, colours: Sequence[str] | None = None
+) -> list[Ray]:
+    """A ray along each vector ``[inputs, 2]``, in its input's colour; those that coincide share one, in grey.
+
+    Zero vectors (a zero query, or no constraints) have no direction and no ray.
+    """
+    groups: list[tuple[np.ndarray, list[int]]] = []
+    for i, vector in enumerate(vectors):
+        length = float(np.linalg.norm(vector))
+        if length == 0:
+            continue
+        near = [group for group in groups if group[0] @ vector > np.cos(_SAME) * length]
+        if near:
+            near[0][1].append(i)
+        else:
+            groups.append((vector / length, [i]))
+
+    def colour(inputs: list[int]) -> str:
+        if len(inputs) > 1:
+            return INK
+        return colour_of(inputs[0]) if colours is None else colours[inputs[0]]
+
+    return [Ray(direction, name, colour(inputs), dashes) for direction, inputs in groups]
+
+
 def rays_of(data: TokenDataset, solutions: Sequence[SVMSolution]) -> list[Ray]:
-    """Rays of every solution and input; inputs whose rays coincide share one, in grey.
+    """Rays of every solution and input.
 
     Raises:
         ValueError: if a solution is of other data, or there is none.
@@ -56,19 +82,8 @@ def rays_of(data: TokenDataset, solutions: Sequence[SVMSolution]) -> list[Ray]:
         if bool(solution.infeasible):
             raise ValueError(f"solution {order} has no ray to draw: {solution.status}")
         label = rf"ray of $W_\mathrm{{mm}}{query}$, {solution.norm.name}"
-        dashes = DASHES[order % len(DASHES)]
-        groups: list[tuple[np.ndarray, list[int]]] = []
-        for i, vector in enumerate((data.queries.to(solution.weights) @ solution.weights.mT).cpu().numpy()):
-            length = float(np.linalg.norm(vector))
-            if length == 0:
-                continue  # a zero query, or no constraints: no direction
-            near = [group for group in groups if group[0] @ vector > np.cos(_SAME) * length]
-            if near:
-                near[0][1].append(i)
-            else:
-                groups.append((vector / length, [i]))
-        for direction, inputs in groups:
-            found.append(Ray(direction, label, colour_of(inputs[0]) if len(inputs) == 1 else INK, dashes))
+        vectors = (data.queries.to(solution.weights) @ solution.weights.mT).cpu().numpy()
+        found += rays_along(vectors, label, DASHES[order % len(DASHES)])
     return found
 
 
