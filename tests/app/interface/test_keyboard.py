@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from .playground import Playground
 
 
@@ -148,3 +152,29 @@ def test_the_focus_can_be_seen(playground: Playground) -> None:
     ring = playground.item("token-0-2").locator(".reach")
     assert ring.evaluate("each => getComputedStyle(each).strokeWidth") == "2.5px"
     assert ring.evaluate("each => getComputedStyle(each).stroke") != "none"
+
+
+def test_keys_faster_than_frames_lose_nothing(playground: Playground) -> None:
+    for key in ("token-0-1", "query-0", "head", "start-1"):
+        playground.item(key).focus()
+        before = playground.state
+        moved = playground.page.evaluate(
+            """(key) => { const root = document.getElementById('playground').shadowRoot;
+            const item = root.querySelector(`[data-item="${key}"]`);
+            for (const name of ['ArrowRight', 'ArrowRight', 'ArrowUp', 'ArrowLeft', 'ArrowLeft', 'ArrowDown']) {
+              item.dispatchEvent(new KeyboardEvent('keydown', { key: name, bubbles: true, composed: true }));
+            }
+            return handle.getState(); }""",
+            key,
+        )
+        for part in ("problem", "settings"):
+            assert _flat(moved[part]) == pytest.approx(_flat(before[part]), abs=0.011)
+
+
+def _flat(value: Any) -> list[float]:
+    """All numbers of a state, in order."""
+    if isinstance(value, dict):
+        return [number for each in value.values() for number in _flat(each)]
+    if isinstance(value, list):
+        return [number for each in value for number in _flat(each)]
+    return [float(value)] if isinstance(value, int | float) else []

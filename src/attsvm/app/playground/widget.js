@@ -3,13 +3,16 @@ import { mount } from "./mount.js";
 /** What anywidget calls: the page in a cell, its state and selection tied to the Python object's. */
 export function render({ model, el }) {
   const waiting = new Map();
+  // One object may be shown in several cells, and every view hears all answers.
+  const view = Math.random().toString(36).slice(2);
   let asked = 0;
 
   function certify(problem, selected, norm) {
     return new Promise((resolve, reject) => {
       asked += 1;
-      waiting.set(asked, { resolve, reject });
-      model.send({ kind: "certify", id: asked, problem, selected, norm });
+      const id = `${view}-${asked}`;
+      waiting.set(id, { resolve, reject });
+      model.send({ kind: "certify", id, problem, selected, norm });
     });
   }
 

@@ -1,5 +1,4 @@
-import { addToken, flipLabel, removeCompanion, removeToken, setScore } from "../state/actions.js";
-import { handleItems } from "../view/handles.js";
+import { addToken, flipLabel, itemPlace, removeCompanion, removeToken, setScore } from "../state/actions.js";
 import { aimed } from "../view/plane.js";
 import { itemMove } from "./drag.js";
 
@@ -19,13 +18,6 @@ export const KEY_HELP = [
   ["Ctrl Z, Ctrl Shift Z", "undo, redo"],
   ["?", "this help"],
 ];
-
-/** Where the item of a key is, in the plane. */
-function itemPlace(model, key) {
-  const [kind, i, t] = key.split("-");
-  if (kind === "token") return model.problem.inputs[Number(i)]?.tokens[Number(t)]?.x ?? null;
-  return handleItems(model).find((item) => item.key === key)?.at ?? null;
-}
 
 function isTyping(target) {
   return (
@@ -49,7 +41,7 @@ function ownsKeys(target) {
 /** Listen on the page's own root, so that nothing outside it is disturbed; keys used here go no further. */
 export function attachKeyboard(root, { store, model, plane, timeline, openHelp, focusItem, onStroke }) {
   function moveItem(key, event) {
-    const from = itemPlace(model(), key);
+    const from = itemPlace(store.get(), key); // not the last picture: keys may come faster than frames
     if (from === null) return;
     const radius = plane().radius;
     const step = 0.02 * radius * (event.shiftKey ? 5 : event.altKey ? 0.1 : 1);

@@ -115,17 +115,38 @@ function movedStart(problem, settings, i, w) {
   return { K, Q: otherFactor(K, W) };
 }
 
+/** Where the item of a key is in the plane (token-0-1, query-0, head, start-0, companion-0); null if it is not there. */
+export function itemPlace(state, key) {
+  const { problem, settings } = state;
+  const [kind, first, second] = key.split("-");
+  const i = Number(first);
+  if (kind === "token") return problem.inputs[i]?.tokens[Number(second)]?.x ?? null;
+  if (kind === "head") return settings.trainHead ? settings.startHead : problem.head;
+  if (kind === "companion") {
+    const companion = state.companions[i];
+    return companion === undefined ? null : startPoint(problem, companionSettings(settings, companion), 0);
+  }
+  if (problem.inputs[i] === undefined) return null;
+  return kind === "query" ? problem.inputs[i].query : startPoint(problem, settings, i);
+}
+
 /** Drag the start of input i's path to w: p(0) = w, or the W(0) nearest to the present one with W(0) z_i = w. */
 export function moveStart(state, i, w) {
   if (state.problem.inputs[i] === undefined) return state;
   return withStart(state, movedStart(state.problem, state.settings, i, w));
 }
 
+/** The settings of a companion: the main ones, with its own instead. */
+export function companionSettings(settings, companion) {
+  const { name, ...own } = companion;
+  return { ...settings, ...own, start: { ...settings.start, ...companion.start } };
+}
+
 /** The same for a companion, which then has a start of its own. */
 export function moveCompanionStart(state, index, i, w) {
   const companion = state.companions[index];
   if (companion === undefined) return state;
-  const settings = { ...state.settings, ...companion, start: { ...state.settings.start, ...companion.start } };
+  const settings = companionSettings(state.settings, companion);
   const start = { ...companion.start, ...movedStart(state.problem, settings, i, w) };
   return { ...state, companions: replaced(state.companions, index, { ...companion, start }) };
 }

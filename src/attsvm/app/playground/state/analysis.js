@@ -8,7 +8,7 @@ import { normOfTraining, predict } from "../maths/predict.js";
 import { companionName } from "../words.js";
 import { imageOf } from "../view/roads.js";
 import { point } from "../view/numbers.js";
-import { startPoint } from "./actions.js";
+import { companionSettings, startPoint } from "./actions.js";
 import { indexAt, recordedStepsFor } from "./recording.js";
 import { hasTypedScores } from "./schema.js";
 
@@ -17,12 +17,6 @@ const MOVING_RECORDS = 70;
 /** Milliseconds that a frame may spend on the main run while something is dragged, and on companions. */
 const MOVING_BUDGET = 12;
 const COMPANION_BUDGET = 7;
-
-/** The settings of a companion: the main ones, with its own instead. */
-function companionSettings(settings, companion) {
-  const { name, ...own } = companion;
-  return { ...settings, ...own, start: { ...settings.start, ...companion.start } };
-}
 
 /** The norm in which the selection is solved: the predicted one, or where theory is silent that of W or of (K, Q). */
 export function solvedNorm(settings) {

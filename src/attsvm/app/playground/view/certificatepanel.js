@@ -56,7 +56,8 @@ export function createCertificatePanel({ canCertify }) {
 
 function weightsText(weights) {
   if (!weights || !weights.every(Number.isFinite)) return "–";
-  return `(${weights.map((entry) => decimal(entry, 4)).join(", ")})`;
+  const [a, b, ...rest] = weights.map((entry) => decimal(entry, 4));
+  return rest.length === 0 ? `(${a}, ${b})` : `(${a}, ${b}; ${rest.join(", ")})`;
 }
 
 function pageColumn(model) {
@@ -84,7 +85,7 @@ function pythonColumn(certificate) {
     margin: answer.min_margin === null ? "–" : significant(answer.min_margin, 6),
     weights: weightsText(answer.weights),
     local: answer.locally_optimal ? "yes" : "no",
-    solver: answer.solver ?? "–",
+    solver: (answer.solver ?? "–").replace(/([a-z])([A-Z])/g, "$1 $2"),
   };
 }
 
@@ -94,5 +95,9 @@ function agreementText(model, certificate) {
   const theirs = certificate.answer.weights;
   if (!own || !theirs || own.length !== theirs.length) return "";
   const away = Math.max(...own.map((entry, k) => Math.abs(entry - theirs[k])));
+  const { value } = certificate.answer;
+  if (away > 1e-6 && model.norm !== "frobenius" && Math.abs(value - model.certified.norm) <= 1e-6 * value) {
+    return "Both have the same norm; in this norm there may be several solutions.";
+  }
   return `Both solutions agree to ${scientific(away, 0)}.`;
 }
