@@ -13,6 +13,9 @@ from typer.core import TyperGroup
 from attsvm import __version__
 from attsvm.cli.demo import demo
 from attsvm.cli.diagnose import diagnose
+from attsvm.cli.figure import figure
+from attsvm.cli.heads import heads
+from attsvm.cli.play import play
 from attsvm.cli.solve import solve
 from attsvm.cli.train import train
 
@@ -95,6 +98,9 @@ app.command()(demo)
 app.command()(train)
 app.command()(solve)
 app.command()(diagnose)
+app.command()(heads)
+app.add_typer(figure, name="figure")
+app.command()(play)
 
 
 def main() -> None:

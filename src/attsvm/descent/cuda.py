@@ -158,14 +158,14 @@ class Launch:
 
     def _run(self, tensors: list[Tensor], runs: int) -> None:
         from numba import cuda
-        from numba.core.errors import NumbaPerformanceWarning
 
         if self.device.type == "cpu":
             arrays = [tensor.numpy() for tensor in tensors]
             self._kernel[runs, self._threads, 0, self._bytes](*arrays, *self._codes)
             return
         with self._current(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", NumbaPerformanceWarning)  # a few runs leave most of the device idle
+            # A few runs leave most of the device idle; the warning's class moved between versions, its words did not.
+            warnings.filterwarnings("ignore", message=".*under-utilization")
             arguments = (*(cuda.as_cuda_array(tensor) for tensor in tensors), *self._codes)
             # The kernel joins torch's own stream, so everything stays in order without waiting.
             handle = torch.cuda.current_stream().cuda_stream
@@ -189,10 +189,12 @@ def _numba_sees_device() -> bool:
     if lent:
         np.row_stack = np.vstack  # noqa: NPY201
     try:
-        from numba import cuda
-        from numba.cuda import cudaimpl  # noqa: F401 - loads what a first compilation would
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # numba-cuda's own; where warnings are errors they would hide the device
+            from numba import cuda
+            from numba.cuda import cudaimpl  # noqa: F401 - loads what a first compilation would
 
-        return bool(cuda.is_available())
+            return bool(cuda.is_available())
     except Exception:  # no driver, no compiler or a broken installation: TorchEngine serves
         return False
     finally:

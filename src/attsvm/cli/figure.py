@@ -1,0 +1,257 @@
+"""`attsvm figure`: the experiments of the papers, by their ids."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from attsvm.cli.options import Device, Json, Quiet, checked_device, checked_folder
+from attsvm.cli.report import print_json
+
+if TYPE_CHECKING:
+    from attsvm.cli.figure_summary import FigureSummary
+    from attsvm.experiments import Backend, Configuration, Experiment
+
+figure = typer.Typer()
+
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids from `attsvm figure list`, or all.")]
+Folders = Annotated[
+    list[Path], typer.Argument(metavar="FOLDER...", help="Folders of results, or folders that hold such folders.")
+]
+Out = Annotated[
+    Path, typer.Option("--out", metavar="FOLDER", help="Each experiment gets a folder of its own in this one.")
+]
+Formats = Annotated[str, typer.Option("--format", metavar="LIST", help="Of png, pdf, svg, with commas between.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Smaller versions: minutes for all of them.")]
+Runs = Annotated[int | None, typer.Option("--runs", metavar="N", help="Number of data sets, or of draws.")]
+Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Processes on this machine.")]
+BackendName = Annotated[str, typer.Option("--backend", metavar="NAME", help="loky (this machine) or dask.")]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, such as tcp://host:8786.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the chunks that are there.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random draws.")]
+
+
+@figure.callback(invoke_without_command=True)
+def describe(context: typer.Context) -> None:
+    """Run and draw the experiments of the papers: `figure list`, `figure run ID...`, `figure draw FOLDER...`."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@figure.command("list")
+def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
+    """All experiments: id, paper, what each shows, how long it takes on one core."""
+    from attsvm.experiments import EXPERIMENTS
+
+    if json:
+        print_json({
+            "experiments": [
+                {"id": each.id, "source": each.source, "title": each.title, "shows": each.shows,
+                 "seconds": each.seconds, "configuration": each.default.to_json()}
+                for each in EXPERIMENTS.values()
+            ]
+        })  # fmt: skip
+    elif quiet:
+        typer.echo("\n".join(EXPERIMENTS))
+    else:
+        from attsvm.cli.figure_report import print_list
+
+        print_list(list(EXPERIMENTS.values()))
+
+
+@figure.command("run")
+def run_experiments(
+    ids: Ids,
+    quick: Quick = False,
+    runs: Runs = None,
+    jobs: Jobs = 1,
+    backend: BackendName = "loky",
+    scheduler: Scheduler = None,
+    resume: Resume = False,
+    out: Out = Path("out/figures"),
+    formats: Formats = "png,pdf,svg",
+    seed: Seed = 0,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Compute experiments, store tables, draw pictures, and hold what was measured against what was expected.
+
+    Everything lands in FOLDER/ID: Parquet tables, arrays.npz, manifest.json, summary.json, pictures. A run that was
+    stopped goes on with --resume. The exit code is 0 when all was computed and drawn, also where a check does not hold:
+    the last line says how many do. Where one of several experiments fails, the others go on, and the exit code is 1.
+    """
+    from attsvm.cli.figure_report import progress_bars
+    from attsvm.cli.figure_summary import summarize
+    from attsvm.experiments import check_folder, run
+
+    computing = _backend(backend, scheduler, jobs)
+    where = _device(device, backend)
+    wanted = _formats(formats)
+    chosen = _configured(ids, quick=quick, runs=runs, seed=seed)
+    folder = checked_folder(out)
+    for each, configuration in chosen:
+        check_folder(each, configuration, folder=folder / each.id, resume=resume, device=where)
+    imports = time.process_time()
+
+    summaries: list[FigureSummary] = []
+    failures: list[str] = []
+    try:
+        with progress_bars(quiet=quiet or json) as bars:
+            for each, configuration in chosen:
+                try:
+                    result = run(
+                        each, configuration, folder=folder / each.id, backend=computing, resume=resume, device=where,
+                        progress=bars.reporter(each.id), say=bars.say,
+                    )  # fmt: skip
+                    summaries.append(summarize(each, result, *_drawn(result, wanted)))
+                    summaries[-1].save()
+                except OSError:
+                    raise  # no disk, no workers: the next experiment would fare no better
+                except Exception as error:
+                    if len(chosen) == 1:
+                        raise
+                    failures.append(f"{each.id} failed ({type(error).__name__}: {error}); run it alone to see where")
+                    bars.say(failures[-1])
+    except KeyboardInterrupt:
+        _interrupted()
+    _report(summaries, imports, folder, quiet=quiet, json=json)
+    if failures:
+        typer.echo(f"attsvm: {len(failures)} of {len(chosen)} experiments failed: {'; '.join(failures)}", err=True)
+        raise typer.Exit(1)
+
+
+@figure.command("draw")
+def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quiet = False, json: Json = False) -> None:
+    """Draw stored results again, without computing, and hold them against what was expected once more."""
+    from attsvm.cli.figure_summary import summarize
+    from attsvm.experiments import ExperimentResult, experiment
+
+    wanted = _formats(formats)
+    results = [ExperimentResult.load(path) for folder in folders for path in _results_in(folder)]
+    drawn = [(experiment(result.experiment), result) for result in results]
+    imports = time.process_time()
+    summaries = [summarize(each, result, *_drawn(result, wanted)) for each, result in drawn]
+    for summary in summaries:
+        summary.save()
+    _report(summaries, imports, folders[0], quiet=quiet, json=json)
+
+
+def _drawn(result: Any, formats: list[str]) -> tuple[list[Path], float]:
+    """The pictures of a result, and the CPU time they took."""
+    from attsvm.plots.figures import draw
+
+    began = time.process_time()
+    pictures = draw(result, formats=formats)
+    return [path for files in pictures.values() for path in files], time.process_time() - began
+
+
+def _report(summaries: list[FigureSummary], imports: float, folder: Path, *, quiet: bool, json: bool) -> None:
+    from attsvm.cli.figure_report import print_summary
+    from attsvm.cli.figure_summary import verdict_line
+
+    if json:
+        print_json({
+            "results": [each.to_json() for each in summaries],
+            "import_cpu_seconds": round(imports, 3),
+            "verdicts": verdict_line(summaries),
+        })  # fmt: skip
+        return
+    if not quiet:
+        print_summary(summaries, imports)
+    count = len(summaries)
+    typer.echo(f"{count} experiment{'s' if count > 1 else ''} in {folder}: {verdict_line(summaries)}")
+
+
+def _interrupted() -> NoReturn:
+    typer.echo("attsvm: interrupted; finished chunks are kept, add --resume", err=True)
+    sys.exit(130)
+
+
+def _formats(text: str) -> list[str]:
+    from attsvm.plots.figures import FORMATS
+
+    wanted = [part.strip().lower() for part in text.split(",") if part.strip()]
+    unknown = [each for each in wanted if each not in FORMATS]
+    if unknown or not wanted:
+        raise ValueError(
+            f"--format must be of {', '.join(FORMATS)}, with commas between; got {', '.join(unknown) or 'nothing'}"
+        )
+    return list(dict.fromkeys(wanted))
+
+
+def _backend(name: str, scheduler: str | None, jobs: int) -> Backend:
+    from attsvm.experiments import DaskCluster, Processes
+
+    if name not in ("loky", "dask"):
+        raise ValueError(f"--backend must be loky or dask; got {name!r}")
+    if jobs < 1:
+        raise ValueError(f"--jobs must be a positive number of processes; got {jobs}")
+    if name == "loky":
+        if scheduler is not None:
+            raise ValueError("--scheduler is for --backend dask; add that, or leave the scheduler out")
+        return Processes(jobs)
+    if scheduler is None:
+        raise ValueError("--backend dask needs --scheduler ADDRESS, such as tcp://host:8786")
+    if jobs != 1:
+        raise ValueError("--jobs is for --backend loky; a Dask cluster has as many workers as were started")
+    cluster = DaskCluster(scheduler)
+    cluster.check()
+    return cluster
+
+
+def _device(name: str, backend: str) -> str:
+    """The device, which must be here unless a cluster's workers are to have it."""
+    return name if backend == "dask" and name.partition(":")[0] == "cuda" else str(checked_device(name))
+
+
+def _configured(
+    ids: list[str], *, quick: bool, runs: int | None, seed: int
+) -> list[tuple[Experiment[Any], Configuration]]:
+    """The experiments asked for, each once, with their configurations."""
+    from attsvm.experiments import EXPERIMENTS, experiment
+
+    if runs is not None and runs < 1:
+        raise ValueError(f"--runs must be a positive number of data sets; got {runs}")
+    if seed < 0:
+        raise ValueError(f"--seed must not be negative; got {seed}")
+    named = [experiment(name) for name in ids if name != "all"]
+    chosen = list(EXPERIMENTS.values()) if "all" in ids else list({each.id: each for each in named}.values())
+    configured: list[tuple[Experiment[Any], Configuration]] = []
+    deaf: list[str] = []
+    for each in chosen:
+        configuration = each.default.with_values(seed=seed)
+        configuration = configuration.quick() if quick else configuration
+        if runs is not None and configuration.runs_field is not None:
+            configuration = configuration.with_runs(runs)
+        elif runs is not None:
+            deaf.append(each.id)
+        configured.append((each, configuration))
+    refused = [each.id for each in named if each.id in deaf]
+    if refused:
+        raise ValueError(
+            f"--runs does not apply to {', '.join(refused)}, which has no number of data sets; leave it out"
+        )
+    if deaf:
+        typer.echo(f"--runs does not apply to {', '.join(deaf)}; computed as without it", err=True)
+    return configured
+
+
+def _results_in(folder: Path) -> list[Path]:
+    """`folder` itself if it holds a result, else its folders that do."""
+    from attsvm._manifest import NAME
+
+    if (folder / NAME).is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder; give the --out of `attsvm figure run`, or a folder inside it")
+    inside = sorted(path.parent for path in folder.glob(f"*/{NAME}"))
+    if not inside:
+        raise ValueError(f"{folder} holds no result of an experiment; run one with `attsvm figure run`")
+    return inside

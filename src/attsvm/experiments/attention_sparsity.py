@@ -1,0 +1,227 @@
+"""[MMTS; talk] a small vision transformer on real images: [CLS] attention sparsifies as its key-query weights grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attsvm.experiments.configuration import Configuration
+from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict
+from attsvm.experiments.result import ExperimentResult
+from attsvm.experiments.vision_transformer import VisionTransformer
+
+_CLASSES, _SIDE = 10, 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionSparsity(Configuration):
+    """scikit-learn's 1,797 digits of 8 x 8 pixels; Adam without weight decay, from PyTorch's default start.
+
+    Arguments:
+        models: trained from different seeds, on different splits.
+        recorded: epochs after which the model is looked at.
+        kept_images: test images whose hidden states are stored, for the first model (`attsvm.heads` reads them).
+    """
+
+    patch: int = 2
+    width: int = 64
+    layers: int = 2
+    heads: int = 4
+    models: int = 3
+    epochs: int = 100
+    recorded: tuple[int, ...] = (0, 1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 60, 80, 100)
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    test_share: float = 0.2
+    kept_images: int = 60
+
+    runs_field: ClassVar[str | None] = "models"
+
+    def quick(self) -> Self:
+        return self.with_values(models=1, epochs=30, recorded=(0, 1, 2, 5, 10, 20, 30), kept_images=20)
+
+
+def tasks(configuration: AttentionSparsity) -> Sequence[Task]:
+    """One task a model."""
+    return [Task(f"model-{number:03d}", {"model": number}) for number in range(configuration.models)]
+
+
+def compute(configuration: AttentionSparsity, task: Task, device: torch.device) -> Piece:
+    """Train one model and look at the attention of [CLS] on the test images as training goes on."""
+    number = task.values["model"]
+    draw = torch.Generator().manual_seed(configuration.seed * 1_000_003 + number)
+    train, test = _split(configuration, draw, device)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.randint(2**31, (), generator=draw)))
+        patches = (_SIDE // configuration.patch) ** 2
+        model = VisionTransformer(
+            patches, configuration.patch**2, _CLASSES, configuration.width, configuration.layers, configuration.heads
+        ).to(device)
+    rows: dict[str, list[float | int]] = {}
+    arrays: dict[str, list[Tensor]] = {}
+    for epoch in _trained(configuration, model, train, draw):
+        _look(configuration, model, test, number, epoch, rows)
+        if number == 0:
+            _keep(configuration, model, test, arrays)
+    stored = {name: torch.stack(parts) for name, parts in arrays.items()}
+    if number == 0:
+        stored |= {"images": test[0][: configuration.kept_images], "digits": test[1][: configuration.kept_images]}
+    return Piece(tables={"heads": rows}, arrays=stored)
+
+
+def _split(
+    configuration: AttentionSparsity, draw: torch.Generator, device: torch.device
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Patches ``[images, patches, pixels]`` in [0, 1] and classes, for training and for testing."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    side = _SIDE // configuration.patch
+    pixels = torch.from_numpy(digits.images).float() / 16
+    cut = pixels.reshape(-1, side, configuration.patch, side, configuration.patch).transpose(2, 3)
+    patches, classes = cut.reshape(len(pixels), side**2, -1), torch.from_numpy(digits.target)
+    order = torch.randperm(len(patches), generator=draw)
+    tested = int(len(order) * configuration.test_share)
+    parts = order[tested:], order[:tested]
+    train, test = ((patches[part].to(device), classes[part].to(device)) for part in parts)
+    return train, test
+
+
+def _trained(
+    configuration: AttentionSparsity, model: VisionTransformer, train: tuple[Tensor, Tensor], draw: torch.Generator
+) -> Iterator[int]:
+    """Train; yields every recorded epoch when it is done, 0 before the first."""
+    optimizer = torch.optim.Adam(model.parameters(), configuration.learning_rate)
+    loss = nn.CrossEntropyLoss()
+    if 0 in configuration.recorded:
+        yield 0
+    for epoch in range(1, configuration.epochs + 1):
+        for part in torch.randperm(len(train[0]), generator=draw).split(configuration.batch_size):
+            index = part.to(train[0].device)
+            optimizer.zero_grad()
+            loss(model(train[0][index]), train[1][index]).backward()
+            optimizer.step()
+        if epoch in configuration.recorded:
+            yield epoch
+
+
+@torch.no_grad()
+def _look(
+    configuration: AttentionSparsity,
+    model: VisionTransformer,
+    test: tuple[Tensor, Tensor],
+    number: int,
+    epoch: int,
+    rows: dict[str, list[float | int]],
+) -> None:
+    """One row a head: how sparse the attention of [CLS] is, how large K Q^T, how wide the margins of its choices."""
+    accuracy = float((model(test[0]).argmax(-1) == test[1]).double().mean())
+    for layer, own in enumerate(model.attentions):
+        attention, seen = own.attention, own.seen
+        keys, queries = (part.double() for part in own.key_query())
+        states = torch.cat([seen, torch.ones_like(seen[..., :1])], -1).double()
+        for head in range(configuration.heads):
+            of_cls = attention[:, head, 0].double()
+            entropy = torch.special.entr(of_cls).sum(-1).mean() / np.log(of_cls.shape[-1])
+            weights = keys[head] @ queries[head].mT
+            logits = torch.einsum("bti,ij,bj->bt", states, weights, states[:, 0])
+            best = logits.topk(2, -1).values
+            margin = (best[:, 0] - best[:, 1]) / torch.linalg.matrix_norm(weights)
+            found: dict[str, float | int] = {
+                "model": number,
+                "epoch": epoch,
+                "layer": layer,
+                "head": head,
+                "accuracy": accuracy,
+                "entropy": float(entropy),
+                "top_mass": float(of_cls.amax(-1).mean()),
+                "norm": float(torch.linalg.matrix_norm(weights)),
+                "nuclear_norm": float(torch.linalg.matrix_norm(weights, "nuc")),
+                "margin_low": float(margin.quantile(0.1)),
+                "margin_median": float(margin.median()),
+            }
+            for name, value in found.items():
+                rows.setdefault(name, []).append(value)
+
+
+@torch.no_grad()
+def _keep(
+    configuration: AttentionSparsity,
+    model: VisionTransformer,
+    test: tuple[Tensor, Tensor],
+    arrays: dict[str, list[Tensor]],
+) -> None:
+    """States, attention and key-query weights of this moment, for some test images."""
+    model(test[0][: configuration.kept_images])
+    own = model.attentions
+    factors = [each.key_query() for each in own]
+    found = {
+        "states": torch.stack([each.seen for each in own]).float(),
+        "attention": torch.stack([each.attention for each in own]).float(),
+        "key": torch.stack([key for key, _ in factors]).float(),
+        "query": torch.stack([query for _, query in factors]).float(),
+    }
+    for name, value in found.items():
+        arrays.setdefault(name, []).append(value.cpu())
+
+
+def checks(result: ExperimentResult) -> Sequence[Check]:
+    """Accuracy, and that attention sparsifies while norms grow."""
+    last = max(result.configuration["recorded"])
+
+    def mean(column: str, epoch: int, layer: int | None = None) -> float:
+        where = {"epoch": epoch} | ({} if layer is None else {"layer": layer})
+        return float(result.column("heads", column, **where).mean())
+
+    least = float(result.column("heads", "accuracy", epoch=last).min())
+    found = [
+        Check("test accuracy of the worst model", "above 95 %", f"{least:.1%}", Verdict.of(least > 0.95)),
+        Check("norm of the key-query weights, first and last", "grows",
+              f"{mean('norm', 0):.2f}, {mean('norm', last):.2f}",
+              Verdict.of(mean("norm", last) > 1.5 * mean("norm", 0))),
+    ]  # fmt: skip
+    for layer in range(result.configuration["layers"]):
+        first, end = mean("entropy", 0, layer), mean("entropy", last, layer)
+        top, top_end = mean("top_mass", 0, layer), mean("top_mass", last, layer)
+        found.append(
+            Check(f"layer {layer}: entropy of [CLS] attention over log T", "falls", f"{first:.2f} to {end:.2f}",
+                  Verdict.of(end < 0.9 * first))
+        )  # fmt: skip
+        found.append(
+            Check(f"layer {layer}: mass on the top token", "rises", f"{top:.2f} to {top_end:.2f}",
+                  Verdict.of(top_end > 1.5 * top))
+        )  # fmt: skip
+    return found
+
+
+ATTENTION_SPARSITY = Experiment(
+    id="attention-sparsity",
+    source="MMTS, talk",
+    title="Attention sparsifies",
+    shows="In a small ViT on digits the [CLS] attention sparsifies while its key-query weights grow",
+    seconds=120,
+    default=AttentionSparsity(),
+    columns={
+        "heads": {
+            "model": "number of the model",
+            "epoch": "epochs of training done",
+            "layer": "layer, from 0",
+            "head": "head, from 0",
+            "accuracy": "of the model on the test images",
+            "entropy": "of the attention of [CLS] over log T, mean over the test images",
+            "top_mass": "largest attention of [CLS] on one token, mean over the test images",
+            "norm": "Frobenius norm of K Q^T with biases and scale inside",
+            "nuclear_norm": "nuclear norm of the same",
+            "margin_low": "lead of the top logit of [CLS] over the norm, 10 % quantile over the test images",
+            "margin_median": "lead of the top logit of [CLS] over the norm, median over the test images",
+        }
+    },
+    tasks=tasks,
+    compute=compute,
+    checks=checks,
+)

@@ -1,0 +1,119 @@
+"""What an experiment computes: plain values, the paper's by default, checked, and told apart by a hash."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from attsvm import __version__
+
+_KINDS: Mapping[str, tuple[type, str]] = {
+    "int": (numbers.Integral, "an integer"),
+    "float": (numbers.Real, "a number"),
+    "str": (str, "a string"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """Base of every experiment's configuration: a frozen dataclass of numbers, strings and tuples of them.
+
+    A subclass gives every field a default, the paper's, and may override `quick`. If the number of data sets (or draws)
+    is a field, `runs_field` names it, so that ``--runs`` finds it. Chunk sizes are fields like all others: a result
+    never hangs on how many processes computed it.
+
+    Raises:
+        ValueError: if a field is not of its kind, the seed is negative, or the number of data sets is not positive.
+    """
+
+    seed: int = 0
+
+    runs_field: ClassVar[str | None] = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check_kind(field.name, str(getattr(field.type, "__name__", field.type)), getattr(self, field.name))
+        if self.seed < 0:
+            raise ValueError(f"seed must be a non-negative integer; got {self.seed!r}")
+        if self.runs_field is not None:
+            _check_count(self.runs_field, getattr(self, self.runs_field))
+
+    def quick(self) -> Self:
+        """A smaller version that shows the same in a few seconds; the same one where it is quick already."""
+        return self
+
+    def with_runs(self, runs: int) -> Self:
+        """This configuration with so many data sets.
+
+        Raises:
+            ValueError: if `runs` is no positive integer, or the experiment has no number of data sets to change.
+        """
+        _check_count("runs", runs)
+        if self.runs_field is None:
+            raise ValueError(f"runs does not apply: {type(self).__name__} has no number of data sets")
+        return self.with_values(**{self.runs_field: runs})
+
+    def with_values(self, **values: Any) -> Self:
+        """A copy with these fields changed, checked anew.
+
+        Raises:
+            ValueError: if there is no such field, or a value is not of its kind.
+        """
+        names = [field.name for field in dataclasses.fields(self)]
+        unknown = [name for name in values if name not in names]
+        if unknown:
+            raise ValueError(f"{type(self).__name__} has no field {unknown[0]!r}; it has {', '.join(names)}")
+        return dataclasses.replace(self, **values)
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, as JSON can hold them.
+
+        Raises:
+            ValueError: if a field is no number, string or tuple of them, or not finite.
+        """
+        try:
+            plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{type(self).__name__} must hold finite numbers, strings and tuples of them ({error})"
+            ) from None
+        return plain
+
+    def fingerprint(self, experiment: str, device: str) -> str:
+        """A hash that tells results apart: experiment, every field, version of attsvm, kind of device."""
+        content = {"experiment": experiment, "device": device, "attsvm": __version__, "configuration": self.to_json()}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Which fields differ, in words: ``steps 2000 instead of 500``.
+
+    >>> differences({"steps": 500, "seed": 0}, {"steps": 2000, "seed": 0})
+    'steps 2000 instead of 500'
+    """
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return ", ".join(f"{name} {after.get(name)} instead of {before.get(name)}" for name in names)
+
+
+def _check_kind(name: str, kind: str, value: object) -> None:
+    """Fields declared int, float, str or a tuple of these hold just that; other declarations are the subclass's own."""
+    inner = kind.removeprefix("tuple[").removesuffix(", ...]")
+    if inner != kind and inner in _KINDS:
+        if not isinstance(value, tuple) or not value:
+            raise ValueError(f"{name} must be a tuple with something in it; got {value!r}")
+        for part in value:
+            _check_kind(f"every part of {name}", inner, part)
+    elif kind in _KINDS:
+        expected, words = _KINDS[kind]
+        if not isinstance(value, expected) or isinstance(value, bool):
+            raise ValueError(f"{name} must be {words}; got {value!r}")
+
+
+def _check_count(name: str, value: object) -> None:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a positive integer; got {value!r}")

@@ -1,0 +1,166 @@
+"""[TaSVM, over-parameterization] where runs end as the dimension grows, and when all tokens support the SVM.
+
+Definitions, after `steps` steps of normalized descent with step 0.1, alpha the token of largest attention per input:
+
+- **not saturated**: in some input that token has less than `saturation` of the attention;
+- **global**: saturated, and alpha is the optimal selection;
+- **local**: saturated, another selection, which is locally optimal: each selected token out-scores the support tokens
+  (margin at most 1 + 1e-6) of the Frobenius SVM of alpha;
+- **not local**: saturated, another selection, not locally optimal, among them those that no weights separate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+
+from attsvm.attention import optimal_tokens
+from attsvm.data import TokenDataset, random_sphere, streams
+from attsvm.descent import fit
+from attsvm.experiments.configuration import Configuration
+from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict, cut
+from attsvm.experiments.result import ExperimentResult
+from attsvm.theory import all_tokens_support, all_tokens_support_everywhere, is_locally_optimal
+from attsvm.theory.path_charts import reduced_spans
+
+# Starts are drawn from streams apart from those that drew the data.
+_APART = 1_000_003
+TYPES = ("global", "local", "not local", "not saturated")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvergenceTypes(Configuration):
+    """Random data on the sphere; W(0) = 0 and W(0) random.
+
+    Arguments:
+        datasets: of each dimension; `everywhere` of them are asked whether all tokens support *every* SVM.
+        saturation: least attention on the selected token of every input that counts as saturated.
+    """
+
+    n: int = 4
+    T: int = 6
+    dimensions: tuple[int, ...] = (2, 5, 10, 20, 40, 60, 84, 120, 160, 240, 320)
+    datasets: int = 400
+    everywhere: int = 50
+    steps: int = 20_000
+    saturation: float = 0.999
+    chunk_size: int = 50
+
+    runs_field: ClassVar[str | None] = "datasets"
+
+    def quick(self) -> Self:
+        return self.with_values(dimensions=(2, 10, 20, 84, 320), datasets=40, everywhere=8, steps=5000, chunk_size=40)
+
+
+def tasks(configuration: ConvergenceTypes) -> Sequence[Task]:
+    """Chunks of data sets of one dimension."""
+    return [
+        Task(f"d{d:04d}-{first:05d}", {"d": d, "first": first, "last": last})
+        for d in configuration.dimensions
+        for first, last in cut(configuration.datasets, configuration.chunk_size)
+    ]
+
+
+def compute(configuration: ConvergenceTypes, task: Task, device: torch.device) -> Piece:
+    """Train from zero and from a random start, and ask what the selections that were reached are."""
+    d, first, last = (task.values[name] for name in ("d", "first", "last"))
+    seeds = [(configuration.seed, element) for element in range(first, last)]
+    data = random_sphere(n=configuration.n, T=configuration.T, d=d, batch=len(seeds), seed=seeds)
+    small, left, right = reduced_spans(data)
+    # Gradients lie in the spans of token differences and queries: there the run is the same, and far smaller.
+    spanned = TokenDataset(small.tokens, small.queries, data.labels, values=data.tokens, head=data.head).to(device)
+    bound = 1 / np.sqrt(d)
+    own = streams([(configuration.seed + _APART, element) for element in range(first, last)], (len(seeds),))
+    drawn = [stream.uniform(-bound, bound, (d, d)) for stream in own]
+    starts = {
+        "zero": torch.zeros(len(seeds), spanned.d, spanned.dq, dtype=torch.float64),
+        "random": left.mT @ torch.from_numpy(np.stack(drawn)) @ right,
+    }
+    best = optimal_tokens(data)
+    supported = all_tokens_support(data).holds
+    asked = max(0, min(last, configuration.everywhere) - first)
+    everywhere = torch.full((len(seeds),), float("nan"), dtype=torch.float64)
+    if asked:
+        everywhere[:asked] = all_tokens_support_everywhere(small[:asked]).holds.double()
+    rows: dict[str, list[np.ndarray]] = {}
+    undecided = 0
+    for name, start in starts.items():
+        run = fit(spanned, steps=configuration.steps, record=[0], keep=(), initial=start.to(device), seed=seeds)
+        selected, attention = run.selected.cpu(), run.attention.cpu()
+        saturated = (attention.amax(-1) >= configuration.saturation).all(-1)
+        is_optimal = (selected == best).all(-1)
+        local = is_locally_optimal(data, None, selected)
+        undecided += int(local.undecided.sum())
+        kind = np.where(is_optimal, TYPES[0], np.where(local.numpy(), TYPES[1], TYPES[2]))
+        columns = {
+            "dataset": np.arange(first, last),
+            "start": np.repeat(name, len(seeds)),
+            "type": np.where(saturated.numpy(), kind, TYPES[3]),
+            "least_attention": attention.amax(-1).amin(-1).numpy(),
+            "separable": local.feasible.numpy(),
+            "all_support": supported.numpy(),
+            "all_support_everywhere": everywhere.numpy(),
+        }
+        for column, values in columns.items():
+            rows.setdefault(column, []).append(values)
+    table = {"d": d, **{column: np.concatenate(values) for column, values in rows.items()}}
+    return Piece(tables={"runs": table}, counts={"local optimality not decided": undecided})
+
+
+def checks(result: ExperimentResult) -> Sequence[Check]:
+    """Shares of global runs and of B1 rise to one; nearly every saturated run is locally optimal."""
+    dimensions = result.configuration["dimensions"]
+
+    def share(kind: str, d: int) -> float:
+        return float((result.column("runs", "type", d=d) == kind).mean())
+
+    def b1(d: int) -> float:
+        return float(result.column("runs", "all_support", d=d, start="zero").mean())
+
+    types = result.column("runs", "type")
+    saturated = types != TYPES[3]
+    stray = int((types == TYPES[2]).sum())
+    most = max(dimensions)
+    shares = [share(TYPES[0], d) for d in dimensions]
+    found = [
+        Check(f"global at d = {most}", "1", f"{shares[-1]:.1%}", Verdict.of(shares[-1] > 0.99)),
+        Check("share of global, over all d", "rises with d", " ".join(f"{each:.2f}" for each in shares),
+              Verdict.of(all(after > before - 0.05 for before, after in pairwise(shares)))),
+        Check("saturated runs that are not locally optimal", "hardly any", f"{stray} of {saturated.sum():,}",
+              Verdict.of(stray <= 0.02 * saturated.sum())),
+    ]  # fmt: skip
+    for d, expected, low, high in ((20, "0", 0.0, 0.02), (84, "about half", 0.3, 0.7), (320, "all", 0.98, 1.0)):
+        if d in dimensions:
+            found.append(Check(f"B1, all tokens support the optimal SVM, d = {d}", expected, f"{b1(d):.1%}",
+                               Verdict.of(low <= b1(d) <= high)))  # fmt: skip
+    return found
+
+
+CONVERGENCE_TYPES = Experiment(
+    id="convergence-types",
+    source="TaSVM",
+    title="Types of convergence",
+    shows="As d grows runs end at the global optimum, and all tokens become support tokens",
+    seconds=400,
+    default=ConvergenceTypes(),
+    columns={
+        "runs": {
+            "d": "dimension of tokens and queries",
+            "dataset": "number of the data set",
+            "start": "W(0): zero or random (PyTorch's default)",
+            "type": "how the run ended: global, local, not local or not saturated",
+            "least_attention": "attention on the selected token, least over the inputs",
+            "separable": "whether some weights separate the selection that was reached",
+            "all_support": "B1: all tokens support the SVM of the optimal selection",
+            "all_support_everywhere": "the same for every separable selection: 1, 0, or NaN where not asked",
+        }
+    },
+    tasks=tasks,
+    compute=compute,
+    checks=checks,
+)

@@ -1,0 +1,87 @@
+"""The loop that everybody writes first: float32, automatic differentiation, ``gradient / (norm + additive)``.
+
+It is here to be compared with. Once 1 - s falls below the spacing of floating-point numbers its gradient is round-off,
+and once the gradient's norm falls below `additive` its steps fade: docs/saturation.md tells why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attsvm.attention import Exponential, Linear, Logistic, Loss
+from attsvm.data import TokenDataset
+
+PUBLIC_ADDITIVE = 1e-9
+"""What the public code of most of [MMTS]'s figures adds to the norm of a gradient before it divides by it."""
+
+
+@dataclass(frozen=True, eq=False)
+class NaivePath:
+    """Recorded iterates of the loop, in float64: prompts, and heads where they were trained."""
+
+    prompts: Float[Tensor, "records *lead d"]
+    heads: Float[Tensor, "records *lead dv"] | None
+
+
+def naive_descent(
+    data: TokenDataset,
+    initial: Float[Tensor, "*lead d"],
+    *,
+    steps: int,
+    record: Collection[int],
+    loss: Loss | None = None,
+    step_size: float = 0.1,
+    additive: float = PUBLIC_ADDITIVE,
+    initial_head: Float[Tensor, "*lead dv"] | None = None,
+    head_additive: float = PUBLIC_ADDITIVE,
+) -> NaivePath:
+    """Normalized descent on prompts of every start and data set, in float32, as a first attempt would write it.
+
+    Arguments:
+        data: prompts (dq = 1), ``[*batch]`` data sets.
+        initial: p(0), ``[*starts, *batch, d]``.
+        steps: how many to take.
+        record: the steps whose iterates are kept.
+        loss: `Logistic()` by default.
+        step_size: of every step.
+        additive: added to the norm of the gradient.
+        initial_head: v(0) where the head is trained, each parameter normalized by its own gradient; None keeps the
+            data's own head.
+        head_additive: the same for the head.
+    """
+    tokens, values, labels = (part.to(torch.float32) for part in (data.tokens, data.values, data.labels))
+    prompt = initial.to(torch.float32)
+    head = data.head if initial_head is None else initial_head
+    if head is None:
+        raise ValueError("the data have no head; give initial_head to train one")
+    head, value_of = head.to(torch.float32), _FORMULAS[type(loss or Logistic())]
+    prompts, heads = [], []
+    for step in range(steps + 1):
+        if step in record:
+            prompts.append(prompt.double())
+            heads.append(head.double())
+        asked = [prompt.requires_grad_(), *([] if initial_head is None else [head.requires_grad_()])]
+        attention = torch.softmax(torch.einsum("...ntd,...d->...nt", tokens, prompt), -1)
+        output = torch.einsum("...nt,...ntd,...d->...n", attention, values, head)
+        gradients = torch.autograd.grad(value_of(labels * output).mean(-1).sum(), asked)
+        prompt = _step(prompt, gradients[0], step_size, additive)
+        if initial_head is not None:
+            head = _step(head, gradients[1], step_size, head_additive)
+    return NaivePath(torch.stack(prompts), None if initial_head is None else torch.stack(heads))
+
+
+def _step(parameter: Tensor, gradient: Tensor, step_size: float, additive: float) -> Tensor:
+    length = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
+    return parameter.detach() - step_size * gradient / (length + additive)
+
+
+_FORMULAS: dict[type[Loss], Callable[[Tensor], Tensor]] = {
+    Logistic: lambda margin: torch.log(1 + torch.exp(-margin)),
+    Exponential: lambda margin: torch.exp(-margin),
+    Linear: lambda margin: -margin,
+}

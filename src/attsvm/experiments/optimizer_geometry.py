@@ -1,0 +1,187 @@
+"""New: which max-margin solution does each optimizer turn to? A measurement; for attention nothing of it is proved.
+
+Steepest descent in a norm (sign: the largest entry; spectral, as in Muon: the spectral norm) and mirror descent with an
+entrywise power are known, for linear models, to tend to the max-margin solution in that norm (arXiv 2502.04664); for
+attention the mirror part is proved locally (arXiv 2410.14581). Every run is compared with the solution in every norm
+for the selection that the run itself reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+
+from attsvm.attention import optimal_tokens
+from attsvm.data import random_sphere
+from attsvm.descent import (
+    Adam,
+    InverseSqrt,
+    NormalizedGradientDescent,
+    NormalizedMirrorDescent,
+    Optimizer,
+    SteepestDescent,
+    fit,
+)
+from attsvm.experiments.configuration import Configuration
+from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict, cut
+from attsvm.experiments.result import ExperimentResult
+from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Spectral, direction_cosine
+from attsvm.svm import AttentionSVM, margin_efficiency, solve
+
+NORMS: Mapping[str, Norm] = MappingProxyType(
+    {
+        "Frobenius": Frobenius(),
+        "max entry": MaxEntry(),
+        "spectral": Spectral(),
+        "l_1.1": Entrywise(1.1),
+        "l_1.75": Entrywise(1.75),
+        "l_3": Entrywise(3.0),
+    }
+)
+MATCHES: Mapping[str, str] = MappingProxyType(
+    {
+        "gradient": "Frobenius",
+        "sign": "max entry",
+        "spectral": "spectral",
+        "mirror 1.1": "l_1.1",
+        "mirror 1.75": "l_1.75",
+        "mirror 3": "l_3",
+        "Adam": "max entry",
+    }
+)
+"""The norm whose solution each optimizer should find."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerGeometry(Configuration):
+    """Random data on the sphere; all optimizers with steps `step_size` / sqrt(t + 1) from PyTorch's default start."""
+
+    n: int = 6
+    T: int = 8
+    d: int = 10
+    datasets: int = 100
+    steps: int = 6000
+    step_size: float = 0.3
+    chunk_size: int = 25
+
+    runs_field: ClassVar[str | None] = "datasets"
+
+    def quick(self) -> Self:
+        return self.with_values(n=4, T=5, d=6, datasets=6, steps=3000)
+
+
+def optimizers(step_size: float) -> dict[str, Optimizer]:
+    """The seven optimizers with one schedule."""
+    schedule = InverseSqrt(step_size)
+    return {
+        "gradient": NormalizedGradientDescent(schedule),
+        "sign": SteepestDescent(MaxEntry(), schedule),
+        "spectral": SteepestDescent(Spectral(), schedule),
+        "mirror 1.1": NormalizedMirrorDescent(1.1, schedule),
+        "mirror 1.75": NormalizedMirrorDescent(1.75, schedule),
+        "mirror 3": NormalizedMirrorDescent(3.0, schedule),
+        "Adam": Adam(schedule),
+    }
+
+
+def tasks(configuration: OptimizerGeometry) -> Sequence[Task]:
+    """Chunks of data sets for every optimizer."""
+    return [
+        Task(f"{name.lower().replace(' ', '-')}-{first:05d}", {"optimizer": name, "first": first, "last": last})
+        for name in MATCHES
+        for first, last in cut(configuration.datasets, configuration.chunk_size)
+    ]
+
+
+def compute(configuration: OptimizerGeometry, task: Task, device: torch.device) -> Piece:
+    """Train, solve for the reached selection in every norm, measure cosine and margin efficiency."""
+    name, first, last = (task.values[key] for key in ("optimizer", "first", "last"))
+    seeds = [(configuration.seed, element) for element in range(first, last)]
+    data = random_sphere(n=configuration.n, T=configuration.T, d=configuration.d, batch=len(seeds), seed=seeds)
+    data = data.to(device)
+    run = fit(
+        data,
+        optimizer=optimizers(configuration.step_size)[name],
+        steps=configuration.steps,
+        record=[configuration.steps],
+        keep=(),
+        seed=seeds,
+    )
+    problem = AttentionSVM(data, run.selected)
+    best = (run.selected == optimal_tokens(data)).all(-1)
+    rows: dict[str, list[np.ndarray]] = {}
+    counts: dict[str, int] = {}
+    for label, norm in NORMS.items():
+        solution = solve(problem, norm)
+        counts[f"{label} SVM of the reached selection infeasible"] = int(solution.infeasible.sum())
+        counts[f"{label} SVM not decided"] = int((~solution.solved & ~solution.infeasible).sum())
+        columns = {
+            "dataset": np.arange(first, last),
+            "norm": np.repeat(label, len(seeds)),
+            "cosine": direction_cosine(run.weights, solution.weights).cpu().numpy(),
+            "efficiency": margin_efficiency(run.weights, problem, norm, solution=solution).cpu().numpy(),
+            "unique": solution.unique.cpu().numpy(),
+            "relative_gap": solution.certificate.relative_gap.cpu().numpy(),
+            "least_attention": run.attention.amax(-1).amin(-1).cpu().numpy(),
+            "optimal": best.cpu().numpy(),
+        }
+        for column, values in columns.items():
+            rows.setdefault(column, []).append(values)
+    table = {"optimizer": name, **{column: np.concatenate(values) for column, values in rows.items()}}
+    return Piece(tables={"pairs": table}, counts=counts)
+
+
+def means(result: ExperimentResult, column: str) -> np.ndarray:
+    """Means over the data sets, ``[optimizers, norms]``."""
+    return np.array([
+        [np.nanmean(result.column("pairs", column, optimizer=name, norm=norm)) for norm in NORMS] for name in MATCHES
+    ])  # fmt: skip
+
+
+def checks(result: ExperimentResult) -> Sequence[Check]:
+    """The matching entry of every row should win, in cosine and in margin efficiency."""
+    found = []
+    labels = list(NORMS)
+    for column in ("cosine", "efficiency"):
+        table = means(result, column)
+        for place, (name, match) in enumerate(MATCHES.items()):
+            own = labels.index(match)
+            rival = int(np.argsort(np.delete(table[place], own))[-1])
+            others = [label for label in labels if label != match]
+            measured = f"{table[place, own]:.3f}, next {others[rival]} {np.delete(table[place], own)[rival]:.3f}"
+            found.append(
+                Check(f"{name}: {column} to the {match} solution", "largest of its row", measured,
+                      Verdict.of(int(np.argmax(table[place])) == own))
+            )  # fmt: skip
+    return found
+
+
+OPTIMIZER_GEOMETRY = Experiment(
+    id="optimizer-geometry",
+    source="new",
+    title="Geometry of optimizers",
+    shows="Each optimizer turns to the max-margin solution in its own norm (a measurement, not a theorem)",
+    seconds=400,
+    default=OptimizerGeometry(),
+    columns={
+        "pairs": {
+            "optimizer": "which rule trained W",
+            "dataset": "number of the data set",
+            "norm": "in which the SVM of the reached selection was solved",
+            "cosine": "direction cosine of the trained W and that solution",
+            "efficiency": "margin of W at norm 1 over the best possible, in that norm",
+            "unique": "whether the solution is proved to be the only one",
+            "relative_gap": "certified relative duality gap of the solution",
+            "least_attention": "attention on the selected token, least over the inputs",
+            "optimal": "whether the reached selection is the optimal one",
+        }
+    },
+    tasks=tasks,
+    compute=compute,
+    checks=checks,
+)

@@ -1,0 +1,64 @@
+"""All experiments by id, in the order of the papers."""
+
+from __future__ import annotations
+
+import difflib
+from types import MappingProxyType
+from typing import Any
+
+from attsvm.experiments.attention_sparsity import ATTENTION_SPARSITY
+from attsvm.experiments.causal import CAUSAL
+from attsvm.experiments.cones import CONES
+from attsvm.experiments.convergence_types import CONVERGENCE_TYPES
+from attsvm.experiments.descent_vs_normalized import DESCENT_VS_NORMALIZED
+from attsvm.experiments.experiment import Experiment
+from attsvm.experiments.first_gradient import FIRST_GRADIENT
+from attsvm.experiments.hyperplanes import HYPERPLANES
+from attsvm.experiments.joint_training import JOINT_TRAINING
+from attsvm.experiments.local_convergence import LOCAL_CONVERGENCE
+from attsvm.experiments.loss_comparison import LOSS_COMPARISON
+from attsvm.experiments.multi_input import MULTI_INPUT
+from attsvm.experiments.multi_token import MULTI_TOKEN
+from attsvm.experiments.optimizer_geometry import OPTIMIZER_GEOMETRY
+from attsvm.experiments.quadratic_head import QUADRATIC_HEAD
+from attsvm.experiments.rank import RANK
+from attsvm.experiments.regularization import REGULARIZATION_PATH
+from attsvm.experiments.single_input import SINGLE_INPUT
+from attsvm.experiments.trajectories import TRAJECTORIES
+
+_ALL: tuple[Experiment[Any], ...] = (
+    SINGLE_INPUT,
+    MULTI_INPUT,
+    DESCENT_VS_NORMALIZED,
+    JOINT_TRAINING,
+    LOSS_COMPARISON,
+    ATTENTION_SPARSITY,
+    TRAJECTORIES,
+    HYPERPLANES,
+    CONVERGENCE_TYPES,
+    LOCAL_CONVERGENCE,
+    RANK,
+    MULTI_TOKEN,
+    QUADRATIC_HEAD,
+    REGULARIZATION_PATH,
+    FIRST_GRADIENT,
+    CONES,
+    CAUSAL,
+    OPTIMIZER_GEOMETRY,
+)
+
+EXPERIMENTS = MappingProxyType({each.id: each for each in _ALL})
+"""Every experiment by its id."""
+
+
+def experiment(name: str) -> Experiment[Any]:
+    """The experiment of this id.
+
+    Raises:
+        ValueError: if there is none, with the near ones.
+    """
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name]
+    near = difflib.get_close_matches(name, EXPERIMENTS, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`attsvm figure list` shows them all"
+    raise ValueError(f"no experiment is called {name!r}; {hint}")

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from types import MappingProxyType
+
+import pytest
+from rich.progress import Progress
+
+import attsvm.experiments
+import attsvm.experiments.registry
+import attsvm.plots.figures.registry
+from attsvm.cli.figure_report import Bars, TimeLeft
+from attsvm.cli.figure_summary import summarize, verdict_line
+from attsvm.experiments import Check, ExperimentResult, Verdict, run
+from cli.runner import invoke, refused
+from experiments.files import chunk_files, stored
+from experiments.tiny import KNOWN, PICTURES, TINY, Tiny
+
+
+@pytest.fixture(autouse=True)
+def tiny_ones(monkeypatch):
+    know(monkeypatch, KNOWN)
+    monkeypatch.setattr(attsvm.plots.figures.registry, "FIGURES", PICTURES)
+
+
+def know(monkeypatch, experiments):
+    monkeypatch.setattr(attsvm.experiments, "EXPERIMENTS", experiments)
+    monkeypatch.setattr(attsvm.experiments.registry, "EXPERIMENTS", experiments)
+
+
+def figure(*arguments: object):
+    return invoke("figure", *arguments)
+
+
+def test_the_group_describes_itself():
+    result = figure()
+    assert result.exit_code == 0
+    for command in ("list", "run", "draw"):
+        assert command in result.output
+
+
+def test_the_list_fits_on_a_page(monkeypatch):
+    result = figure("list")
+    assert result.exit_code == 0
+    for words in ("tiny", "draw-on", "Draws until enough are accepted", "83 min", "1 s", "new"):
+        assert words in result.output
+    monkeypatch.undo()
+    lines = figure("list").output.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert any("local-convergence" in line and "TaSVM" in line for line in lines)
+
+
+def test_the_list_as_json_and_as_names():
+    found = json.loads(figure("list", "--json").stdout)["experiments"]
+    assert [each["id"] for each in found] == ["tiny", "draw-on"]
+    assert found[0]["configuration"] == Tiny().to_json()
+    assert figure("list", "--quiet").stdout.split() == ["tiny", "draw-on"]
+
+
+def test_run_computes_draws_and_judges(tmp_path):
+    result = figure("run", "tiny", "--out", tmp_path, "--format", "png,svg")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    lines = result.output.splitlines()
+    assert max(map(len, lines[:-1])) <= 100  # the last one names the folder
+    assert any("number of sums" in line and "one a draw" in line and "✓ holds" in line for line in lines)
+    assert any("uniform (nobody)" in line and "✗ does not hold" in line for line in lines)
+    assert any("limit" in line and "· not judged" in line for line in lines)
+    assert any("negative" in line and line.split()[-1] == "4" for line in lines)
+    assert any("1 other reason" in line and line.split()[-1] == "0" for line in lines)
+    assert any(line.startswith("tiny: CPU 0.0") and ", public code 190 s: " in line for line in lines)
+    assert lines[-1] == f"1 experiment in {tmp_path}: 2 of 4 checks hold; 1 does not; 1 is not judged"
+    assert {path.name for path in (tmp_path / "tiny").iterdir()} == {
+        "chunks", "sums.parquet", "arrays.npz", "manifest.json", "summary.json", "tiny.png", "tiny.svg",
+    }  # fmt: skip
+    assert ExperimentResult.load(tmp_path / "tiny").configuration == Tiny().to_json()
+
+
+def test_json_and_the_stored_summary_agree(tmp_path):
+    result = figure("run", "tiny", "draw-on", "tiny", "--out", tmp_path, "--format", "png", "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert [each["experiment"] for each in found["results"]] == ["tiny", "draw-on"]  # each once
+    assert found["verdicts"] == "3 of 7 checks hold; 2 do not; 2 are not judged"
+    assert found["import_cpu_seconds"] > 0
+    for each in found["results"]:
+        saved = json.loads((tmp_path / each["experiment"] / "summary.json").read_text())
+        assert saved == each | {"folder": "."}
+        assert set(saved["cpu_seconds"]) == {"computing", "compiling", "importing", "drawing"}
+    public = found["results"][0]["public_code"]
+    assert public["factor"] == pytest.approx(190 / public["ours"], rel=0.3)
+    assert found["results"][1]["public_code"] is None
+
+
+def test_quick_runs_and_seed_change_the_configuration(tmp_path):
+    for folder, options, expected in (
+        ("a", ("--quick",), Tiny(draws=4)),
+        ("b", ("--quick", "--runs", 3, "--seed", 5), Tiny(draws=3, seed=5)),
+        ("c", ("--runs", 5), Tiny(draws=5)),
+    ):
+        result = figure("run", "tiny", "--out", tmp_path / folder, "--format", "png", "--json", *options)
+        assert result.exit_code == 0, result.output
+        assert ExperimentResult.load(tmp_path / folder / "tiny").configuration == expected.to_json()
+        assert json.loads(result.stdout)["results"][0]["public_code"] is None  # not the paper's configuration
+
+
+def test_the_speed_is_that_of_the_paper_on_a_cpu_whatever_the_seed(tmp_path):
+    result = run(TINY, Tiny(seed=3), folder=tmp_path)
+    manifest = {**result.manifest, "tasks": {name: {"computing": 1.0} for name in result.manifest["tasks"]}}
+    known = dataclasses.replace(result, manifest=manifest)
+    summary = summarize(TINY, known, [], 0.0)
+    assert str(summary.speed) == "CPU 5.00 s, public code 190 s: 38x"  # five of six tasks start with draws-00
+    assert summary.checks[-1].verdict is Verdict.HOLDS
+    assert summary.checks[-1].expected == "public code 190 s, at least 2.0x less"
+    slow = dataclasses.replace(TINY, public_factor=39.0)
+    assert summarize(slow, known, [], 0.0).checks[-1].verdict is Verdict.FAILS
+    on_gpu = dataclasses.replace(result, manifest={**manifest, "device": "some GPU"})
+    assert summarize(TINY, on_gpu, [], 0.0).speed is None
+
+
+def test_the_time_left_hangs_on_what_was_computed_alone():
+    now = 100.0
+    live = Progress(TimeLeft(), disable=True, get_time=lambda: now)
+    report = Bars(live).reporter("tiny")
+    report(4, 10)
+    (task,) = live.tasks
+    now = 130.0
+    assert str(TimeLeft().render(task)) == "?"  # four were there already
+    report(6, 10)
+    assert str(TimeLeft().render(task)) == "0:01:00"  # two in half a minute, four to come
+
+
+def test_the_verdict_line(tmp_path):
+    summary = summarize(TINY, run(TINY, folder=tmp_path), [], 0.0)
+    good = dataclasses.replace(summary, checks=[Check("a", "b", "c", Verdict.HOLDS)] * 3)
+    assert verdict_line([good, good]) == "6 of 6 checks hold"
+
+
+def test_all_and_runs_says_who_does_not_listen(tmp_path):
+    result = figure("run", "all", "--runs", 4, "--out", tmp_path, "--format", "png", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == "--runs does not apply to draw-on; computed as without it\n"
+    assert result.stdout.startswith(f"2 experiments in {tmp_path}: ")
+    assert result.stdout.count("\n") == 1
+    refused(figure("run", "draw-on", "--runs", 4, "--out", tmp_path), "--runs does not apply to draw-on")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tinny",), ("'tinny'", "did you mean tiny?")),
+        (("qqqqqq",), ("'qqqqqq'", "`attsvm figure list`")),
+        (("tiny", "draw-in"), ("draw-on",)),
+        (("tiny", "--runs", 0), ("--runs must be a positive", "got 0")),
+        (("tiny", "--runs", -2), ("--runs must be a positive", "got -2")),
+        (("tiny", "--jobs", 0), ("--jobs must be a positive", "got 0")),
+        (("tiny", "--seed", -1), ("--seed must not be negative",)),
+        (("tiny", "--format", "gif"), ("--format must be of png, pdf, svg", "gif")),
+        (("tiny", "--format", ","), ("--format must be of", "nothing")),
+        (("tiny", "--backend", "spark"), ("--backend must be loky or dask", "'spark'")),
+        (("tiny", "--scheduler", "tcp://a:1"), ("--scheduler is for --backend dask",)),
+        (("tiny", "--backend", "dask"), ("needs --scheduler ADDRESS",)),
+        (("tiny", "--backend", "dask", "--scheduler", "tcp://127.0.0.1:1"), ("no Dask scheduler answers",)),
+        (("tiny", "--backend", "dask", "--scheduler", "tcp://a:1", "--jobs", 2), ("--jobs is for --backend loky",)),
+        (("tiny", "--device", "toaster"), ("--device must be cpu",)),
+        ((), ("ID",)),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, arguments, words):
+    refused(figure("run", *arguments, "--out", tmp_path / "out"), *words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_another_configuration_is_refused_before_anything_is_computed(tmp_path):
+    assert figure("run", "draw-on", "--out", tmp_path, "--format", "png", "--quiet").exit_code == 0
+    again = figure("run", "tiny", "draw-on", "--seed", 1, "--out", tmp_path, "--resume")
+    refused(again, "another configuration (seed 1 instead of 0)", "--out another folder")
+    assert not (tmp_path / "tiny").exists()
+    refused(figure("run", "draw-on", "--out", tmp_path), "this very experiment, finished", "--resume")
+
+
+def test_a_damaged_chunk_is_said_on_stderr_and_in_the_summary(tmp_path):
+    options = ("run", "tiny", "--out", tmp_path, "--format", "png", "--resume")
+    figure(*options)
+    before = stored(tmp_path / "tiny")
+    chunk = chunk_files(tmp_path)[2]
+    chunk.write_bytes(chunk.read_bytes()[:-5])
+    result = figure(*options)
+    assert result.exit_code == 0
+    said = "tiny: chunk draws-004 was damaged (its bytes do not match its checksum) and is computed again"
+    assert result.stderr == said + "\n"
+    assert said in result.stdout
+    assert stored(tmp_path / "tiny") == before
+
+
+def test_draw_needs_no_computing(tmp_path, monkeypatch):
+    figure("run", "all", "--out", tmp_path, "--format", "png")
+    pictures = {path: path.read_bytes() for path in tmp_path.rglob("*.png")}
+    assert len(pictures) == 2
+    for path in pictures:
+        path.unlink()
+
+    def never(*_: object) -> None:
+        raise AssertionError("computed")
+
+    know(monkeypatch, MappingProxyType({
+        name: dataclasses.replace(each, compute=never, tasks=never) for name, each in KNOWN.items()
+    }))  # fmt: skip
+    result = figure("draw", tmp_path, "--format", "png,pdf")
+    assert result.exit_code == 0, result.output
+    assert "✗ does not hold" in result.output
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.png")} == pictures  # the same bytes
+    assert (tmp_path / "tiny" / "tiny.pdf").read_bytes().startswith(b"%PDF")
+    one = json.loads(figure("draw", tmp_path / "tiny", "--format", "svg", "--json").stdout)["results"]
+    assert [each["pictures"] for each in one] == [["tiny.svg"]]
+
+
+def test_nothing_to_draw(tmp_path):
+    refused(figure("draw", tmp_path), "holds no result of an experiment")
+    refused(figure("draw", tmp_path / "none"), "is no folder")
+    (tmp_path / "manifest.json").write_text('{"kind": "training"}')
+    refused(figure("draw", tmp_path), "holds no result of an experiment")
+    with pytest.raises(RuntimeError, match="bug"):
+        run(TINY, Tiny(fail_at=3), folder=tmp_path / "half")
+    refused(figure("draw", tmp_path / "half"), "unfinished run")
+
+
+def test_one_failure_does_not_stop_the_others(tmp_path, monkeypatch):
+    broken = dataclasses.replace(TINY, default=Tiny(fail_at=1))
+    know(monkeypatch, MappingProxyType({"tiny": broken, "draw-on": KNOWN["draw-on"]}))
+    result = figure("run", "all", "--out", tmp_path, "--format", "png", "--quiet")
+    assert result.exit_code == 1
+    assert "attsvm: 1 of 2 experiments failed: tiny failed (RuntimeError: a bug in the experiment)" in result.stderr
+    assert ExperimentResult.load(tmp_path / "draw-on").manifest["complete"]
+    alone = figure("run", "tiny", "--out", tmp_path / "alone", "--quiet")
+    assert isinstance(alone.exception, RuntimeError)  # a bug shows where it is
+
+
+def test_a_full_disk_stops_all(tmp_path, monkeypatch):
+    from attsvm.experiments import folder
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folder, "write_atomically", full)
+    refused(figure("run", "all", "--out", tmp_path), "tiny cannot be written: no space left on device", "--resume")
+
+
+def test_every_experiment_has_a_picture_and_words(monkeypatch):
+    monkeypatch.undo()
+    for name, each in attsvm.experiments.EXPERIMENTS.items():
+        assert name == each.id
+        assert name in attsvm.plots.figures.registry.FIGURES
+        assert each.shows
+        assert each.seconds > 0
+        for columns in each.columns.values():
+            assert all(columns.values())

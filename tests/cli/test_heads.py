@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import torch
+import transformers
+
+from attsvm.heads.quiet import quiet
+from cli.runner import invoke, refused
+
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "dog", "saw", "a", "house", ".", ",", "and", "ran")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    """A BERT of two layers with weights large enough for confident attention."""
+    path = tmp_path_factory.mktemp("model")
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=32,
+    )  # fmt: skip
+    generator = torch.Generator().manual_seed(0)
+    model = transformers.BertModel(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            around = 1.0 if parameter.ndim == 1 and name.endswith("weight") else 0.0
+            parameter.copy_(around + 0.5 * torch.randn(parameter.shape, generator=generator))
+    with quiet():
+        model.save_pretrained(path)
+    (path / "vocab.txt").write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    (path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True}))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    lines = ["the cat saw a dog .", "a dog ran , and the cat ran .", "the house .", "a cat and a dog and a house ."]
+    path.write_text("\n".join(f"{line} {'the ' * k}cat" for k in range(4) for line in lines), encoding="utf-8")
+    return str(path)
+
+
+def test_the_table_the_page_and_the_numbers(folder, texts, tmp_path):
+    asked = ("heads", folder, "--texts", texts, "--layers", "0-1", "--heads", "1", "--queries", 30, "--out", tmp_path)
+    result = invoke(*asked, "--html", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    assert "L0H1" in result.output
+    assert "max-margin than random weights" in result.output
+    assert "MiB" in result.output
+    assert "<table" in (tmp_path / "page.html").read_text()
+    written = json.loads((tmp_path / "heads.json").read_text())
+    assert [head["name"] for head in written["heads"]] == [row["head"] for row in written["table"]]
+    assert {head["name"] for head in written["heads"]} == {"L0H1", "L1H1"}
+    assert json.loads((tmp_path / "manifest.json").read_text())["kind"] == "heads"
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "cache").iterdir()}
+    assert invoke(*asked, "--quiet").exit_code == 0
+    assert {
+        file: file.stat().st_mtime_ns for file in (tmp_path / "cache").iterdir()
+    } == before  # nothing computed again
+
+
+def test_json_is_all_that_is_printed(folder, texts, tmp_path):
+    result = invoke(
+        "heads", folder, "--texts", texts, "--heads", "L1H0", "--queries", 10, "--most-texts", 8, "--leave-out-sinks",
+        "--json", "-", "--out", tmp_path,
+    )  # fmt: skip
+    said = json.loads(result.stdout)
+    assert said["sentences"] == 8
+    assert said["settings"]["leave_out"] == ["first", "delimiter"]
+    assert said["heads"][0]["kinds"]["first"] == 0
+    assert "only the first 8 texts" in (tmp_path / "manifest.json").read_text()
+
+
+def test_bad_input(folder, texts, tmp_path):
+    def asked(*more: object) -> object:
+        return invoke("heads", folder, "--texts", texts, "--out", tmp_path / "out", *more)
+
+    refused(asked("--layers", "7"), "layers must lie in 0..1", "7")
+    refused(asked("--layers", "two"), "--layers", "2-5")
+    refused(asked("--layers", "1-0"), "--layers must count upwards")
+    refused(asked("--heads", "9"), "heads must lie in 0..1")
+    refused(asked("--heads", "LxH1"), "names such as")
+    refused(asked("--norm", "nucleer"), "nuclear")
+    refused(asked("--queries", 0), "queries must be")
+    refused(asked("--confidence", 2), "confidence must lie")
+    refused(invoke("heads", folder, "--texts", "nowhere.txt", "--out", tmp_path / "out"), "--texts must be a file")
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    refused(invoke("heads", folder, "--texts", empty, "--out", tmp_path / "out"), "is empty")
+    refused(invoke("heads", tmp_path, "--texts", texts, "--out", tmp_path / "out"))
+
+
+def test_paths_that_cannot_be_written(folder, texts, tmp_path):
+    (tmp_path / "file").write_text("")
+    asked = ("heads", folder, "--texts", texts)
+    refused(invoke(*asked, "--out", tmp_path / "file"), "--out must be a folder")
+    refused(invoke(*asked, "--out", tmp_path, "--html", tmp_path / "no" / "x.html"), "--html", "does not exist")
+    refused(invoke(*asked, "--out", tmp_path, "--json", tmp_path), "--json must be a file")
+    if os.geteuid():  # root may write anywhere
+        (tmp_path / "file").chmod(0o400)
+        refused(invoke(*asked, "--out", tmp_path, "--html", tmp_path / "file"), "permission denied")

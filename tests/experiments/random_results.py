@@ -1,0 +1,32 @@
+"""Small runs of the experiments on random data and on images, each computed once a session."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from attsvm.experiments import EXPERIMENTS, ExperimentResult, run
+
+SMALL: dict[str, dict[str, object]] = {
+    "attention-sparsity": {"models": 1, "epochs": 4, "recorded": (0, 4), "kept_images": 12, "width": 32},
+    "convergence-types": {"dimensions": (2, 20, 320), "datasets": 12, "everywhere": 1, "steps": 3000, "chunk_size": 6},
+    "local-convergence": {"datasets": 8, "long_steps": 3000, "chunk_size": 4},
+    "rank": {"dimensions": (1, 3, 6), "shapes": ((3, 4), (5, 4)), "draws": 8, "cap": 24, "batch": 8},
+    "multi-token": {"dimensions": (4, 10), "accepted": 8, "draws": 60, "chunk_size": 200, "decaying_steps": 8000},
+    "quadratic-head": {"datasets": 5, "penalties": (0.05, 0.5, 2.0)},
+    "regularization-path": {"datasets": 2, "radii": 4, "steps": 1000, "n": 2, "T": 3, "d": 4},
+    "first-gradient": {"dimensions": (5, 80), "datasets": 20, "steps": 500, "chunk_size": 10},
+    "cones": {"datasets": 3, "directions": 2, "steps": 800, "openings": (1e-5, 0.1, 1.0), "radii": (1.0, 1e4)},
+    "causal": {"datasets": 4, "steps": 1500, "sequences": 1, "length": 4, "chunk_size": 2},
+    "optimizer-geometry": {"n": 2, "T": 3, "d": 3, "datasets": 2, "steps": 400, "chunk_size": 2},
+}
+"""Values that make each experiment a matter of seconds."""
+
+
+@cache
+def result_of(name: str, **changes: object) -> ExperimentResult:
+    """The small run of this experiment."""
+    experiment = EXPERIMENTS[name]
+    configuration = experiment.default.with_values(**{**SMALL[name], **changes})
+    return run(experiment, configuration, folder=Path(tempfile.mkdtemp(prefix="attsvm-")) / name)
