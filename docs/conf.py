@@ -1,25 +1,77 @@
-"""Sphinx: MyST pages, no network."""
+"""Sphinx: MyST pages, a gallery that runs, a reference from docstrings; no network."""
 
 import re
+import sys
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parent.parent
+import torch
+
+_HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(_HERE / "extensions"))
 _VERSION = re.search(
-    r'^__version__ = "(.+)"', (_ROOT / "src/attsvm/__init__.py").read_text(encoding="utf-8"), re.MULTILINE
+    r'^__version__ = "(.+)"', (_HERE.parent / "src/attsvm/__init__.py").read_text(encoding="utf-8"), re.MULTILINE
 )
 assert _VERSION is not None
+torch.set_num_threads(1)  # the gallery's tensors are small: threads cost far more than they bring
 
 project = "attsvm"
 author = "The attsvm developers"
 copyright = author  # noqa: A001
 release = version = _VERSION[1]
 
-extensions = ["myst_parser"]
-source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_gallery.gen_gallery",
+    "public_names",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_build", "gallery", "extensions"]
 nitpicky = True
-myst_heading_anchors = 2
+myst_heading_anchors = 3
+default_role = "py:obj"
+add_module_names = False
+python_maximum_signature_line_length = 88
+
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+autosummary_generate = False
+autosummary_ignore_module_all = False
+napoleon_numpy_docstring = False
+napoleon_attr_annotations = False
+napoleon_use_ivar = True
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "examples",
+    "filename_pattern": r"/\d\d_",
+    "within_subsection_order": "FileNameSortKey",
+    "image_scrapers": ("own_figures.scrape",),
+    "reset_modules": (),
+    "download_all_examples": False,
+    "show_signature": False,
+    "write_computation_times": False,
+    "nested_sections": False,
+    "min_reported_time": 3600,
+    "abort_on_example_error": True,
+}
 
 html_theme = "furo"
 html_title = f"attsvm {release}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["attsvm.css"]
+
+
+def setup(app):
+    """Write the playground as one file beside the HTML pages."""
+
+    def write_playground(built, error):
+        if error is None and built.builder.format == "html":
+            from attsvm.app import write_page
+
+            write_page(Path(built.outdir) / "playground-page.html")
+
+    app.connect("build-finished", write_playground)

@@ -24,7 +24,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def run(code: str) -> None:
-    exec(compile(code, "example", "exec"), {"__name__": "example"})
+    exec(compile(code, "example", "exec", dont_inherit=True), {"__name__": "example"})
 
 
 @pytest.mark.slow
@@ -50,6 +50,17 @@ def test_examples_of_the_documentation_run(page, tmp_path, monkeypatch):
     code = blocks((ROOT / "docs" / page).read_text(encoding="utf-8"), "python")
     if code:
         run("\n".join(code))
+
+
+def test_every_experiment_has_a_page_with_its_picture_and_command():
+    from attsvm.experiments import EXPERIMENTS
+
+    for name in EXPERIMENTS:
+        page = (ROOT / f"docs/experiments/{name}.md").read_text(encoding="utf-8")
+        assert f"    attsvm figure run {name}\n" in page
+        pictures = re.findall(r"\]\(\.\./(images/\S+?)\)", page)
+        assert f"images/experiments/{name}.png" in pictures
+        assert [each for each in pictures if not (ROOT / "docs" / each).exists()] == []
 
 
 def test_links_lead_to_files():

@@ -1,0 +1,44 @@
+"""
+The regularization path
+=======================
+
+Descent walks; a simpler question is what the *best* weights of norm at most R are. As R grows, they too turn to the
+max-margin solution, and for this path the result is a theorem without assumptions on a starting point: the best tokens
+must be unique and separable.
+"""
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+import attsvm
+from attsvm.plots import PALETTE, house_style
+from attsvm.plots.bands import label_ends
+
+data = attsvm.data.random_sphere(n=3, T=4, d=6, seed=3)
+limit = attsvm.solve(attsvm.AttentionSVM(data, attsvm.optimal_tokens(data))).require_solved()
+path = attsvm.regularization_path(data, radii=np.geomspace(1, 1000, 13).tolist())
+print(path)
+
+# %%
+# Descent beside it, on the same axis: its own norm.
+
+run = attsvm.fit(data, steps=5000, record=sorted({*np.geomspace(1, 5000, 60).astype(int).tolist()}))
+same = bool((run.selected == attsvm.optimal_tokens(data)).all())
+print(f"descent reached the best tokens: {same}")
+
+away = attsvm.direction_distance(path.weights, limit.weights)
+walked = attsvm.direction_distance(run.history.weights, limit.weights)
+with house_style():
+    picture = Figure(figsize=(6.4, 3.8), layout="constrained")
+    axes = picture.add_subplot()
+    axes.loglog(path.radii, away, "o-", color=PALETTE[0], markersize=4)
+    axes.loglog(run.history.norm, walked, color=PALETTE[1])
+    axes.set(xlabel="norm of W", ylabel="1 - cosine to the max-margin solution")
+    label_ends(axes, [("best in the ball", float(away[-1]), PALETTE[0]), ("descent", float(walked[-1]), PALETTE[1])])
+
+# %%
+# The slope of the path between the last radii: its distance falls like R^-2.
+
+slope = torch.log(away[-1] / away[-3]) / torch.log(path.radii[-1] / path.radii[-3])
+print(f"1 - cosine ~ R^{float(slope):.2f}")
