@@ -17,7 +17,7 @@ SMALL: dict[str, dict[str, object]] = {
     "quadratic-head": {"datasets": 5, "penalties": (0.05, 0.5, 2.0)},
     "regularization-path": {"datasets": 2, "radii": 4, "steps": 1000, "n": 2, "T": 3, "d": 4},
     "first-gradient": {"dimensions": (5, 80), "datasets": 20, "steps": 500, "chunk_size": 10},
-    "cones": {"datasets": 3, "directions": 2, "steps": 800, "openings": (1e-5, 0.1, 1.0), "radii": (1.0, 1e4)},
+    "cones": {"datasets": 3, "directions": 2, "steps": 800, "openings": (1e-5, 0.1, 1.0), "radii": (1.0, 1e3)},
     "causal": {"datasets": 4, "steps": 1500, "sequences": 1, "length": 4, "chunk_size": 2},
     "optimizer-geometry": {"n": 2, "T": 3, "d": 3, "datasets": 2, "steps": 400, "chunk_size": 2},
 }

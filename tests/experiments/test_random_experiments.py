@@ -127,7 +127,7 @@ def test_favourable_first_gradients_stay_in_the_cone_after_a_large_step():
 
 def test_narrow_cones_of_large_norm_lead_back_to_local_optima_only():
     result = result_of("cones")
-    inside = {"opening": 1e-5, "radius": 1e4}
+    inside = {"opening": 1e-5, "radius": 1e3}
     assert (result.column("cells", "returned", kind="global", **inside) == 1).all()
     assert result.column("cells", "returned", kind="not local", opening=1e-5, radius=1.0).max() == 0
 

@@ -45,6 +45,8 @@ class Processes:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+        # loky replaces a worker that has grown; that is its business, and no chunk is lost by it.
+        warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given", category=UserWarning)
         pool = Parallel(
             n_jobs=min(self.jobs, len(orders)), backend="loky", return_as="generator_unordered", batch_size=1
         )

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from attsvm.experiments import ExperimentResult
 from attsvm.experiments.multi_token import PROTOCOLS, share_accepted, used
 from attsvm.plots.bands import label_ends
-from attsvm.plots.style import FAINT, PALETTE, new_figure
+from attsvm.plots.style import INK, PALETTE, new_figure
 
 _SERIES = (
     ("distance_generalized", r"$W_{fin}+C\,W_{svm}$", PALETTE[0]),
@@ -50,9 +50,9 @@ def _draw_distances(axes: Axes, result: ExperimentResult, protocol: str) -> None
         ends.append((name, float(middle[-1]), colour))
     axes.set(yscale="log", xlabel="dimension $d$", ylim=(2e-4, 0.6), title=_TITLES[protocol])
     axes.set_xticks(dimensions)
-    axes.text(
-        0.02, 0.02, "solid: median and quartiles; dotted: mean", transform=axes.transAxes, fontsize=7.5, color=FAINT
-    )
+    if protocol == PROTOCOLS[0]:
+        words = "solid: median, quartiles\ndotted: mean"
+        axes.text(0.03, 0.03, words, transform=axes.transAxes, fontsize=7.5, color=INK)
     label_ends(axes, ends, least=0.08)
 
 

@@ -38,7 +38,8 @@ def draw_regularization(result: ExperimentResult) -> Mapping[str, Figure]:
         anchor = float(np.interp(30.0, radius, middle))
         if anchor > _FLOOR * 10:
             axes.plot(reach, 0.25 * anchor * (reach / 30.0) ** exponent, color=FAINT, linewidth=1, linestyle=":")
-            axes.text(180, 0.25 * anchor * 6.0**exponent / 3, f"$R^{{{exponent}}}$", color=FAINT, fontsize=8.5)
+            below = 0.25 * anchor * 3.0**exponent / 2
+            axes.text(90, below, f"$R^{{{exponent}}}$", color=FAINT, fontsize=8.5, ha="right", va="top")
     panels[0].set_ylabel("1 - cosine (set distance for $(K,Q)$)")
     panels[0].text(0.05, 0.16, "path", color=PALETTE[0], transform=panels[0].transAxes)
     panels[0].text(0.05, 0.07, "gradient descent", color=PALETTE[1], transform=panels[0].transAxes)
