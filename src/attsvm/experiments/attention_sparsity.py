@@ -203,8 +203,8 @@ ATTENTION_SPARSITY = Experiment(
     id="attention-sparsity",
     source="MMTS, talk",
     title="Attention sparsifies",
-    shows="In a small ViT on digits the [CLS] attention sparsifies while its key-query weights grow",
-    seconds=120,
+    shows="in a small ViT on digits the [CLS] attention sparsifies while its key-query weights grow",
+    seconds=100,
     default=AttentionSparsity(),
     columns={
         "heads": {

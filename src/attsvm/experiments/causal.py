@@ -123,8 +123,8 @@ CAUSAL = Experiment(
     id="causal",
     source="TaSVM",
     title="Causal attention",
-    shows="With every prefix a sample, one W tends to the SVM of the united constraints",
-    seconds=60,
+    shows="with every prefix a sample, one W tends to the SVM of the united constraints",
+    seconds=8,
     default=Causal(),
     columns={
         "history": {

@@ -150,8 +150,8 @@ CONES = Experiment(
     id="cones",
     source="TaSVM, talk",
     title="Cones of attraction",
-    shows="Descent started near W_mm and far out returns to it exactly where alpha is locally optimal",
-    seconds=120,
+    shows="descent started near W_mm and far out returns to it exactly where alpha is locally optimal",
+    seconds=350,
     default=Cones(),
     columns={
         "cells": {

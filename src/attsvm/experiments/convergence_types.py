@@ -145,8 +145,8 @@ CONVERGENCE_TYPES = Experiment(
     id="convergence-types",
     source="TaSVM",
     title="Types of convergence",
-    shows="As d grows runs end at the global optimum, and all tokens become support tokens",
-    seconds=400,
+    shows="as d grows runs end at the global optimum, and all tokens become support tokens",
+    seconds=130,
     default=ConvergenceTypes(),
     columns={
         "runs": {

@@ -110,8 +110,8 @@ FIRST_GRADIENT = Experiment(
     id="first-gradient",
     source="TaSVM",
     title="The first gradient",
-    shows="The first gradient ranks the optimal tokens first more and more often as d grows",
-    seconds=40,
+    shows="the first gradient ranks the optimal tokens first more and more often as d grows",
+    seconds=14,
     default=FirstGradient(),
     columns={
         "datasets": {

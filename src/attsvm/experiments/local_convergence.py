@@ -161,7 +161,7 @@ LOCAL_CONVERGENCE = Experiment(
     source="TaSVM",
     title="Local convergence",
     shows="W turns to the Frobenius SVM of what it selects, (K, Q) to the nuclear one",
-    seconds=20,
+    seconds=8,
     default=LocalConvergence(),
     columns={
         "history": {

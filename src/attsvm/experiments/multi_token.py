@@ -290,8 +290,8 @@ MULTI_TOKEN = Experiment(
     id="multi-token",
     source="TaSVM",
     title="Several tokens kept",
-    shows="Behind a ReLU head trained weights are near W_fin + C W_svm, closer than to either SVM alone",
-    seconds=300,
+    shows="behind a ReLU head trained weights are near W_fin + C W_svm, closer than to either SVM alone",
+    seconds=120,
     default=MultiToken(),
     columns={
         "draws": {

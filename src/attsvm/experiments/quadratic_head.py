@@ -108,8 +108,8 @@ QUADRATIC_HEAD = Experiment(
     id="quadratic-head",
     source="TaSVM",
     title="Quadratic head",
-    shows="The number of tokens kept grows with lambda, exactly as a projection onto the simplex says",
-    seconds=10,
+    shows="the number of tokens kept grows with lambda, exactly as a projection onto the simplex says",
+    seconds=2,
     default=QuadraticSweep(),
     columns={
         "tokens": {

@@ -172,7 +172,7 @@ RANK = Experiment(
     source="TaSVM",
     title="Rank of the solutions",
     shows="Frobenius solutions have rank min(n, d), nuclear ones less; inseparable draws are counted",
-    seconds=30,
+    seconds=20,
     default=Rank(),
     columns={
         "solutions": {

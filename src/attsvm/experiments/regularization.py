@@ -191,8 +191,8 @@ REGULARIZATION_PATH = Experiment(
     id="regularization-path",
     source="MMTS, TaSVM",
     title="Regularization paths",
-    shows="The best weights in a ball turn to the max-margin solution as the ball grows, and so does descent",
-    seconds=120,
+    shows="the best weights in a ball turn to the max-margin solution as the ball grows, and so does descent",
+    seconds=60,
     default=RegularizationPaths(),
     columns={
         "points": {
