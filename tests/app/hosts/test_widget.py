@@ -128,7 +128,7 @@ def test_a_real_notebook(browser, tmp_path):
 
         # Python answers the request for a certificate.
         says(page.locator(".agreement"), "agree to")
-        says(page.locator(".certificate"), "BatchedActiveSet")
+        says(page.locator(".certificate"), "Batched Active Set")
 
         # A value set from Python appears in the page.
         cells.nth(1).locator(".cm-content").click()

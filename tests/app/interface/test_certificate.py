@@ -51,3 +51,14 @@ def test_a_failing_certifier_is_said_and_harms_nothing(page: Page, tmp_path: Pat
     playground.until(lambda: "the server has gone" in playground.find(".certificate").inner_text())
     playground.drag("token-0-3", (40, 10))
     assert "descent" in playground.words.lower()
+
+
+def test_a_trained_head_leaves_local_optimality_open_in_both_columns(page: Page, tmp_path: Path) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    plain = Playground(page, write_page(tmp_path))
+    plain.load("joint-training-tight")
+    state = plain.state
+    answer = certify({"problem": state["problem"], "selected": plain.selected})
+    playground = Playground(page, write_page(tmp_path, state=state, certified=answer))
+    playground.until(lambda: _cell(playground, "status", 1) == "solved")
+    assert {_cell(playground, "locally optimal", column) for column in (0, 1)} == {"head is trained"}

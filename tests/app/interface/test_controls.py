@@ -107,6 +107,22 @@ def test_leaving_a_shortened_number_does_not_change_it(playground: Playground) -
     assert playground.state == before
 
 
+@pytest.mark.parametrize(
+    ("typed", "value", "shown"),
+    [("1,5", 1.5, "1.5"), ("-0,25", -0.25, "-0.25"), ("1.23456789e-7", 1.23456789e-7, "1.235e-7")],
+)
+def test_commas_and_tiny_numbers_are_read_and_shown_as_meant(
+    playground: Playground, typed: str, value: float, shown: str
+) -> None:
+    field = playground.find('.side input[aria-label="token 2 of input 1, first coordinate"]')
+    field.select_text()
+    playground.page.keyboard.type(typed)
+    field.press("Enter")
+    playground.settle()
+    assert playground.state["problem"]["inputs"][0]["tokens"][1]["x"][0] == value
+    assert field.input_value() == shown
+
+
 def test_inputs_and_tokens_come_and_go(playground: Playground) -> None:
     playground.button("Add an input").click()
     playground.settle()
@@ -237,3 +253,32 @@ def test_the_line_under_the_picture_edits_what_is_chosen(playground: Playground)
     playground.settle()
     assert playground.state["problem"]["inputs"][1]["label"] == -1
     assert len(playground.state["problem"]["inputs"][1]["tokens"]) == 4
+
+
+def test_removing_what_is_chosen_chooses_another_token_until_one_is_left(playground: Playground) -> None:
+    playground.load("lever")
+    playground.item("token-0-3").click()
+    button = playground.find(".inspector").get_by_role("button", name="Remove")
+    for left in (3, 2, 1):
+        button.click()
+        playground.settle()
+        assert len(playground.state["problem"]["inputs"][0]["tokens"]) == left
+        assert playground.find(".inspected").inner_text() == f"Token {left}"
+    assert button.is_disabled()
+
+
+def test_what_is_chosen_and_no_longer_drawn_gives_way_to_a_token(playground: Playground) -> None:
+    playground.item("query-1").focus()
+    playground.settle()
+    assert playground.find(".inspected").inner_text() == "Query of input 2"
+    _choose(playground, "p")
+    assert playground.find(".inspected").inner_text() == "Token 1 of input 1"
+
+
+def test_a_basin_of_fewer_steps_than_the_run_says_so(playground: Playground) -> None:
+    playground.find('[data-layer="basin"]').check()
+    playground.settle()
+    text = playground.find(".side .hint").filter(has_text="of the disc").inner_text
+    assert "after 1\N{NARROW NO-BREAK SPACE}000 steps" in text()
+    _type(playground, "iterations", "800")
+    assert "Its colour says where descent from it ends;" in text()

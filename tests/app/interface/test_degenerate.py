@@ -70,6 +70,30 @@ def test_a_selection_that_nothing_separates_is_shown_with_its_conflict(playgroun
     assert playground.find(".cosine").inner_text() == "\N{EN DASH}"
 
 
+@pytest.mark.parametrize("name", ["twins", "zero query", "all at the origin"])
+def test_pulls_are_said_to_cancel_only_where_some_are_drawn(playground: Playground, name: str) -> None:
+    playground.page.evaluate("(state) => handle.setState(state)", CASES[name][0])
+    playground.settle()
+    assert "dashed pulls" not in playground.words
+
+
+def test_no_theorem_is_claimed_for_a_selection_that_is_not_locally_optimal(playground: Playground) -> None:
+    # Token 2 is held by token 3, which scores the same in the global variant and less in the local one.
+    for preset, claimed in (("single-input-global", False), ("single-input-local", True)):
+        playground.load(preset)
+        playground.page.evaluate("handle.setState({ ...handle.getState(), shown: [1] })")
+        playground.settle()
+        text = playground.find(".readout").inner_text()
+        assert ("proved from a suitable start" in text) is claimed
+        assert ("No theorem promises this direction" in text) is not claimed
+
+
+def test_one_step_is_one_step(playground: Playground) -> None:
+    playground.page.evaluate("(state) => handle.setState(state)", _state([_input((1, 0), (0, 1))], steps=1))
+    playground.settle()
+    assert "after 1 step attention" in playground.words.lower()
+
+
 def test_dragging_one_token_onto_another(playground: Playground) -> None:
     target = playground.centre("token-0-0")
     own = playground.centre("token-0-1")

@@ -36,6 +36,16 @@ def test_single_input(maths, selected, expected):
     assert found["support"] == [[0, 2]]
 
 
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear", "spectral"])
+def test_parallel_queries_have_the_rank_one_solution_in_every_unitary_norm(maths, norm):
+    # W = w z^T / |z|^2 with the shortest w; the spectral norm alone would let W do anything orthogonally to z.
+    problem = matrix([[[-0.1, 1], [1, 0], [0, 0]], [[0, 0], [0, -3]]], [[0.6, 0.8], [1.2, 1.6]])
+    found = maths.call("maxMargin", problem, [0, 0], {"norm": norm})
+    w = np.array([-10 / 101, 100 / 101])
+    assert found["weights"] == pytest.approx(np.outer(w, [0.6, 0.8]).ravel(), abs=1e-12)
+    assert found["norm"] == pytest.approx(float(np.linalg.norm(w)), abs=1e-12)
+
+
 def test_joint_training(maths):
     tight = prompt([[[0, 0], [1, 1]], [[0, 0], [1, -1]], [[0, 0], [0.5, 1]]], [1, -1, 1])
     relaxed = prompt([[[0, 0], [1, 1]], [[0, 0], [1, -1]], [[0, 0], [0.5, 1.5]]], [1, -1, 1])

@@ -4,6 +4,7 @@ import { THEMES } from "./view/colours.js";
 import { createCurves } from "./view/curves.js";
 import { node, setAttributes, setText } from "./view/dom.js";
 import { createFrameCounter } from "./view/framecount.js";
+import { presentItem } from "./view/handles.js";
 import { createOptimaList } from "./view/optimalist.js";
 import { createPage } from "./view/page.js";
 import { createPlot, discRadius } from "./view/plot.js";
@@ -30,6 +31,7 @@ import { createTeller } from "./state/teller.js";
 import { styleText } from "./style.js";
 
 const PAUSE = 700;
+const OWN_DATA = { try: "Your own data. Drag anything; double click adds a token.", paper: "" };
 
 /** What the page opens with: the state given, or the first preset, and a sentence if the state was no good. */
 function openingState(given) {
@@ -58,6 +60,7 @@ export function mount(element, options = {}) {
   const darkness = matchMedia("(prefers-color-scheme: dark)");
   let chosenTheme = null;
   let model = null;
+  let preset = opening.state.preset;
   let focus = "token-0-0";
   let moving = false;
   let radius = discRadius(opening.state);
@@ -173,13 +176,14 @@ export function mount(element, options = {}) {
         .slice(0, 6)
         .map(({ weights }) => weights);
     }
+    focus = presentItem(model, focus);
     const scene = { model, theme: theme(), certificate: certifier.state };
     setAttributes(page.element, { "data-theme": scene.theme.name });
     plot.update({ ...scene, size, radius, focus });
     for (const view of Object.values(updated)) view.update(scene);
-    const preset = presetNamed(state.preset);
-    setText(page.advice, preset ? preset.try : "Your own data. Drag anything; double click adds a token.");
-    setText(page.paper, preset ? preset.paper : "");
+    const { try: advice, paper } = presetNamed(state.preset) ?? OWN_DATA;
+    setText(page.advice, advice);
+    setText(page.paper, paper);
     voice.explain(model, moving);
     idle.want(state, radius, moving || timeline.isPlaying());
     certifier.want(model, moving);
@@ -212,7 +216,9 @@ export function mount(element, options = {}) {
 
   cleanups.push(
     store.subscribe((state, what) => {
-      if (what === "preset" || what === "state") {
+      // Undo and redo may lead to another preset as well.
+      if (what === "preset" || what === "state" || preset !== state.preset) {
+        preset = state.preset;
         voice.forget();
         timeline.pause();
         focus = "token-0-0";
@@ -252,6 +258,7 @@ export function mount(element, options = {}) {
   if (host !== "widget") {
     listen(window, "hashchange", () => {
       if (location.hash.startsWith("#s=")) setState(location.hash);
+      else if (location.hash === "") setState(opening.state); // the Back button, to where the page was opened
     });
   }
   measure();

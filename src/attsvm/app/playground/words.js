@@ -69,7 +69,8 @@ function descentSentence(model, now) {
   const open = selected
     .map((t, i) => i)
     .filter((i) => problem.inputs[i].tokens.length > 1 && last[i][selected[i]] < 0.9);
-  const steps = `${grouped(run.steps[run.steps.length - 1])} steps`;
+  const count = run.steps[run.steps.length - 1];
+  const steps = count === 1 ? "1 step" : `${grouped(count)} steps`;
   if (open.length > 0) {
     const i = open[0];
     const place = problem.inputs.length === 1 ? "" : ` of input ${i + 1}`;
@@ -165,7 +166,7 @@ export function explanation(before, model, cosineOf) {
   const sentences = [`${capital(phrases.join("; "))}.`];
   if (model.solution.status === "infeasible")
     sentences.push(
-      `No direction can single out ${selectionName(model.problem, model.shown)}: the dashed pulls cancel.`,
+      `No direction can single out ${selectionName(model.problem, model.shown)}${model.conflicts.length > 1 ? ": the dashed pulls cancel" : ""}.`,
     );
   const warnings = warningPhrases(model);
   if (warnings.length > 0) sentences.push(`${capital(warnings.slice(0, 2).join("; "))}.`);

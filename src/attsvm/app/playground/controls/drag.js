@@ -68,11 +68,9 @@ export function attachDragging(svg, { plane, store, onFocus, onMoving, currentIn
   function drag(event) {
     const hold = held.get(event.pointerId);
     if (hold === undefined) return;
-    if (!hold.moved) {
-      hold.moved = true;
-      store.beginStroke(`drag ${event.pointerId} ${hold.key}`);
-      onMoving(true);
-    }
+    hold.moved = true;
+    store.beginStroke("drag"); // at every move: an undo or an arrow key may have ended the stroke meanwhile
+    onMoving(true);
     const pixel = place(event);
     const x = plane().toPlane([pixel[0] + hold.grip[0], pixel[1] + hold.grip[1]]);
     store.change(itemMove(hold.key, aimed(x, plane().radius)), "move");

@@ -26,15 +26,22 @@ export function numberField({ label, low, high, step = "any", positive = false, 
     if (value !== null && input.value !== input.defaultValue) onValue(value);
   }
 
+  // Browsers drop a decimal comma without a word, and 1,5 would become 15.
+  input.addEventListener("beforeinput", (event) => {
+    if (!event.data?.includes(",")) return;
+    event.preventDefault();
+    document.execCommand("insertText", false, event.data.replaceAll(",", "."));
+  });
   input.addEventListener("change", commit);
   input.addEventListener("keydown", (event) => {
     if (event.key === "Enter") commit();
     if (event.key === "Escape") input.value = input.defaultValue;
   });
 
-  /** Show a value, at most four decimals of it, unless a person is just typing another one. */
+  /** Show a value, at most four decimals or digits of it, unless a person is just typing another one. */
   function show(value) {
-    const text = String(value).length > 8 ? String(Number(value.toFixed(4))) : String(value);
+    const short = Math.abs(value) < 1e-3 ? value.toPrecision(4) : value.toFixed(4);
+    const text = String(value).length > 8 ? String(Number(short)) : String(value);
     if (input.defaultValue === text && (input.value === text || isEdited())) return;
     input.defaultValue = text;
     input.value = text;

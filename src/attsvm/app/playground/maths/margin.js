@@ -26,7 +26,8 @@ export function solveRows(rows, norm) {
   }
   let candidates = [{ weights: Array.from(shortest.weights), multipliers: shortest.multipliers }];
   const square = rows.size === 4;
-  if (square && (norm === "nuclear" || norm === "spectral")) candidates = balancedCandidates(rows, norm);
+  // The shortest point comes first: where it is optimal in the spectral norm too it is the one of several to show.
+  if (square && (norm === "nuclear" || norm === "spectral")) candidates.push(...balancedCandidates(rows, norm));
   if (norm === "max-entry") candidates = maxEntryCandidates(rows);
   let best = null;
   for (const { weights, multipliers } of candidates) {

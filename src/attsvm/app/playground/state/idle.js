@@ -7,6 +7,11 @@ const GRID = 56;
 const SLICE = 7;
 const MOST_BASIN_STEPS = 1000;
 
+/** How many steps the descents of a basin take. */
+export function basinSteps(settings) {
+  return Math.min(settings.steps, MOST_BASIN_STEPS);
+}
+
 /** Cells of a basin as indices of destinations: -1 where attention stays spread, null where nothing is known yet. */
 function filledCells(state, indexOf) {
   const { size, cells, settled } = state;
@@ -53,7 +58,7 @@ export function createIdleWork(onResult) {
 
   function beginField(state, extent) {
     const { start, ...rest } = state.settings;
-    const settings = { ...state.settings, steps: Math.min(state.settings.steps, MOST_BASIN_STEPS) };
+    const settings = { ...state.settings, steps: basinSteps(state.settings) };
     field = {
       problem: state.problem,
       extent,

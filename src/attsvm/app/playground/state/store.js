@@ -3,7 +3,8 @@ const DEPTH = 200;
 
 /**
  * Holds the state and its past. A `change` makes one entry to undo; a `stroke` (a drag, a held arrow key) collects many
- * changes into one entry. States are never changed in place, so parts that are the same object are the same.
+ * changes into one entry. States are never changed in place, so parts that are the same object are the same. Every
+ * entry knows what `reset` returned to at its time.
  */
 export function createStore(first) {
   let state = first;
@@ -23,8 +24,13 @@ export function createStore(first) {
     return { ...next, time, view: { ...next.view, layers: state.view.layers } };
   }
 
+  function goTo(entry) {
+    state = asLooked(entry.state);
+    origin = entry.origin;
+  }
+
   function remember(before) {
-    past = [...past.slice(1 - DEPTH), before];
+    past = [...past.slice(1 - DEPTH), { state: before, origin }];
     future = [];
   }
 
@@ -68,16 +74,16 @@ export function createStore(first) {
     undo() {
       this.endStroke();
       if (past.length === 0) return;
-      future = [state, ...future];
-      state = asLooked(past[past.length - 1]);
+      future = [{ state, origin }, ...future];
+      goTo(past[past.length - 1]);
       past = past.slice(0, -1);
       tell("undo");
     },
     redo() {
       this.endStroke();
       if (future.length === 0) return;
-      past = [...past, state];
-      state = asLooked(future[0]);
+      past = [...past, { state, origin }];
+      goTo(future[0]);
       future = future.slice(1);
       tell("redo");
     },
@@ -91,7 +97,7 @@ export function createStore(first) {
     },
     reset() {
       this.endStroke();
-      if (state === origin) return;
+      if (JSON.stringify(state) === JSON.stringify(origin)) return; // nothing to reset: what was undone can be redone
       remember(state);
       state = origin;
       tell("reset");

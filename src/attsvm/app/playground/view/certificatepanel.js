@@ -1,5 +1,5 @@
 import { node, setText } from "./dom.js";
-import { decimal, scientific, significant } from "./numbers.js";
+import { scientific, significant } from "./numbers.js";
 
 const ROWS = [
   ["status", "status"],
@@ -40,7 +40,7 @@ export function createCertificatePanel({ canCertify }) {
 
   function update({ model, certificate }) {
     fill("page", pageColumn(model));
-    if (canCertify) fill("python", pythonColumn(certificate));
+    if (canCertify) fill("python", pythonColumn(model, certificate));
     setText(agreement, canCertify ? agreementText(model, certificate) : "");
     const closing = canCertify ? "" : " Start attsvm play to see Python's certified solution beside it.";
     const tight = model.relaxed ? ", every input asked for margin 1" : "";
@@ -56,8 +56,15 @@ export function createCertificatePanel({ canCertify }) {
 
 function weightsText(weights) {
   if (!weights || !weights.every(Number.isFinite)) return "–";
-  const [a, b, ...rest] = weights.map((entry) => decimal(entry, 4));
+  const round = 1e-12 * Math.max(...weights.map(Math.abs));
+  const [a, b, ...rest] = weights.map((entry) => significant(Math.abs(entry) <= round ? 0 : entry, 4));
   return rest.length === 0 ? `(${a}, ${b})` : `(${a}, ${b}; ${rest.join(", ")})`;
+}
+
+/** With the head trained there are no fixed scores to be optimal by. */
+function localText(model, answer) {
+  if (model.headTrained) return "head is trained";
+  return answer ? "yes" : "no";
 }
 
 function pageColumn(model) {
@@ -70,21 +77,21 @@ function pageColumn(model) {
     gap: solved ? scientific(Math.abs(solution.gap), 0) : "–",
     margin: margins.length > 0 ? significant(Math.min(...margins), 6) : "–",
     weights: weightsText(solution.weights),
-    local: model.headTrained ? "head is trained" : model.shownLocal?.answer ? "yes" : "no",
+    local: localText(model, model.shownLocal?.answer),
     solver: "exact, in the plane",
   };
 }
 
-function pythonColumn(certificate) {
+function pythonColumn(model, certificate) {
   if (certificate.answer === null) return { status: certificate.error ?? (certificate.waiting ? "asking …" : "–") };
   const { answer } = certificate;
   return {
-    status: `${answer.status}${certificate.waiting ? " (before)" : ""}`,
+    status: `${answer.status.replace("_", " ")}${certificate.waiting ? " (before)" : ""}`,
     value: answer.value === null || answer.value === undefined ? "–" : significant(answer.value, 6),
     gap: answer.relative_gap === null ? "–" : scientific(Math.abs(answer.relative_gap), 0),
     margin: answer.min_margin === null ? "–" : significant(answer.min_margin, 6),
     weights: weightsText(answer.weights),
-    local: answer.locally_optimal ? "yes" : "no",
+    local: localText(model, answer.locally_optimal),
     solver: (answer.solver ?? "–").replace(/([a-z])([A-Z])/g, "$1 $2"),
   };
 }

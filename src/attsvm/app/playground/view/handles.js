@@ -59,6 +59,14 @@ export function handleItems(model) {
   return items;
 }
 
+/** The key itself while its item is drawn; otherwise that of the token nearest in the list. */
+export function presentItem(model, key) {
+  const [kind, i, t] = key.split("-");
+  if (kind !== "token") return handleItems(model).some((item) => item.key === key) ? key : "token-0-0";
+  const count = model.problem.inputs[i]?.tokens.length ?? 0;
+  return count === 0 ? "token-0-0" : `token-${i}-${Math.min(Number(t), count - 1)}`;
+}
+
 export function createHandles() {
   const element = shape("g", {});
 

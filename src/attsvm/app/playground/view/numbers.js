@@ -32,7 +32,7 @@ export function percent(share) {
   if (typeof share !== "number" || !Number.isFinite(share)) return "–";
   if (share >= 1) return "100 %";
   if (share > 0.9995) return "> 99.9 %";
-  if (share < 0.0005 && share > 0) return "< 0.1 %";
+  if (share < 0.0005) return "< 0.1 %"; // softmax is never zero, even where its number is
   return `${(100 * share).toFixed(share > 0.995 || share < 0.005 ? 1 : 0)} %`;
 }
 

@@ -1,6 +1,7 @@
 import { destinationColour } from "./basinimage.js";
 import { node, setAttributes, setText, syncChildren } from "./dom.js";
-import { significant } from "./numbers.js";
+import { grouped, significant } from "./numbers.js";
+import { basinSteps } from "../state/idle.js";
 import { selectionName, selectionShort } from "../words.js";
 
 /** The locally optimal selections; a click shows the ray and the basin of one. */
@@ -87,5 +88,7 @@ function basinText(model) {
     model.problem.kind === "prompt"
       ? "Each point of the disc is a p(0)."
       : `Each point w of the disc is a start W(0) = w z₁ᵀ / |z₁|²${split}.`;
-  return `${where} Its colour says where descent from it ends; grey: attention still spread.`;
+  const steps = basinSteps(model.settings);
+  const cut = steps < model.settings.steps ? ` after ${grouped(steps)} steps` : "";
+  return `${where} Its colour says where descent from it ends${cut}; grey: attention still spread.`;
 }

@@ -46,7 +46,7 @@ export function createReadout({ onFollow }) {
     const several = model.norm === "spectral" || model.norm === "max-entry";
     setText(
       theory,
-      `${model.prediction?.sentence ?? ""}${several ? " In this norm several directions may be best: the margin says more than the cosine." : ""}`,
+      `${theoryText(model)}${several ? " In this norm several directions may be best: the margin says more than the cosine." : ""}`,
     );
     setAttributes(follow, { hidden: !pinned });
     const lines = [...model.run.notes];
@@ -68,6 +68,12 @@ export function cosineText(cosine) {
   const factor = 10 ** digits;
   const cut = Math.floor(cosine * factor + 1e-9) / factor;
   return cut.toFixed(digits).replace("-", "−");
+}
+
+function theoryText({ prediction, shownLocal }) {
+  if (prediction.weights !== null && shownLocal?.violations.length > 0)
+    return "No theorem promises this direction: a support token scores at least as high as a selected one.";
+  return prediction.sentence;
 }
 
 function marginText(model) {
