@@ -254,8 +254,10 @@ def engine_for(data: TokenDataset, head: Head, **changes: Any) -> Engine:
 @every_head
 def test_chosen_by_itself(head: Any) -> None:
     data = random_sphere(n=3, T=4, d=4, batch=BATCH, seed=19)
-    assert engine_for(data, head(4)) == CompiledEngine()
-    assert engine_for(data, head(4), ridge=1e-3) == CompiledEngine()
+    # A quadratic head must be asked for: where a token's pull vanishes to first order the kernel loses it.
+    chosen = TorchEngine() if isinstance(head(4), QuadraticHead) else CompiledEngine()
+    assert engine_for(data, head(4)) == chosen
+    assert engine_for(data, head(4), ridge=1e-3) == chosen
     assert engine_for(data, head(4), train_head=True) == TorchEngine()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attsvm.attention import ReluHead
+from attsvm.attention import QuadraticHead, ReluHead
 from attsvm.descent.compiled import CompiledEngine
 from attsvm.descent.cuda import CudaEngine
 from attsvm.descent.engine import Engine, Task, TorchEngine
@@ -31,6 +31,8 @@ def choose_engine(engine: Engine | None, task: Task, starts: int) -> Engine:
     few = starts * data.batch_shape[0] < _FEW_RUNS
     large = few and data.n * data.T * data.d > _LARGE
     wide = isinstance(task.head, ReluHead) and data.n * data.T * task.head.matrix.shape[-1] > _WIDE
-    if not large and not wide and CompiledEngine().refusal(task, starts) is None:
+    # Where a token's pull vanishes to first order (a quadratic head can do that) only TorchEngine still sees it.
+    exact = not isinstance(task.head, QuadraticHead)
+    if not large and not wide and exact and CompiledEngine().refusal(task, starts) is None:
         return CompiledEngine()
     return TorchEngine()

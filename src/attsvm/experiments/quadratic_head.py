@@ -12,7 +12,7 @@ import torch
 
 from attsvm.attention import QuadraticHead
 from attsvm.data import TokenDataset, random_sphere, streams
-from attsvm.descent import Geometric, SteepestDescent, fit
+from attsvm.descent import CompiledEngine, Geometric, SteepestDescent, fit
 from attsvm.experiments.configuration import Configuration
 from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict
 from attsvm.experiments.result import ExperimentResult
@@ -69,7 +69,10 @@ def compute(configuration: QuadraticSweep, task: Task, device: torch.device) -> 
     data = TokenDataset(tokens, queries, torch.ones(count, n, dtype=torch.float64)).to(device)
     head = QuadraticHead(vectors.to(device), task.values["penalty"])
     rule = SteepestDescent(MaxEntry(), Geometric(configuration.step_size, configuration.ratio))
-    run = fit(data, head, optimizer=rule, steps=configuration.steps, initial="zeros", record=[0], keep=())
+    engine = CompiledEngine() if device.type == "cpu" else None  # it must be asked for; here the closed form judges
+    run = fit(
+        data, head, optimizer=rule, steps=configuration.steps, initial="zeros", record=[0], keep=(), engine=engine
+    )
     predicted = quadratic_attention(data, head)
     rank = predicted.attention.argsort(-1, descending=True)
     trained, expected = run.attention.gather(-1, rank), predicted.attention.gather(-1, rank)
