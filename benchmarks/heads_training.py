@@ -51,7 +51,7 @@ def checkpoint(result: ExperimentResult, moment: int) -> HeadModel:
 def measured(result: ExperimentResult, epoch: int) -> list[dict[str, object]]:
     """One row a head at this epoch; every query counts, confident or not, so that epochs can be compared."""
     recorded = list(result.configuration["recorded"])
-    report = analyze(checkpoint(result, recorded.index(epoch)), queries=QUERIES, confidence=0.0, time_limit=120.0)
+    report = analyze(checkpoint(result, recorded.index(epoch)), queries=QUERIES, confidence=0.0)
     rows = []
     for head in report:
         control = head.comparisons[0].random_weights if head.comparisons else None

@@ -89,8 +89,8 @@ class PlaygroundServer(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A client that hangs up, or whose socket Ctrl-C closes under its thread, is no error of ours; anything else is a
-        # bug and shows its traceback.
+        # A client that hangs up, or whose socket Ctrl-C closes under its thread, is no error of ours; anything else is
+        # a bug and shows its traceback.
         error = sys.exc_info()[1]
         closed = isinstance(error, ValueError) and "closed file" in str(error)
         if not closed and not isinstance(error, OSError):

@@ -1,0 +1,180 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const root = document.body;
+  const detail = document.getElementById("detail");
+  const table = document.querySelector("table.all");
+  const escapeText = (text) => String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
+  const number = (value, digits = 3) => (value === null || value === undefined ? "–" : Number(value).toPrecision(digits).replace(/\.?0+(?=e|$)/, ""));
+  const percent = (value) => (value === null || value === undefined ? "–" : `${Math.round(100 * value)}%`);
+
+  document.getElementById("theme").addEventListener("click", () => {
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+  });
+
+  // Sorting: numbers from large to small first, words from a to z; cells without a number go last.
+  const headings = [...table.tHead.rows[0].cells];
+  headings.forEach((heading, column) => heading.querySelector("button").addEventListener("click", () => {
+    const rows = [...table.tBodies[0].rows];
+    const numeric = rows.some((row) => row.cells[column].dataset.value !== undefined);
+    const before = heading.getAttribute("aria-sort");
+    const down = before ? before === "ascending" : numeric;
+    const key = (row) => (numeric ? (row.cells[column].dataset.value === "" ? null : Number(row.cells[column].dataset.value)) : row.cells[column].textContent);
+    const compare = (a, b) => (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }));
+    rows.sort((one, other) => {
+      const a = key(one), b = key(other);
+      if (a === null || b === null) return (a === null) - (b === null);
+      return down ? compare(b, a) : compare(a, b);
+    });
+    headings.forEach((cell) => cell.removeAttribute("aria-sort"));
+    heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+    table.tBodies[0].append(...rows);
+  }));
+
+  // A plot frame: numbers to pixels, ticks, labels.
+  const frame = (width, height, left, bottom) => ({ width, height, left, bottom, top: 12, right: 12 });
+  const line = (x1, y1, x2, y2, name) => `<line class="${name}" x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}"/>`;
+  const label = (x, y, text, anchor = "middle", name = "tick") => `<text class="${name}" x="${x}" y="${y}" text-anchor="${anchor}">${text}</text>`;
+
+  const histogram = (found) => {
+    const own = found.head.margins;
+    if (!own.length) return `<p class="quiet">${escapeText(found.head.status)}</p>`;
+    const other = found.random_weights ? found.random_weights.margins : [];
+    const f = frame(520, 250, 44, 44), bins = 32;
+    const sorted = [...own, ...other].sort((a, b) => a - b);
+    const high = Math.max(sorted[Math.floor(0.995 * (sorted.length - 1))], 1e-9), low = Math.min(0, sorted[0]);
+    const count = (values) => {
+      const counts = new Array(bins).fill(0);
+      values.forEach((v) => { counts[Math.max(0, Math.min(bins - 1, Math.floor((bins * (v - low)) / (high - low))))] += 1; });
+      return counts.map((c) => c / Math.max(values.length, 1));
+    };
+    const mine = count(own), theirs = count(other), most = Math.max(...mine, ...theirs);
+    const w = (f.width - f.left - f.right) / bins, h = f.height - f.top - f.bottom;
+    const bar = (share, k, name) => (share ? `<rect class="bar ${name}" x="${(f.left + k * w + 0.5).toFixed(1)}" width="${(w - 1).toFixed(1)}" y="${(f.top + h * (1 - share / most)).toFixed(1)}" height="${((h * share) / most).toFixed(1)}"/>` : "");
+    let svg = "";
+    for (let k = 0; k <= 4; k += 1) {
+      const x = f.left + (k / 4) * (f.width - f.left - f.right);
+      svg += line(x, f.top, x, f.top + h, "grid") + label(x, f.top + h + 16, number(low + (k / 4) * (high - low), 2));
+    }
+    svg += mine.map((s, k) => bar(s, k, "trained")).join("") + theirs.map((s, k) => bar(s, k, "random")).join("");
+    svg += label(f.left - 6, f.top + 10, percent(most), "end") + label(f.left - 6, f.top + h, "0", "end");
+    svg += label(f.left + (f.width - f.left - f.right) / 2, f.height - 8, "margin of a query, over the max margin", "middle", "axis");
+    return `<svg viewBox="0 0 ${f.width} ${f.height}" role="img" aria-label="Histogram of margins">${svg}</svg>` +
+      '<p class="legend"><span class="key trained">head</span><span class="key random">random weights</span></p>';
+  };
+
+  const spectra = (head, found) => {
+    const curves = [
+      ["trained", "W of the head", head.spectrum.values],
+      ["svm", "W_mm of its selections", found.head.spectrum.values],
+      ["shuffled", "W_mm, shuffled", found.shuffled.spectrum.values],
+      ["untrained", "W_mm, untrained", found.untrained ? found.untrained.spectrum.values : []],
+    ].filter((curve) => curve[2].length);
+    const f = frame(520, 250, 44, 44), h = f.height - f.top - f.bottom, w = f.width - f.left - f.right;
+    const decades = 4, last = Math.max(2, ...curves.map((curve) => curve[2].filter((v) => v > 10 ** -decades).length));
+    const x = (k) => f.left + (w * Math.log(k + 1)) / Math.log(last), y = (v) => f.top + (h * -Math.log10(v)) / decades;
+    let svg = "";
+    for (let k = 0; k <= decades; k += 1) svg += line(f.left, y(10 ** -k), f.width - f.right, y(10 ** -k), "grid") + label(f.left - 6, y(10 ** -k) + 4, k === 0 ? "1" : `1e-${k}`, "end");
+    for (const k of [1, 2, 5, 10, 20, 50, 100, 200, 500]) if (k <= last) svg += label(x(k - 1), f.top + h + 16, k);
+    for (const [name, , values] of curves) {
+      const points = values.map((v, k) => [k, v]).filter(([, v]) => v > 10 ** -decades);
+      svg += `<polyline class="curve ${name}" points="${points.map(([k, v]) => `${x(k).toFixed(1)},${y(v).toFixed(1)}`).join(" ")}"/>`;
+    }
+    svg += label(f.left + w / 2, f.height - 8, "singular value, by rank", "middle", "axis");
+    const tone = { trained: "--trained", svm: "--ink", shuffled: "--shuffled", untrained: "--untrained" };
+    const legend = curves.map(([name, text]) => `<span class="key" style="--tone: var(${tone[name]})">${text}</span>`).join("");
+    return `<svg viewBox="0 0 ${f.width} ${f.height}" role="img" aria-label="Singular values">${svg}</svg><p class="legend">${legend}</p>`;
+  };
+
+  const controls = (found) => {
+    const rows = [["Head", "trained", found.head], ["Random weights, same spectrum", "random", found.random_weights], ["Shuffled selections", "shuffled", found.shuffled], ["Untrained model", "untrained", found.untrained]];
+    const heads = ["", "queries", "max margin", "efficiency", "as it is", `quantile ${data.quantile}`, "median", "cosine", "as it is", "W in span", "rank W_mm", "support rows", "queries", "agrees", "gap"];
+    const cells = (f) => [f.queries, number(f.max_margin), number(f.efficiency_projected.smallest), number(f.efficiency.smallest), number(f.efficiency_projected.quantile), number(f.efficiency_projected.median),
+      number(f.cosine_projected), number(f.cosine), number(f.in_span), number(f.spectrum.effective_rank), f.support_rows, f.support_queries, percent(f.agreement), number(f.gap, 1)];
+    const body = rows.filter((row) => row[2]).map(([name, tone, f]) => `<tr><th scope="row"><span class="key ${tone}">${name}</span></th>${f.solved ? cells(f).map((c) => `<td>${c}</td>`).join("") : `<td colspan="14" style="text-align:left">${escapeText(f.status)}</td>`}</tr>`).join("");
+    return `<div class="scroll"><table class="controls"><thead><tr>${heads.map((h) => `<th scope="col">${h}</th>`).join("")}</tr></thead><tbody>${body}</tbody></table></div>`;
+  };
+
+  const shownToken = (token) => escapeText(token).replace(/^[Ġ▁]/, "·");
+
+  const attention = (example, query) => {
+    const n = example.tokens.length, cell = Math.max(17, Math.min(25, Math.floor(820 / n))), left = 112, top = 96;
+    const support = example.support.filter((entry) => entry[1] < n);
+    let svg = `<rect class="pointer" x="${left}" y="${top + query * cell}" width="${n * cell}" height="${cell}"/>`;
+    for (let q = 0; q < n; q += 1) {
+      svg += `<text class="${q === query ? "here" : example.drawn[q] ? "" : "unsure"}" data-query="${q}" x="${left - 6}" y="${top + q * cell + cell / 2 + 4}" text-anchor="end">${shownToken(example.tokens[q]).slice(0, 16)}</text>`;
+      svg += `<text class="${q === query ? "here" : ""}" transform="translate(${left + q * cell + cell / 2 + 3} ${top - 6}) rotate(-60)">${shownToken(example.tokens[q]).slice(0, 16)}</text>`;
+      for (let t = 0; t < n; t += 1) {
+        const value = example.attention[q][t] / 1000;
+        if (value >= 0.005) svg += `<rect class="cell" x="${left + t * cell + 0.5}" y="${top + q * cell + 0.5}" width="${cell - 1}" height="${cell - 1}" fill-opacity="${(0.06 + 0.94 * value).toFixed(3)}"/>`;
+      }
+      if (example.drawn[q] && example.selected[q] >= 0) svg += `<circle class="chosen" cx="${left + example.selected[q] * cell + cell / 2}" cy="${top + q * cell + cell / 2}" r="${cell / 2 - 3}"/>`;
+      svg += `<rect data-query="${q}" x="0" y="${top + q * cell}" width="${left + n * cell}" height="${cell}" fill="transparent"><title>query ${shownToken(example.tokens[q])}</title></rect>`;
+    }
+    for (const [q, t] of support) {
+      const x = left + t * cell + cell / 2, y = top + q * cell + cell / 2;
+      svg += `<path class="holds" d="M${x} ${y - 4.5}L${x + 4.5} ${y}L${x} ${y + 4.5}L${x - 4.5} ${y}Z" pointer-events="none"/>`;
+    }
+    svg += `<rect class="frame" x="${left}" y="${top}" width="${n * cell}" height="${n * cell}" pointer-events="none"/>`;
+    const holds = new Set(support.filter((entry) => entry[0] === query).map((entry) => entry[1]));
+    const strip = example.tokens.map((token, t) => {
+      const classes = [t === query ? "query" : "", t === example.selected[query] ? "selected" : "", holds.has(t) ? "support" : ""].join(" ");
+      return `<span class="${classes}" data-query="${t}" style="background: rgb(var(--heat) / ${(0.55 * example.attention[query][t] / 1000).toFixed(3)})">${shownToken(token)}</span>`;
+    }).join(" ");
+    const width = left + n * cell + 70, height = top + n * cell + 8;
+    return `<div class="strip">${strip}</div><div class="scroll"><svg class="heat" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img" aria-label="Attention of a sentence">${svg}</svg></div>`;
+  };
+
+  const story = (entry) => `<li><small>${(100 * entry.share).toFixed(2)}%</small><mark class="q">${shownToken(entry.query)}</mark> selects <mark class="s">${shownToken(entry.selected)}</mark>, hardest to tell from <mark class="t">${shownToken(entry.token)}</mark><br><small>positions ${entry.query_position} → ${entry.selected_position}, not ${entry.token_position}</small>${escapeText(entry.text)}</li>`;
+
+  const show = (name) => {
+    const head = data.heads[name];
+    document.querySelectorAll(".chosen[data-head]").forEach((e) => e.classList.remove("chosen"));
+    document.querySelectorAll(`[data-head="${name}"]`).forEach((e) => e.classList.add("chosen"));
+    const kinds = Object.entries(head.kinds).filter(([, share]) => share >= 0.005).sort((a, b) => b[1] - a[1]);
+    const fact = (value, text) => `<div><b>${value}</b>${text}</div>`;
+    const s = head.selectivity;
+    let html = `<h2>${name}</h2><p class="quiet">${escapeText(head.outcome)}</p><div class="facts">` +
+      fact(percent(s.confident), "of queries confident") + fact(number(s.top_mass, 2), "mean top mass") + fact(number(s.entropy), "entropy, nats") +
+      (head.untrained_selectivity ? fact(number(head.untrained_selectivity.entropy), "entropy, untrained") : "") +
+      kinds.map(([kind, share]) => fact(percent(share), kind)).join("") +
+      fact(s.tied, "ties") + fact(number(head.spectrum.effective_rank), "effective rank of W") +
+      fact(percent(head.rule_agreement), `held out: ${escapeText(head.rule || "no rule")}`) + fact(head.attention_error.toExponential(0), "attention error") + "</div>";
+    if (!head.comparisons.length) { detail.innerHTML = html; return; }
+    html += '<div class="cards">';
+    head.comparisons.forEach((found) => { html += `<div class="card wide"><h3>Head and controls, ${escapeText(found.head.norm)} norm</h3>${controls(found)}</div>`; });
+    if (head.examples.length) html += `<div class="card wide"><h3>Attention, row = query · ○ selected · <span style="color: var(--random)">◆</span> support token · grey queries are not in the problem · click a query</h3><div class="tabs">${head.examples.map((e, k) => `<button type="button" data-example="${k}">Sentence ${e.sentence}</button>`).join("")}</div><div id="attention"></div></div>`;
+    const first = head.comparisons[0];
+    html += `<div class="card plot"><h3>Margins</h3>${histogram(first)}</div><div class="card plot"><h3>Spectrum</h3>${spectra(head, first)}</div>`;
+    html += `<div class="card wide"><h3>Support tokens: the constraints with the largest multipliers (${first.head.support_rows} rows of ${first.head.support_queries} queries have one)</h3><ul class="stories">${head.support_tokens.map(story).join("")}</ul></div></div>`;
+    detail.innerHTML = html;
+    if (!head.examples.length) return;
+    const place = document.getElementById("attention");
+    const tabs = [...detail.querySelectorAll("[data-example]")];
+    let example = head.examples[0];
+    const draw = (query) => { place.innerHTML = attention(example, query); };
+    const open = (k) => {
+      example = head.examples[k];
+      tabs.forEach((tab, j) => tab.setAttribute("aria-pressed", String(j === k)));
+      draw(example.support.length ? example.support.reduce((a, b) => (b[2] > a[2] ? b : a))[0] : Math.max(0, example.drawn.indexOf(true)));
+    };
+    tabs.forEach((tab, k) => tab.addEventListener("click", () => open(k)));
+    place.addEventListener("click", (event) => { const q = event.target.closest("[data-query]"); if (q) draw(Number(q.dataset.query)); });
+    open(0);
+  };
+
+  const choose = (event) => {
+    const target = event.target.closest("[data-head]");
+    if (!target || (event.type === "keydown" && event.key !== "Enter" && event.key !== " ")) return;
+    event.preventDefault();
+    show(target.dataset.head);
+    detail.scrollIntoView({ behavior: "smooth", block: "start" });
+  };
+  document.querySelectorAll("main tr[data-head], .mark[data-head]").forEach((element) => {
+    element.addEventListener("click", choose);
+    element.addEventListener("keydown", choose);
+  });
+  const first = table.tBodies[0].rows[0];
+  if (first) show(first.dataset.head);
+})();

@@ -1,0 +1,162 @@
+"""What the analysis of heads reads: sentences, hidden states, key-query weights, and the model that gives them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Text = str | Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Sentence:
+    """One encoded text.
+
+    Arguments:
+        text: as it was given.
+        tokens: one string a token, as the tokenizer writes it.
+        ids: token numbers, ``[T]``.
+        special: True at tokens that the tokenizer adds ([CLS], [SEP], <s>, padding), ``[T]``.
+        left_out: how many tokens were cut off because the model has no more positions.
+    """
+
+    text: str
+    tokens: tuple[str, ...]
+    ids: Int[Tensor, " T"]
+    special: Bool[Tensor, " T"]
+    left_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceStates:
+    """What the heads of each layer see in one sentence, in homogeneous coordinates, D = d + 1.
+
+    Arguments:
+        keys: input of the key projection, after the layer's own normalization; the last coordinate is 1,
+            ``[layers, T, D]`` in float64.
+        queries: the same for the query projection.
+        attention: what the model itself computed; row = query, column = token, ``[layers, heads, T, T]``.
+        allowed: True where a query may look at a token, ``[T, T]``.
+    """
+
+    keys: Float[Tensor, "layers T D"]
+    queries: Float[Tensor, "layers T D"]
+    attention: Float[Tensor, "layers heads T T"]
+    allowed: Bool[Tensor, "T T"]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadWeights:
+    """A head's bilinear form, factored: the logits of query z over tokens X are ``X key query^T z``.
+
+    The biases stand in the last row, which meets the constant coordinate; the scale 1/sqrt(d_head) is inside `query`.
+
+    >>> head = HeadWeights(key=torch.eye(3, 2), query=2 * torch.eye(3, 2))
+    >>> head.weights.diagonal().tolist()
+    [2.0, 2.0, 0.0]
+    """
+
+    key: Float[Tensor, "D m"]
+    query: Float[Tensor, "D m"]
+
+    @property
+    def weights(self) -> Float[Tensor, "D D"]:
+        """The matrix W = key query^T, of rank at most m."""
+        return self.key @ self.query.T
+
+
+class HeadModel(ABC):
+    """A transformer whose heads can be read exactly: logits are bilinear in the hidden states.
+
+    Attributes:
+        name: for reports.
+        architecture: the family, in words.
+        layers: number of layers.
+        heads: query heads a layer.
+        width: d, without the constant coordinate.
+        causal: whether a query sees only itself and the tokens before it.
+        notes: what a reader of results should know, one sentence each.
+        sentences: those that came with the model; empty where the model encodes texts.
+    """
+
+    name: str
+    architecture: str
+    layers: int
+    heads: int
+    width: int
+    causal: bool
+    notes: tuple[str, ...] = ()
+    sentences: tuple[Sentence, ...] = ()
+
+    @abstractmethod
+    def encode(self, texts: Sequence[Text]) -> list[Sentence]:
+        """Tokenize `texts`; an element may also be a sequence of token numbers.
+
+        Raises:
+            ValueError: if there are no texts, one is blank, or the model has no tokenizer.
+        """
+
+    @abstractmethod
+    def states(self, sentence: Sentence, layers: Sequence[int] | None = None) -> SentenceStates:
+        """Run the model on one sentence; `layers` chooses and orders the leading axis (None: all).
+
+        Raises:
+            ValueError: if a layer does not exist or the sentence is not one of this model's.
+        """
+
+    @abstractmethod
+    def weights(self, layer: int, head: int) -> HeadWeights:
+        """The float64 key-query form of one head, layers and heads counted from 0.
+
+        Raises:
+            ValueError: if there is no such head.
+        """
+
+    @property
+    def has_untrained(self) -> bool:
+        """Whether `untrained` can make a twin."""
+        return True
+
+    @abstractmethod
+    def untrained(self, seed: int) -> HeadModel:
+        """The same architecture, sizes and tokenizer with freshly initialised weights.
+
+        Raises:
+            ValueError: if the model does not know how it was initialised (`has_untrained` is False).
+        """
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A hash of weights, settings and tokenizer: equal only where results are equal."""
+
+    def _chosen_layers(self, layers: Sequence[int] | None) -> list[int]:
+        chosen = list(range(self.layers)) if layers is None else list(layers)
+        for layer in chosen:
+            self._check_index("layer", layer, self.layers)
+        return chosen
+
+    def _check_head(self, layer: int, head: int) -> None:
+        self._check_index("layer", layer, self.layers)
+        self._check_index("head", head, self.heads)
+
+    def _check_index(self, name: str, value: int, size: int) -> None:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < size:
+            raise ValueError(f"{name} must lie in 0..{size - 1} for {self.name}; got {value!r}")
+
+    def __repr__(self) -> str:
+        kind = "causal" if self.causal else "bidirectional"
+        sizes = f"{self.layers} layers x {self.heads} heads, width {self.width}"
+        return f"{type(self).__name__}({self.name!r}, {self.architecture}, {sizes}, {kind})"
+
+
+def causal_mask(length: int) -> Tensor:
+    """True on and below the diagonal, ``[length, length]``."""
+    return torch.ones(length, length, dtype=torch.bool).tril()

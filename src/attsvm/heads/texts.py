@@ -1,0 +1,70 @@
+"""Texts to look at heads with: a bundled sample, a file of reactions, and files of the user's own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+_LONGEST = 50_000  # bytes of a line; no model here reads more
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Lines of a file, and a sentence about what was not read ("" if nothing)."""
+
+    lines: tuple[str, ...]
+    note: str
+
+
+def sample_texts() -> list[str]:
+    """The bundled sample: questions, dialogue, lists, numbers, code, short and long; written for it."""
+    return _bundled("sentences.txt")
+
+
+def sample_reactions() -> list[str]:
+    """Bundled reaction SMILES, ``reactants>>product``: textbook reactions, for chemical models such as rxnmapper."""
+    return _bundled("reactions.txt")
+
+
+def read_texts(path: str | os.PathLike[str], most: int = 1000) -> Texts:
+    """The first `most` lines of a text file that are not blank; the file is read line by line, however large it is.
+
+    Raises:
+        ValueError: if there is no such file, it is empty, not UTF-8 text, or has a line that is too long.
+    """
+    where = Path(path)
+    lines: list[str] = []
+    more = False
+    try:
+        with where.open("rb") as file:
+            number = 0
+            while raw := file.readline(_LONGEST + 1):
+                number += 1
+                if len(lines) == most and raw.strip():
+                    more = True
+                    break
+                if len(raw) > _LONGEST:
+                    raise ValueError(
+                        f"{where} must have one text a line, of at most {_LONGEST:,} bytes; line {number} is longer"
+                    )
+                try:
+                    line = raw.decode("utf-8")
+                except UnicodeDecodeError:
+                    raise ValueError(f"{where} must be UTF-8 text; line {number} is not") from None
+                if "\0" in line:
+                    raise ValueError(f"{where} must be a text file; line {number} holds a zero byte")
+                if line.strip():
+                    lines.append(line.strip())
+    except OSError as error:
+        raise ValueError(f"texts file {where} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if not lines:
+        raise ValueError(f"{where} must hold at least one text, one a line; it is empty")
+    note = f"only the first {most} texts of {where.name} were read" if more else ""
+    return Texts(tuple(lines), note)
+
+
+def _bundled(name: str) -> list[str]:
+    text = files("attsvm.heads").joinpath("data", name).read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if line.strip() and not line.startswith("#")]

@@ -1,0 +1,84 @@
+"""One layer of one sentence as its heads see it, and what a bilinear form makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from attsvm.heads.kinds import SelectionKind, left_out_tokens
+from attsvm.heads.model import HeadModel, Sentence, SentenceStates
+
+_BUDGET = 2**30  # bytes of hidden states held at once
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceView:
+    """Hidden states of one layer, and the candidates of each query.
+
+    Arguments:
+        sentence: the tokens.
+        keys: ``[T, D]``.
+        queries: ``[T, D]``.
+        candidates: tokens a query may select: allowed by the model and not left out, ``[T, T]``.
+    """
+
+    sentence: Sentence
+    keys: Float[Tensor, "T D"]
+    queries: Float[Tensor, "T D"]
+    candidates: Bool[Tensor, "T T"]
+
+    def logits(self, key: Float[Tensor, "D m"], query: Float[Tensor, "D m"]) -> Float[Tensor, "T T"]:
+        """Logits of every query over the candidates, -inf elsewhere; row = query."""
+        return ((self.queries @ query) @ (self.keys @ key).T).masked_fill(~self.candidates, -torch.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """All sentences at one layer, and how far the model's own attention is from the recomputed one, per head."""
+
+    index: int
+    views: tuple[SentenceView, ...]
+    attention_error: tuple[float, ...]
+
+
+def layers_of(
+    model: HeadModel,
+    sentences: Sequence[Sentence],
+    layers: Sequence[int],
+    leave_out: Sequence[SelectionKind],
+    budget: int = _BUDGET,
+) -> Iterator[Layer]:
+    """Layer after layer; the model runs once for as many layers as fit into `budget` bytes of states."""
+    group = max(1, budget // max(1, state_bytes(model, sentences)))
+    hidden = [left_out_tokens(sentence, leave_out) for sentence in sentences]
+    for first in range(0, len(layers), group):
+        chosen = list(layers[first : first + group])
+        views: list[list[SentenceView]] = [[] for _ in chosen]
+        errors = torch.zeros(len(chosen), model.heads, dtype=torch.float64)
+        forms = [[model.weights(layer, head) for head in range(model.heads)] for layer in chosen]
+        for sentence, out in zip(sentences, hidden, strict=True):
+            states = model.states(sentence, chosen)
+            for row in range(len(chosen)):
+                keys, queries = states.keys[row], states.queries[row]
+                view = SentenceView(sentence, keys, queries, states.allowed & ~out)
+                views[row].append(view)
+                whole = SentenceView(sentence, keys, queries, states.allowed)
+                for head, form in enumerate(forms[row]):
+                    again = whole.logits(form.key, form.query).softmax(-1)
+                    errors[row, head] = max(errors[row, head], _largest_difference(again, states, row, head))
+        for row, layer in enumerate(chosen):
+            yield Layer(layer, tuple(views[row]), tuple(errors[row].tolist()))
+            views[row] = []
+
+
+def state_bytes(model: HeadModel, sentences: Sequence[Sentence]) -> int:
+    """Bytes of keys and queries of one layer in float64."""
+    return 2 * 8 * (model.width + 1) * sum(len(sentence) for sentence in sentences)
+
+
+def _largest_difference(attention: Tensor, states: SentenceStates, row: int, head: int) -> Tensor:
+    return (attention - states.attention[row, head]).abs().max()

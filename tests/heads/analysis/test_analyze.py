@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import json
+import math
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from attsvm.heads import SINKS, HeadsReport, Progress, SelectionKind, analyze, from_arrays, load
+from attsvm.heads.head_report import HeadReport
+from attsvm.heads.plain import from_plain, to_plain
+from attsvm.heads.quiet import quiet
+from attsvm.heads.verdict import sign_test, verdicts
+from attsvm.heads.views import layers_of
+from attsvm.norms import Frobenius, Nuclear
+from heads.analysis.planted import planted
+
+MODEL = planted()
+
+
+@pytest.fixture(scope="module")
+def report() -> HeadsReport:
+    return analyze(MODEL, queries=60, seed=1)
+
+
+def test_the_heads_are_recognised(report):
+    assert [head.name for head in report][-1] == "L0H2"  # sorted by selectivity
+    before, first, nothing = (report[f"L0H{k}"] for k in range(3))
+    assert before.rule == "always the token before"
+    assert before.kinds[SelectionKind.FIRST] + before.kinds[SelectionKind.PREVIOUS] == pytest.approx(1.0)
+    assert before.selectivity.confident == 1.0
+    assert first.main_kind is SelectionKind.FIRST
+    assert first.rule_agreement == 1.0
+    assert nothing.selectivity.tied == nothing.selectivity.queries
+    assert nothing.comparisons == ()
+    assert "nothing to separate" in nothing.outcome
+
+
+def test_a_planted_head_is_near_max_margin_and_its_controls_are_not(report):
+    first = report["L0H1"]
+    found = first.comparisons[0]
+    assert found.head.solved
+    assert found.head.gap <= 1e-3
+    assert first.efficiency.smallest > 0.5
+    assert 0 < found.random_weights.efficiency_projected.smallest < 0.5
+    assert found.untrained.efficiency_projected.smallest < 0.5
+    assert found.shuffled.efficiency_projected.smallest == pytest.approx(
+        first.efficiency.smallest
+    )  # nothing to shuffle
+    assert found.head.agreement == 1.0
+    assert first.attention_error < 1e-12
+    assert first.untrained_selectivity.confident < 0.5
+
+
+def test_support_tokens_are_shown_in_their_sentences(report):
+    head = report["L0H0"]
+    assert head.support_tokens
+    total = 0.0
+    for token in head.support_tokens:
+        names = MODEL.sentences[token.sentence].tokens
+        assert (names[token.query_position], names[token.selected_position], names[token.token_position]) == (
+            token.query, token.selected, token.token,
+        )  # fmt: skip
+        assert token.selected_position == max(token.query_position - 1, 0)
+        total += token.share
+    assert 0 < total <= 1 + 1e-9
+    shares = [token.share for token in head.support_tokens]
+    assert shares == sorted(shares, reverse=True)
+    for example in head.examples:
+        assert len(example.attention) == len(example.tokens)
+        assert all(sum(row) == pytest.approx(1000, abs=len(row)) for row in example.attention)
+        for query, token, _ in example.support:
+            assert example.drawn[query]
+            assert token != example.selected[query]
+
+
+def test_every_draw_depends_on_its_head_alone(report):
+    alone = analyze(MODEL, heads=["L0H1"], queries=60, seed=1)
+    assert to_plain(replace_times(alone["L0H1"])) == to_plain(replace_times(report["L0H1"]))
+
+
+def replace_times(head: HeadReport) -> HeadReport:
+    """Without wall times, which never repeat."""
+    plain = to_plain(head)
+    for comparison in plain["comparisons"]:
+        for found in filter(None, comparison.values()):
+            found["seconds"] = 0.0
+    return from_plain(HeadReport, plain)
+
+
+def test_reports_survive_json(report):
+    for head in report:
+        again = from_plain(HeadReport, json.loads(json.dumps(to_plain(head), allow_nan=False)))
+        assert to_plain(again) == to_plain(head)
+        assert again.name == head.name
+    assert math.isnan(from_plain(HeadReport, to_plain(report["L0H2"])).rule_agreement)
+    with pytest.raises(KeyError):
+        from_plain(HeadReport, {"layer": 0})
+
+
+def test_two_norms_stand_side_by_side():
+    both = analyze(MODEL, heads=[1], norms=(Frobenius(), Nuclear()), queries=30, other_queries=8)
+    head = both["L0H1"]
+    assert head.comparison("nuclear").head.queries == 8
+    assert head.comparison("Frobenius").head.queries == 30
+    assert 0 < head.comparison("nuclear").head.efficiency_projected.smallest <= 1 + 1e-3
+    assert {verdict.norm for verdict in both.verdicts} == {"Frobenius", "nuclear"}
+    with pytest.raises(ValueError, match="spectral"):
+        head.comparison("spectral")
+
+
+def test_sinks_can_be_left_out():
+    kept = analyze(MODEL, heads=[0], queries=30, leave_out=SINKS)["L0H0"]
+    assert kept.kinds[SelectionKind.FIRST] == 0
+    assert kept.kinds[SelectionKind.PREVIOUS] > 0.5
+
+
+def test_without_an_untrained_twin_the_report_says_so():
+    alone = analyze(planted(twin=False), heads=[1], queries=20)
+    assert alone["L0H1"].comparisons[0].untrained is None
+    assert any("no untrained model" in note for note in alone.notes)
+    assert not any(verdict.control == "the untrained model" for verdict in alone.verdicts)
+
+
+def test_progress_and_memory():
+    told: list[Progress] = []
+    found = analyze(MODEL, heads=[1], queries=20, progress=told.append)
+    assert [now.done for now in told] == [0, 1]
+    assert told[-1].message == "L0H1"
+    tokens = sum(len(sentence) for sentence in MODEL.sentences)
+    assert found.memory > 2 * 8 * tokens * (MODEL.width + 1)
+
+
+def test_a_layer_at_a_time_gives_the_same():
+    generator = torch.Generator().manual_seed(0)
+    states = [torch.randn(3, 2 + k, 4, generator=generator) for k in range(4)]
+    deep = from_arrays(states, *(torch.randn(3, 2, 4, 2, generator=generator) for _ in range(2)), causal=True)
+    at_once, one_by_one = (list(layers_of(deep, deep.sentences, [0, 2], (), budget)) for budget in (2**30, 1))
+    assert [layer.index for layer in at_once] == [layer.index for layer in one_by_one] == [0, 2]
+    for first, second in zip(at_once, one_by_one, strict=True):
+        assert max(first.attention_error) < 1e-12
+        for one, other in zip(first.views, second.views, strict=True):
+            assert torch.equal(one.keys, other.keys)
+            assert torch.equal(one.candidates, other.candidates)
+            assert not one.candidates.triu(1).any()
+    assert torch.equal(at_once[1].views[0].keys[:, :-1], states[0][2].double())
+
+
+class TestCache:
+    def test_a_run_that_was_stopped_goes_on(self, tmp_path, monkeypatch):
+        def stop(now: Progress) -> None:
+            if now.done == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            analyze(MODEL, queries=20, cache=tmp_path, progress=stop)
+        assert len(list(tmp_path.iterdir())) == 2
+        done: list[tuple[int, int]] = []
+        module = sys.modules["attsvm.heads.analyze"]
+        really = module.analyze_head
+
+        def counted(place: tuple[int, int], *rest: object) -> HeadReport:
+            done.append(place)
+            return really(place, *rest)
+
+        monkeypatch.setattr(module, "analyze_head", counted)
+        resumed = analyze(MODEL, queries=20, cache=tmp_path)
+        assert done == [(0, 2)]
+        fresh = analyze(MODEL, queries=20)
+        for name in ("L0H0", "L0H1", "L0H2"):
+            assert to_plain(replace_times(resumed[name])) == to_plain(replace_times(fresh[name]))
+
+    def test_other_settings_texts_or_weights_are_other_results(self, tmp_path):
+        analyze(MODEL, heads=[1], queries=20, cache=tmp_path)
+        analyze(MODEL, heads=[1], queries=21, cache=tmp_path)
+        analyze(planted(seed=9), heads=[1], queries=20, cache=tmp_path)
+        assert len(list(tmp_path.glob("*-L0H1.json"))) == 3
+
+    def test_a_damaged_file_is_made_anew(self, tmp_path):
+        analyze(MODEL, heads=[1], queries=20, cache=tmp_path)
+        (file,) = tmp_path.iterdir()
+        whole = file.read_text()
+        for broken in (whole[: len(whole) // 2], "{}", "[]", '{"layer": 0}'):
+            file.write_text(broken)
+            assert analyze(MODEL, heads=[1], queries=20, cache=tmp_path)["L0H1"].outcome == "solved"
+        assert len(json.loads(file.read_text())) == len(json.loads(whole))
+
+    def test_a_folder_that_cannot_be_made(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(ValueError, match="cache folder"):
+            analyze(MODEL, heads=[1], cache=tmp_path / "file" / "inside")
+
+
+class TestVerdicts:
+    def test_the_sign_test(self):
+        assert sign_test(10, 10) == pytest.approx(2 / 1024)
+        assert sign_test(0, 0) == 1.0
+
+    @pytest.mark.parametrize(("factor", "tone"), [(0.5, "closer"), (1.5, "further"), (1.0, "unclear")])
+    def test_words_follow_the_numbers(self, report, factor, tone):
+        """The same head twenty times, beside controls that are half, one and a half times, and just as good."""
+        head = report["L0H1"]
+        found = head.comparisons[0]
+        best = found.head.efficiency_projected.smallest * factor
+        control = replace(found.head, efficiency_projected=replace(found.head.efficiency_projected, smallest=best))
+        made = replace(head, comparisons=(replace(found, random_weights=control),))
+        verdict = verdicts([made] * 20)[0]
+        assert verdict.measure == "margin efficiency (smallest)"
+        assert verdict.tone == tone
+        words = {"closer": "are closer", "further": "FURTHER", "unclear": "not clearly closer"}[tone]
+        assert words in str(verdict)
+        assert verdict.heads == 20
+        assert verdict.larger == (20 if factor < 1 else 0)
+
+    def test_numbers_that_do_not_exist_are_not_counted(self, report):
+        head = report["L0H1"]
+        found = head.comparisons[0]
+        none = replace(found.head, efficiency_projected=replace(found.head.efficiency_projected, smallest=math.nan))
+        made = replace(head, comparisons=(replace(found, random_weights=none),))
+        verdict = verdicts([made])[0]
+        assert verdict.heads == 0
+        assert "no head can be compared" in str(verdict)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(("asked", "words"), [
+        ({"layers": [1]}, "layers must lie in 0..0"),
+        ({"layers": []}, "at least one layer"),
+        ({"layers": [True]}, "layers must lie"),
+        ({"heads": [3]}, "heads must lie in 0..2"),
+        ({"heads": ["L0H9"]}, "heads must lie in 0..2"),
+        ({"heads": ["L4H0"]}, "L4H0 does not exist"),
+        ({"heads": ["first"]}, "names such as 'L3H7'"),
+        ({"heads": "L0H1"}, "must be a list"),
+        ({"heads": []}, "must be a list"),
+        ({"norms": ()}, "norms must be norms"),
+        ({"norms": ("frobenius",)}, "norms must be norms"),
+        ({"norms": (Frobenius(), Frobenius())}, "norms must differ"),
+        ({"queries": 0}, "queries must be a whole number"),
+        ({"confidence": 1.0}, r"confidence must lie in \[0, 1\)"),
+        ({"held_out": -0.1}, "held_out must lie"),
+        ({"accuracy": 0.0}, "accuracy must be positive"),
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"leave_out": (SelectionKind.SELF,)}, "leave_out may hold first and delimiter"),
+        ({"texts": "one text"}, "texts must be a list"),
+        ({"texts": []}, "at least one text"),
+        ({"texts": ["a text"]}, "cannot read texts"),
+    ])  # fmt: skip
+    def test_one_sentence(self, asked, words):
+        with pytest.raises(ValueError, match=words):
+            analyze(MODEL, **asked)
+
+    def test_no_model(self):
+        with pytest.raises(ValueError, match="model must come from load"):
+            analyze("bert-base-uncased")
+
+    def test_a_name_outside_the_layers_asked_for(self):
+        two = from_arrays([torch.randn(2, 4, 3)], torch.randn(2, 1, 3, 2), torch.randn(2, 1, 3, 2))
+        with pytest.raises(ValueError, match="not in the layers asked for"):
+            analyze(two, layers=[0], heads=["L1H0"])
+
+    def test_one_token_sentences(self):
+        key = torch.randn(1, 1, 3, 2)
+        with pytest.raises(ValueError, match="at least two tokens"):
+            analyze(from_arrays([torch.randn(1, 1, 3), torch.randn(1, 1, 3)], key, key))
+        generator = torch.Generator().manual_seed(0)
+        states = [torch.randn(1, 1 + 3 * (k > 0), 3, generator=generator) for k in range(8)]
+        mixed = analyze(from_arrays(states, 3 * key, key), queries=10, confidence=0.0)
+        assert any("1 texts have one token" in note for note in mixed.notes)
+        assert mixed["L0H0"].selectivity.no_choice == 1
+
+    def test_nothing_is_left_when_all_is_left_out(self):
+        key = torch.randn(1, 1, 3, 2)
+        marks = from_arrays([torch.randn(1, 3, 3)] * 1, key, key, tokens=[["a", ".", ","]])
+        with pytest.raises(ValueError, match="two candidates or more"):
+            analyze(marks, leave_out=SINKS)
+
+    def test_all_queries_unconfident(self):
+        flat = planted()
+        found = analyze(flat, heads=[2], queries=10)
+        assert len(found.unsolved) == 1
+        assert found.verdicts == ()
+        assert math.isnan(found["L0H2"].cosine)
+        assert "L0H2" in str(found)
+
+    def test_all_sentences_but_none_held_out(self):
+        whole = analyze(MODEL, heads=[1], queries=20, held_out=0.0)["L0H1"]
+        assert math.isnan(whole.comparisons[0].head.agreement)
+        assert whole.held_out_queries == 0
+
+
+def test_weights_that_learned_nothing_are_not_called_closer():
+    """Heads of random weights beside controls of random weights: nothing to find."""
+    generator = torch.Generator().manual_seed(3)
+    states = [torch.randn(1, 5 + k % 3, 10, generator=generator) for k in range(30)]
+    key, query = (torch.randn(1, 10, 10, 4, generator=generator) for _ in range(2))
+    report = analyze(from_arrays(states, key, query), queries=30)
+    for verdict in report.verdicts:
+        if verdict.control == "random weights with the same spectrum":
+            print(verdict)
+            assert verdict.heads == 10
+            assert verdict.tone == "unclear"
+
+
+@pytest.mark.slow
+def test_causal_models_and_images_are_analysed_too():
+    from heads.loading import small
+
+    generator = torch.Generator().manual_seed(0)
+    numbers = torch.randint(0, small.VOCABULARY, (16, 8), generator=generator).tolist()
+    with quiet():
+        causal = analyze(load(small.gpt2()), numbers, layers=[1], heads=[0], queries=30)
+    head = causal["L1H0"]
+    assert head.selectivity.no_choice == 16  # the first position of every sequence
+    assert all(token.token_position <= token.query_position for token in head.support_tokens)
+    images = analyze(
+        load(small.vit(), images=torch.randn(8, 1, 12, 12, generator=generator)), layers=[0], heads=[0], confidence=0.3
+    )
+    assert images.sentences == 8
+    assert images["L0H0"].comparisons[0].untrained is not None

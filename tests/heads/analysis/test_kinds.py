@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from attsvm.heads import SINKS, SelectionKind
+from attsvm.heads.kinds import delimiters, kind_of, kind_shares, left_out_tokens
+from heads.analysis.planted import sentence
+
+LINE = sentence("[CLS]", "the", "cat", ",", "the", "##s", "[SEP]", special=(0, 6))
+
+
+@pytest.mark.parametrize(("query", "selected", "kind"), [
+    (3, 0, SelectionKind.FIRST),
+    (0, 0, SelectionKind.FIRST),  # the first in the order of the enumeration counts
+    (2, 2, SelectionKind.SELF),
+    (3, 2, SelectionKind.PREVIOUS),
+    (5, 6, SelectionKind.NEXT),
+    (1, 6, SelectionKind.DELIMITER),
+    (1, 3, SelectionKind.DELIMITER),
+    (4, 1, SelectionKind.SAME),
+    (4, 2, SelectionKind.CONTENT),
+])  # fmt: skip
+def test_the_kind_of_a_selection(query, selected, kind):
+    assert kind_of(LINE, query, selected, delimiters(LINE)) is kind
+
+
+def test_delimiters_are_special_tokens_and_tokens_without_a_letter():
+    assert delimiters(LINE).tolist() == [True, False, False, True, False, False, True]
+    assert delimiters(sentence("Ġ.", "▁a", "Ċ", "##", "é", "7")).tolist() == [True, False, True, True, False, False]
+
+
+def test_what_is_left_out():
+    plain = sentence("a", ",", "b")
+    assert left_out_tokens(plain, SINKS).tolist() == [True, True, False]
+    assert left_out_tokens(plain, (SelectionKind.DELIMITER,)).tolist() == [False, True, False]
+    assert not left_out_tokens(plain, ()).any()
+
+
+def test_shares_add_up():
+    where, queries = torch.zeros(4, dtype=torch.int64), torch.tensor([3, 3, 4, 2])
+    shares = kind_shares([LINE], where, queries, torch.tensor([0, 2, 1, 2]))
+    assert shares[SelectionKind.FIRST] == shares[SelectionKind.SAME] == shares[SelectionKind.SELF] == 0.25
+    assert sum(shares.values()) == 1
+    none = torch.zeros(0, dtype=torch.int64)
+    assert sum(kind_shares([LINE], none, none, none).values()) == 0

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from attsvm.heads import HeadsReport, analyze
+from attsvm.heads.html.overview import _Axis, overview
+from attsvm.heads.table import COLUMNS
+from heads.analysis.planted import planted
+
+
+@pytest.fixture(scope="module")
+def report() -> HeadsReport:
+    return analyze(planted(), queries=40)
+
+
+def test_the_table(report):
+    assert [row["head"] for row in report.table] == [head.name for head in report]
+    shares = [row["confident"] for row in report.table]
+    assert shares == sorted(shares, reverse=True)
+    assert all(set(row) == set(COLUMNS) for row in report.table)
+    printed = str(report.table).splitlines()
+    assert len(printed) == 1 + len(report)
+    assert len({len(line) for line in printed}) == 1
+    assert report.table[0]["efficiency"] == report[report.table[0]["head"]].efficiency.smallest
+
+
+def test_heads_by_name(report):
+    assert report["L0H1"].head == 1
+    with pytest.raises(KeyError, match="L7H7"):
+        report["L7H7"]
+    assert len(report) == 3
+    assert "planted" in repr(report)
+    assert "efficiency" in repr(report["L0H1"])
+    assert str(report["L0H0"].support_tokens[0]).count("'") >= 6
+
+
+def test_json_holds_everything(report, tmp_path):
+    read = json.loads(report.save_json(tmp_path / "heads.json").read_text())
+    assert read["model"] == "planted"
+    assert read["settings"]["norms"] == ["Frobenius"]
+    assert {head["name"] for head in read["heads"]} == {"L0H0", "L0H1", "L0H2"}
+    assert len(read["verdicts"]) == len(report.verdicts)
+    assert all(verdict["sentence"] for verdict in read["verdicts"])
+
+
+def test_the_page_stands_alone(report, tmp_path):
+    text = report.save_html(tmp_path / "heads.html").read_text()
+    assert "http" not in text
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=", text)
+    data = json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)[1])
+    assert set(data["heads"]) == {"L0H0", "L0H1", "L0H2"}
+    for verdict in report.verdicts:
+        assert f"larger in {verdict.larger} of {verdict.heads}" in text
+
+
+def test_tokens_cannot_break_out_of_the_page(tmp_path):
+    from dataclasses import replace
+
+    base = analyze(planted(), heads=[0], queries=20)
+    head = base["L0H0"]
+    evil = "</script><script>alert(1)</script>"
+    token = replace(head.support_tokens[0], text=evil, token=evil)
+    text = replace(base, model=evil, heads=(replace(head, support_tokens=(token,)),)).save_html(tmp_path / "x.html")
+    assert "<script>alert" not in text.read_text()
+
+
+def test_the_notebook_view_needs_no_script(report):
+    text = report._repr_html_()
+    assert "<script" not in text
+    assert "<table" in text
+    assert text.count("<tr") >= 3
+
+
+def test_a_page_without_any_confident_head(tmp_path):
+    empty = analyze(planted(), heads=[2], queries=10)
+    text = empty.save_html(tmp_path / "empty.html").read_text()
+    assert "nothing to compare" in text
+    assert overview(empty.heads) == ""
+
+
+def test_paths_that_cannot_be_written(report, tmp_path):
+    with pytest.raises(OSError, match="nowhere"):
+        report.save_html(tmp_path / "nowhere" / "heads.html")
+    with pytest.raises(OSError, match="nowhere"):
+        report.save_json(tmp_path / "nowhere" / "heads.json")
+
+
+@pytest.mark.parametrize("values", [[0.001, 0.9], [0.1, 0.4], [-0.5, 0.2], [0.3, 0.3], [0.0, 0.0]])
+def test_axes_hold_their_numbers(values):
+    axis = _Axis.of(values)
+    assert axis.logarithmic == (values == [0.001, 0.9])
+    assert all(0 <= axis.place(value) <= 1 for value in values)
+    ticks = axis.ticks()
+    assert len(ticks) >= 2
+    assert all(-1e-9 <= axis.place(tick) <= 1 + 1e-9 for tick in ticks)

@@ -1,0 +1,157 @@
+"""Architectures whose logits have no single W, each refused in one sentence; and hub names without a network."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import huggingface_hub.constants
+import pytest
+import torch
+import transformers
+
+from attsvm.heads import load
+from attsvm.heads.refusals import architecture_of
+
+from . import small
+
+ROTARY = r"turns queries and keys by rotary positions, so that every offset between two tokens has its own W"
+RELATIVE = r"adds relative position terms to its logits"
+ALIBI = r"adds linear position biases \(ALiBi\) to its logits"
+CAPPED = r"caps its attention logits \(soft-capping\)"
+NORMALIZED = r"normalizes queries and keys inside the head \(qk-norm\)"
+
+
+@pytest.mark.parametrize(("config", "sentence"), [
+    (transformers.LlamaConfig(), ROTARY),
+    (transformers.MistralConfig(), ROTARY),
+    (transformers.Qwen2Config(), ROTARY),
+    (transformers.GPTNeoXConfig(), ROTARY),
+    (transformers.GPTJConfig(), ROTARY),
+    (transformers.ModernBertConfig(), ROTARY),
+    (transformers.PhiConfig(), ROTARY),
+    (transformers.EsmConfig(position_embedding_type="rotary", vocab_size=9), ROTARY),
+    (transformers.FalconConfig(), ROTARY),
+    (transformers.FalconConfig(alibi=True), ALIBI),
+    (transformers.BloomConfig(), ALIBI),
+    (transformers.MptConfig(), ALIBI),
+    (transformers.T5Config(), RELATIVE),
+    (transformers.MPNetConfig(), RELATIVE),
+    (transformers.DebertaConfig(relative_attention=True), RELATIVE),
+    (transformers.DebertaV2Config(relative_attention=True), RELATIVE),
+    (transformers.BertConfig(position_embedding_type="relative_key_query"), RELATIVE),
+    (transformers.Gemma2Config(), CAPPED),
+    (transformers.Qwen3Config(), NORMALIZED),
+    (transformers.Olmo2Config(), NORMALIZED),
+    (transformers.GptOssConfig(), r"adds attention sinks to the softmax"),
+    (transformers.GPTNeoConfig(), r"lets a query see only a window of tokens"),
+    (transformers.LongformerConfig(), r"lets a query see only a window of tokens"),
+    (transformers.BartConfig(), r"has the architecture 'bart', which is not supported; supported are albert, bert"),
+], ids=lambda value: getattr(value, "model_type", None))  # fmt: skip
+def test_architectures(config, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        architecture_of(config, "it")
+
+
+@pytest.mark.parametrize("config", [
+    transformers.BertConfig(), transformers.RobertaConfig(), transformers.DistilBertConfig(),
+    transformers.AlbertConfig(), transformers.GPT2Config(), transformers.GPTBigCodeConfig(),
+    transformers.WhisperConfig(), transformers.ViTConfig(),
+], ids=lambda value: value.model_type)  # fmt: skip
+def test_supported_architectures_pass(config):
+    assert config.model_type in architecture_of(config, "it").model_types
+
+
+def test_a_live_rotary_model():
+    config = transformers.LlamaConfig(
+        vocab_size=20, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2
+    )
+    with pytest.raises(ValueError, match=rf"LlamaModel \(llama\) {ROTARY}"):
+        load(transformers.LlamaModel(config))
+
+
+@pytest.mark.parametrize("source", [3, None, torch.nn.Linear(2, 2), ["bert"]], ids=str)
+def test_sources_that_are_no_models(source):
+    with pytest.raises(
+        ValueError, match=r"source must be a model folder, a name on the hub, a transformers or Transformer"
+    ):
+        load(source)
+
+
+def test_the_library_is_imported_late_and_missed_in_one_sentence(monkeypatch):
+    code = "import sys, attsvm.heads; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(
+        ValueError, match=r"loading models needs the transformers library: pip install 'attsvm\[heads\]'"
+    ):
+        load("bert")
+
+
+def test_inputs_of_the_other_kind():
+    with pytest.raises(ValueError, match=r"images are for vision models; BertModel is bert"):
+        load(small.bert(), images=torch.zeros(1, 1, 2, 2))
+    with pytest.raises(ValueError, match=r"audio_features are for Whisper; BertModel is bert"):
+        load(small.bert(), audio_features=torch.zeros(3, 24))
+    with pytest.raises(ValueError, match=r"ViTForImageClassification looks at images; pass images="):
+        load(small.vit())
+
+
+@pytest.mark.parametrize(("images", "sentence"), [
+    (torch.zeros(2, 3, 12, 12), r"images must have shape \[n, 1, 12, 12\]; got \[2, 3, 12, 12\]"),
+    (torch.zeros(0, 1, 12, 12), r"images must have shape \[n, 1, 12, 12\]; got \[0, 1, 12, 12\]"),
+    (torch.full((1, 1, 12, 12), torch.nan), r"images must be finite"),
+])  # fmt: skip
+def test_images_that_do_not_fit(images, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        load(small.vit(), images=images)
+
+
+def test_images_are_not_read_as_texts():
+    model = load(small.vit(), images=torch.zeros(1, 1, 12, 12))
+    with pytest.raises(ValueError, match=r"reads images, not texts; use its own sentences"):
+        model.encode(["a text"])
+    stranger = load(small.bert()).encode([[1, 2]])[0]
+    with pytest.raises(ValueError, match=r"sentence must be one of the 1 images; got '1 2'"):
+        model.states(stranger)
+
+
+NOT_HERE = (
+    r"made-up/model is no folder here, is not in the local cache of the Hugging Face hub, and could not be fetched \("
+)
+
+
+def test_a_hub_name_without_a_network(monkeypatch, tmp_path):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
+    with pytest.raises(ValueError, match=NOT_HERE) as caught:
+        load("made-up/model")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_hub_name_in_the_cache_needs_no_network(monkeypatch, tmp_path):
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", _cached(tmp_path))
+    small.bert().save_pretrained(tmp_path)
+    assert load("made-up/model").name == "made-up/model"
+
+
+def _cached(folder):
+    def snapshot_download(name, *, allow_patterns, local_files_only):
+        assert local_files_only, "the cache comes first"
+        assert not any(pattern.endswith((".py", "*")) for pattern in allow_patterns), "no code is fetched"
+        return str(folder)
+
+    return snapshot_download
+
+
+def test_a_path_is_never_a_name_on_the_hub(tmp_path):
+    with pytest.raises(ValueError, match=r"absent does not exist; give a model folder or a .pt file of Whisper"):
+        load(tmp_path / "absent")
+
+
+@pytest.mark.parametrize("source", ["no/such/folder/here", "a name with spaces", "https://example.org/model", "../x"])
+def test_names_that_cannot_be_on_the_hub(source):
+    with pytest.raises(
+        ValueError, match=r"does not exist; give a model folder, a .pt file of Whisper, or a name on the"
+    ):
+        load(source)
