@@ -33,7 +33,7 @@ def test_the_tables_are_those_of_the_results(name):
         assert line[3:12] == shown, line[0]
 
 
-@pytest.mark.parametrize("name", SECTIONS)
+@pytest.mark.parametrize("name", [*SECTIONS, "minilm_without_sinks"])
 def test_the_verdicts_are_those_of_the_results(name):
     for verdict in results(name)["verdicts"]:
         words = f"{verdict['trained']:.3g} against {verdict['controlled']:.3g}, larger in {verdict['larger']}"
@@ -46,6 +46,13 @@ def test_unsolved_heads_are_counted(name):
     solved = [row for row in rows if row["outcome"] == "solved"]
     assert f"{len(solved)} of {len(rows)} heads" in STUDY
     assert all(row["gap"] <= 1e-3 for row in solved)
+
+
+def test_the_nuclear_table_is_that_of_the_results():
+    for name, title in (("minilm", "MiniLM"), ("rxnmapper", "rxnmapper")):
+        for row in results(f"nuclear_{name}")["rows"]:
+            assert f"| {title} {row['head']} | {row['queries']} | {row['efficiency']:.3g} |" in STUDY
+            assert row["outcome"] == "solved"
 
 
 def test_pictures_and_commands_exist():
