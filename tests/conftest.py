@@ -1,4 +1,4 @@
-"""Shapes checked at run time, one thread, and one hypothesis profile for all tests."""
+"""Shapes checked at run time, one thread, one hypothesis profile and one browser for all tests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from pathlib import Path
 import torch
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
+
+from app.browser import browser, page
+
+# Fixtures; here, since a process can run one Playwright only.
+__all__ = ["browser", "page"]
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 # Numba compiles such modules from their source and cannot see through a decorator; they have no shapes to check.
