@@ -6,13 +6,12 @@ import base64
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from attsvm._manifest import write_atomically
 from attsvm.app.bundle import module_text
 
 TITLE = "attsvm playground: drag a token, watch attention choose"
@@ -93,15 +92,7 @@ def write_page(path: str | os.PathLike[str], state: Mapping[str, Any] | None = N
         raise ValueError(f"{path} is a folder; give the name of a file in it, such as {path / 'playground.html'}")
     text = standalone_page(state)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{secrets.token_hex(8)}.partial")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    return path
+    return write_atomically(path, text.encode())
 
 
 def _page(meta: str, script: str, state: Mapping[str, Any] | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 import typer
 from torch import Tensor
 
+from attsvm._manifest import write_atomically
 from attsvm.attention import LinearHead, optimal_token_set
 from attsvm.cli.report import number, print_table
 from attsvm.data import TokenDataset
@@ -69,13 +70,12 @@ def write_history(path: Path, run: Run) -> None:
         if value is not None:
             rows = [_spread(row) for row in value]
             columns += [(f"{name}_{kind}", [row[kind] for row in rows]) for kind in ("median", "lowest", "highest")]
-    temporary = path.with_suffix(".partial")
-    with temporary.open("w", newline="", encoding="utf-8") as handle:
-        writer = csv.writer(handle)
-        writer.writerow(["step", *(name for name, _ in columns)])
-        for place, step in enumerate(history.step.tolist()):
-            writer.writerow([step, *(repr(values[place]) for _, values in columns)])
-    os.replace(temporary, path)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["step", *(name for name, _ in columns)])
+    for place, step in enumerate(history.step.tolist()):
+        writer.writerow([step, *(repr(values[place]) for _, values in columns)])
+    write_atomically(path, text.getvalue().encode())
 
 
 def _optimal_sets(data: TokenDataset, head: LinearHead | None, run: Run, train_head: bool) -> Tensor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from attsvm._manifest import write_atomically
 from attsvm.heads.head_report import HeadReport
 from attsvm.heads.model import HeadModel, Sentence
 from attsvm.heads.plain import from_plain, to_plain
@@ -55,11 +55,4 @@ class HeadCache:
     def write(self, report: HeadReport) -> None:
         """Store a finished head; whoever reads at the same time sees all of it or nothing."""
         text = json.dumps(to_plain(report), allow_nan=False)
-        handle, name = tempfile.mkstemp(dir=self.folder, prefix=".head-", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(name, self.path(report.layer, report.head))
-        except BaseException:
-            os.unlink(name)
-            raise
+        write_atomically(self.path(report.layer, report.head), text.encode())

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from attsvm._manifest import write_atomically
 from attsvm.heads.head_report import HeadReport
 from attsvm.heads.plain import to_plain
 from attsvm.heads.settings import Settings
@@ -93,17 +94,13 @@ class HeadsReport:
 
     def save_json(self, path: str | os.PathLike[str]) -> Path:
         """Write `to_json` to a file."""
-        where = Path(path)
-        where.write_text(json.dumps(self.to_json(), allow_nan=False) + "\n", encoding="utf-8")
-        return where
+        return write_atomically(Path(path), (json.dumps(self.to_json(), allow_nan=False) + "\n").encode())
 
     def save_html(self, path: str | os.PathLike[str]) -> Path:
         """Write one self-contained page that opens from disk."""
         from attsvm.heads.html.page import page
 
-        where = Path(path)
-        where.write_text(page(self), encoding="utf-8")
-        return where
+        return write_atomically(Path(path), page(self).encode())
 
     def _repr_html_(self) -> str:
         from attsvm.heads.html.page import fragment

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
 from attsvm.plots.bands import KQ_LINE, W_LINE, band, label_ends
+from attsvm.plots.series import series
 from attsvm.plots.style import PALETTE, new_figure
 
 
@@ -38,9 +39,5 @@ def draw_causal(result: ExperimentResult) -> Mapping[str, Figure]:
 
 def _curves(result: ExperimentResult, column: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """Recorded steps after the first, and the column of the separable runs as ``[data sets, steps]``."""
-    chosen = {"parameterization": kind, "separable": True}
-    steps, datasets = (result.column("history", name, **chosen) for name in ("step", "dataset"))
-    order = np.lexsort((steps, datasets))
-    unique = np.unique(steps)
-    values = result.column("history", column, **chosen)[order].reshape(-1, len(unique))
-    return unique[unique > 0], values[:, unique > 0]
+    steps, values = series(result, column, ["dataset"], parameterization=kind, separable=True)
+    return steps[steps > 0], values[:, steps > 0]

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from attsvm.experiments import ExperimentResult
 from attsvm.experiments.convergence_types import TYPES
 from attsvm.plots.bands import label_ends
-from attsvm.plots.shares import wilson
+from attsvm.plots.shares import draw_shares
 from attsvm.plots.style import PALETTE, new_figure
 
 _COLOURS = dict(zip(TYPES, (PALETTE[0], PALETTE[5], PALETTE[1], "#C9C9C9"), strict=True))
@@ -42,11 +42,7 @@ def draw_convergence_types(result: ExperimentResult) -> Mapping[str, Figure]:
         ("B1, every SVM", lambda d: _asked(result, d), PALETTE[3]),
     )
     for name, found, colour in series:
-        values = [np.asarray(found(d), dtype=float) for d in dimensions]
-        share = np.array([each.mean() for each in values])
-        low, high = wilson(np.array([each.sum() for each in values]), np.array([len(each) for each in values]))
-        axes.errorbar(dimensions, share, np.maximum(0, [share - low, high - share]), color=colour, marker="o",
-                      markersize=3.5, capsize=2)  # fmt: skip
+        share = draw_shares(axes, dimensions, [found(d) for d in dimensions], colour=colour)
         ends.append((name, float(share[-1]), colour))
     axes.set(xscale="log", xlabel="dimension $d$", ylabel="share of data sets", ylim=(-0.03, 1.05))
     axes.set_title("All tokens support")

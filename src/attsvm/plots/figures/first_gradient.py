@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
 from attsvm.plots.bands import label_ends
-from attsvm.plots.shares import wilson
+from attsvm.plots.shares import draw_shares
 from attsvm.plots.style import PALETTE, new_figure
 
 
@@ -31,10 +30,7 @@ def draw_first_gradient(result: ExperimentResult) -> Mapping[str, Figure]:
         enough = [d for d in dimensions if len(found[d]) >= 10]
         if not enough:
             continue
-        share = np.array([found[d].mean() for d in enough])
-        low, high = wilson(np.array([found[d].sum() for d in enough]), np.array([len(found[d]) for d in enough]))
-        axes.errorbar(enough, share, np.maximum(0, [share - low, high - share]), color=colour, linestyle=line,
-                      marker="o", markersize=3.5, capsize=2)  # fmt: skip
+        share = draw_shares(axes, enough, [found[d] for d in enough], colour=colour, line=line)
         ends[axes].append((name, float(share[-1]), colour))
     for axes in (left, right):
         axes.set(xscale="log", xlabel="dimension $d$", ylim=(-0.03, 1.05))

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
 from attsvm.plots.bands import KQ_LINE, W_LINE, band, label_ends
+from attsvm.plots.series import series
 from attsvm.plots.style import PALETTE, new_figure
 
 _FROBENIUS, _NUCLEAR = PALETTE[0], PALETTE[1]
@@ -36,12 +37,12 @@ def draw_local_convergence(result: ExperimentResult) -> Mapping[str, Figure]:
     label_ends(second, ends, least=0.07)
 
     ends = []
-    series = (
+    runs = (
         ("W", 0.0, "frobenius", W_LINE, _FROBENIUS, "$W$"),
         ("KQ", 0.0, "nuclear", KQ_LINE, _NUCLEAR, "$KQ^{\\mathsf{T}}$"),
         ("KQ", _ridge(result), "nuclear", (0, (1.2, 1.4)), PALETTE[3], "$KQ^{\\mathsf{T}}$, ridge"),
     )
-    for kind, ridge, norm, line, colour, name in series:
+    for kind, ridge, norm, line, colour, name in runs:
         steps, values = _curves(result, f"cosine_{norm}", kind, run="long", ridge=ridge)
         keep = steps > 0
         middle = band(third, steps[keep], 1 - values[:, keep], colour=colour, line=line)
@@ -59,10 +60,4 @@ def _curves(
     result: ExperimentResult, column: str, kind: str, run: str = "paper", ridge: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Recorded steps, and the column as ``[data sets, steps]``."""
-    chosen = {"parameterization": kind, "run": run, "ridge": ridge}
-    steps = result.column("history", "step", **chosen)
-    datasets = result.column("history", "dataset", **chosen)
-    values = result.column("history", column, **chosen)
-    unique = np.unique(steps)
-    order = np.lexsort((steps, datasets))
-    return unique, values[order].reshape(-1, len(unique))
+    return series(result, column, ["dataset"], parameterization=kind, run=run, ridge=ridge)

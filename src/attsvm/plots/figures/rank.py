@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from attsvm.experiments import ExperimentResult
 from attsvm.experiments.rank import TOLERANCE
 from attsvm.plots.bands import label_ends
-from attsvm.plots.shares import wilson
+from attsvm.plots.shares import draw_shares
 from attsvm.plots.style import FAINT, PALETTE, new_figure
 
 _LINES = {"frobenius": "-", "nuclear": (0, (4.0, 1.6))}
@@ -56,10 +56,7 @@ def _draw_feasible(axes: Axes, result: ExperimentResult, shapes: list[tuple[int,
     ends = []
     for place, (n, T) in enumerate(shapes):
         found = [result.column("solutions", "feasible", norm="frobenius", n=n, T=T, d=d) for d in dimensions]
-        share = np.array([each.mean() for each in found])
-        low, high = wilson(np.array([each.sum() for each in found]), np.array([len(each) for each in found]))
-        bars = np.maximum(0, np.stack([share - low, high - share]))
-        axes.errorbar(dimensions, share, bars, color=PALETTE[place], marker="o", markersize=3.5, capsize=2)
+        share = draw_shares(axes, dimensions, found, colour=PALETTE[place])
         ends.append((f"$n={n}$, $T={T}$", float(share[-1]), PALETTE[place]))
     axes.set(xlabel="dimension $d$", ylabel="share of draws", title="Optimal selection separable", ylim=(-0.03, 1.05))
     axes.set_xlim(0, None)
