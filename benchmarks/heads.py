@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from attsvm.heads import SINKS, HeadsReport, Progress, SelectionKind, analyze, load, sample_reactions, sample_texts
-from attsvm.heads.plain import to_plain
+from attsvm.heads.report.records import to_plain
 from attsvm.norms import Frobenius, Norm, Nuclear
 from benchmarks.heads_atoms import atom_checks
 from benchmarks.heads_plot import draw

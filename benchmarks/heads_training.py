@@ -18,7 +18,7 @@ import torch
 from attsvm.experiments import ExperimentResult, experiment, run
 from attsvm.heads import HeadModel, analyze, from_arrays
 from attsvm.plots import PALETTE, house_style
-from attsvm.plots.bands import band, label_ends
+from attsvm.plots.curves import band, label_ends
 from attsvm.plots.style import FAINT, new_figure
 from benchmarks.record import RESULTS, machine
 

@@ -1,8 +1,9 @@
 """How often each rule names the selection descent reaches: ``python -m benchmarks.prediction [--quick | --learn]``.
 
-Every rule of `attsvm.theory.prediction.RULES` on unit-sphere data, against 10,000 steps of normalized descent from the
-same start. Accuracy is the share of data sets whose whole selection is named (with its standard error), and the share
-of inputs. Radii, steps and coefficients of the rules were chosen on seeds below 1000; the table is of seed 5000.
+Every rule of `attsvm.theory.prediction.predict.RULES` on unit-sphere data, against 10,000 steps of normalized
+descent from the same start. Accuracy is the share of data sets whose whole selection is named (with its standard
+error), and the share of inputs. Radii, steps and coefficients of the rules were chosen on seeds below 1000; the
+table is of seed 5000.
 ``--learn`` fits the coefficients of the one learned rule, on seeds below 1000, and prints them.
 """
 
@@ -17,8 +18,10 @@ from typing import Any
 import torch
 
 import attsvm
-from attsvm.theory import prediction, prediction_situation, prediction_svm
 from attsvm.theory.optimality import is_locally_optimal
+from attsvm.theory.prediction.predict import predict as prediction
+from attsvm.theory.prediction.predict import situation as prediction_situation
+from attsvm.theory.prediction.predict import svm_rules as prediction_svm
 from benchmarks.record import publish
 
 STEPS = 10_000

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 import attsvm
-from attsvm.svm.solvers.rows import dense_rows
+from attsvm.svm.solvers.dense.rows import dense_rows
 from benchmarks import peers
 from benchmarks.record import peak_memory_mb, publish
 

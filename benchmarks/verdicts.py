@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import attsvm
-from attsvm.theory.verification import OUTCOMES
+from attsvm.theory.diagnosis.verify import OUTCOMES
 from benchmarks.record import publish
 
 SIZES = ((4, 6, 10), (4, 6, 20), (6, 8, 10), (6, 8, 20), (8, 8, 8), (10, 5, 5))

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import attsvm
 from attsvm.plots import PALETTE, house_style
-from attsvm.plots.bands import label_ends
+from attsvm.plots.curves import label_ends
 
 data = attsvm.data.random_sphere(n=3, T=4, d=6, seed=3)
 limit = attsvm.solve(attsvm.AttentionSVM(data, attsvm.optimal_tokens(data))).require_solved()

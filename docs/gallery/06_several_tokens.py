@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 import attsvm
 from attsvm.plots import PALETTE, house_style, plot_attention
-from attsvm.plots.bands import label_ends
+from attsvm.plots.curves import label_ends
 
 data = attsvm.data.random_sphere(n=3, T=4, d=4, batch=400, seed=2)
 data = data[(data.labels < 0).any(-1)].with_head(None)  # where all labels are positive one token wins

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 import attsvm
 from attsvm.experiments import Check, Configuration, Experiment, Piece, Task, Verdict, run
 from attsvm.plots import PALETTE, house_style
-from attsvm.plots.shares import wilson
+from attsvm.plots.curves import wilson
 
 
 @dataclass(frozen=True, kw_only=True)

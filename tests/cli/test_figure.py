@@ -14,8 +14,8 @@ from attsvm.cli.figure_report import Bars, TimeLeft
 from attsvm.cli.figure_summary import summarize, verdict_line
 from attsvm.experiments import Check, ExperimentResult, Verdict, run
 from cli.runner import invoke, refused
-from experiments.files import chunk_files, stored
-from experiments.tiny import KNOWN, PICTURES, TINY, Tiny
+from sweep.files import chunk_files, stored
+from sweep.tiny import KNOWN, PICTURES, TINY, Tiny
 
 
 @pytest.fixture(autouse=True)
@@ -238,7 +238,7 @@ def test_one_failure_does_not_stop_the_others(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_stops_all(tmp_path, monkeypatch):
-    from attsvm.experiments import folder
+    from attsvm.sweep import folder
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

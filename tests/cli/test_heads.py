@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from attsvm.heads.quiet import quiet
+from attsvm.heads.loading.folder import quiet
 from cli.runner import invoke, refused
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "dog", "saw", "a", "house", ".", ",", "and", "ran")

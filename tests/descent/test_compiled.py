@@ -35,7 +35,7 @@ from attsvm import (
     fit,
 )
 from attsvm.data import random_sphere
-from attsvm.descent.lanes import exponential, load, store
+from attsvm.descent.engines.numba.lanes import exponential, load, store
 from cases import Case, every_case
 
 from .reference import assert_close, normal

@@ -34,8 +34,8 @@ from attsvm import (
     fit,
 )
 from attsvm.data import random_sphere
-from attsvm.descent.choice import choose_engine
-from attsvm.descent.engine import Engine, Task
+from attsvm.descent.engines.choice import choose_engine
+from attsvm.descent.engines.torch import Engine, Task
 
 from .reference import assert_close, normal
 from .test_compiled import both, masked, worst_error

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import attsvm
-from attsvm.attention.module_head import as_head
+from attsvm.attention.prediction_heads import as_head
 from attsvm.descent import CudaEngine, TorchEngine
-from attsvm.descent.choice import choose_engine
-from attsvm.descent.engine import Progress, Task
+from attsvm.descent.engines.choice import choose_engine
+from attsvm.descent.engines.torch import Progress, Task
 
 STEPS = 3
 
@@ -86,7 +86,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def simulated(case: str) -> dict[str, Any]:
     """How far the kernel and TorchEngine end apart, relative to the way they went."""
-    from attsvm.descent.cuda import Launch, _advance
+    from attsvm.descent.engines.cuda.engine import Launch, _advance
 
     options = dict(CASES[case])
     data = random_data(**options.pop("data", {}))

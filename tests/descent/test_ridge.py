@@ -29,8 +29,8 @@ from attsvm import (
     gradient,
 )
 from attsvm.data import random_sphere
-from attsvm.descent.engine import Task
-from attsvm.descent.kernel_task import linear_refusal
+from attsvm.descent.engines.kernel_task import linear_refusal
+from attsvm.descent.engines.torch import Task
 
 from .reference import assert_close, descend, normal
 from .test_compiled import both, worst_error

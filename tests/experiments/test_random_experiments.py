@@ -11,11 +11,11 @@ import torch
 from attsvm import AttentionSVM, Nuclear, ReluHead, direction_cosine, fit, optimal_tokens, solve
 from attsvm.data import random_sphere, streams
 from attsvm.experiments import EXPERIMENTS, Verdict, describe_columns, run
+from attsvm.experiments.attention_sparsity import VisionTransformer
 from attsvm.experiments.convergence_types import TYPES
 from attsvm.experiments.multi_token import ACCEPTED, ALL_POSITIVE, OUTCOMES, used
 from attsvm.experiments.optimizer_geometry import MATCHES, NORMS
 from attsvm.experiments.rank import TOLERANCES
-from attsvm.experiments.vision_transformer import VisionTransformer
 from experiments.random_results import SMALL, result_of
 
 

@@ -24,7 +24,7 @@ from attsvm.svm import (
     SVMSolution,
     solve,
 )
-from attsvm.svm.choice import choose_solver
+from attsvm.svm.solve import choose_solver
 
 EVERY_NORM: tuple[Norm, ...] = (
     Frobenius(),

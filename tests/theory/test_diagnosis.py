@@ -11,7 +11,7 @@ import torch
 import attsvm
 from attsvm import KeyQuery, NormalizedGradientDescent, Outcome, Standing, Weights, diagnose, fit, verify
 from attsvm.data import equal_scores, example, random_sphere
-from attsvm.theory.verification import OUTCOMES
+from attsvm.theory.diagnosis.verify import OUTCOMES
 
 
 @pytest.mark.parametrize(

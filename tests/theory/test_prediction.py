@@ -9,10 +9,10 @@ import torch
 
 import attsvm
 from attsvm.theory.optimality import is_locally_optimal
-from attsvm.theory.prediction import RULES, GradientStep, OptimalTokens, default_rule, predict_selection
-from attsvm.theory.prediction_paths import CoarseDescent, LocalPath
-from attsvm.theory.prediction_situation import Situation
-from attsvm.theory.prediction_svm import LEARNED, Ascent, LowestRisk, learned_features, nearby_candidates
+from attsvm.theory.prediction.predict import RULES, GradientStep, OptimalTokens, default_rule, predict_selection
+from attsvm.theory.prediction.rules import CoarseDescent, LocalPath
+from attsvm.theory.prediction.situation import Situation
+from attsvm.theory.prediction.svm_rules import LEARNED, Ascent, LowestRisk, learned_features, nearby_candidates
 
 FAMILIES = {"closed form", "svm", "learned", "path", "descent"}
 FRESH = 7000  # no rule was tuned on seeds from 1000 on

@@ -11,8 +11,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from attsvm._manifest import write_atomically
 from attsvm.app.bundle import module_text
+from attsvm.sweep.manifest import write_atomically
 
 TITLE = "attsvm playground: drag a token, watch attention choose"
 MODULE_PATH = "/playground.js"

@@ -6,8 +6,7 @@ from typing import Any
 
 from attsvm.app.bundle import module_text
 from attsvm.app.certify import certify
-from attsvm.app.problem import problem_to_data
-from attsvm.app.state import data_to_state
+from attsvm.app.problem import data_to_state, problem_to_data
 from attsvm.data import StartingPoints, TokenDataset
 
 try:

@@ -1,11 +1,10 @@
 """The model: softmax attention, its saturation-proof gradient, heads, losses, parameterizations."""
 
-from attsvm.attention.heads import Head, LinearHead, QuadraticHead, ReluHead
+from attsvm.attention.evaluate import Evaluation, evaluate, gradient
 from attsvm.attention.linear_maps import logits, logits_adjoint
 from attsvm.attention.losses import CustomLoss, Exponential, Linear, Logistic, Loss
-from attsvm.attention.model import Evaluation, evaluate, gradient
-from attsvm.attention.module_head import ModuleHead
 from attsvm.attention.parameterizations import KeyQuery, Parameterization, Weights
+from attsvm.attention.prediction_heads import Head, LinearHead, ModuleHead, QuadraticHead, ReluHead
 from attsvm.attention.scaled import ScaledTensor
 from attsvm.attention.scores import best_risk, lipschitz_bound, optimal_token_set, optimal_tokens, token_scores
 

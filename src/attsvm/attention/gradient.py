@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.attention.heads import Head, LinearHead
 from attsvm.attention.linear_maps import flat_mixture, flat_products
 from attsvm.attention.losses import Loss
+from attsvm.attention.prediction_heads import Head, LinearHead
 from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset
 

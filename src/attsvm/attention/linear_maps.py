@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, as_floating
 from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayLike, as_floating
 
 
 def logits(data: TokenDataset, weights: ArrayLike) -> Float[Tensor, "*lead n T"]:

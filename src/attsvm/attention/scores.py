@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.attention.heads import Head, LinearHead
 from attsvm.attention.losses import Logistic, Loss, as_loss
-from attsvm.attention.module_head import as_head
+from attsvm.attention.prediction_heads import Head, LinearHead, as_head
 from attsvm.data import TokenDataset
 
 

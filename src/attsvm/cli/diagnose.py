@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
-from attsvm._manifest import now, versions, write_manifest
 from attsvm.cli import train_options as options
 from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_device, load_data, own_folder
 from attsvm.cli.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named
 from attsvm.cli.report import print_json, status_line
 from attsvm.cli.train_task import starting_head, starting_point
 from attsvm.descent import fit
+from attsvm.sweep.manifest import now, versions, write_manifest
 from attsvm.theory import diagnose as diagnose_data
 from attsvm.theory import verify
 

@@ -245,7 +245,7 @@ def _configured(
 
 def _results_in(folder: Path) -> list[Path]:
     """`folder` itself if it holds a result, else its folders that do."""
-    from attsvm._manifest import NAME
+    from attsvm.sweep.manifest import NAME
 
     if (folder / NAME).is_file():
         return [folder]

@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from attsvm._manifest import NAME, now, versions, write_manifest
 from attsvm.cli.options import Out, Quiet, own_folder
 from attsvm.cli.registry import svm_norm_named
 from attsvm.cli.report import print_json, print_table, status_line
 from attsvm.heads import SINKS, HeadsReport, Progress, Texts, analyze, load, read_texts, sample_reactions, sample_texts
-from attsvm.heads.table import COLUMNS, shown
+from attsvm.heads.report.table import COLUMNS, shown
+from attsvm.sweep.manifest import NAME, now, versions, write_manifest
 
 SAMPLES = {"sample": sample_texts, "reactions": sample_reactions}
 _SHOWN = (

@@ -10,9 +10,9 @@ from typing import Annotated
 import torch
 import typer
 
-from attsvm._manifest import read_manifest
 from attsvm.data import EXAMPLES, TokenDataset, example
 from attsvm.data.files import SUFFIXES
+from attsvm.sweep.manifest import read_manifest
 
 Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder for everything that is written.")]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of random starts and mini-batches.")]

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from attsvm.app import PlaygroundServer, open_server, write_page
+from attsvm.app.problem import data_to_state
 from attsvm.app.server import USUAL_PORT
-from attsvm.app.state import data_to_state
 from attsvm.cli.options import load_data
 from attsvm.data import EXAMPLES, starting_points
 

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm._manifest import read_manifest
 from attsvm.attention import LinearHead, logits, optimal_tokens
 from attsvm.cli.digests import data_digest
 from attsvm.data import TokenDataset
 from attsvm.data.files import SUFFIXES, read_arrays
 from attsvm.descent import Run
+from attsvm.sweep.manifest import read_manifest
 
 REACHED = "reached:"
 _FORMS = ".npz, .safetensors, .npy, .json, .txt or .csv"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import typer
 
-from attsvm._manifest import NAME, now, versions, write_manifest
 from attsvm.cli import solve_options as options
 from attsvm.cli.digests import data_digest
 from attsvm.cli.options import Device, Json, Out, Quiet, checked_device, load_data, own_folder
@@ -20,6 +19,7 @@ from attsvm.cli.train_task import starting_head
 from attsvm.cli.verdict import exit_code, print_verdict, verdict
 from attsvm.svm import AttentionSVM
 from attsvm.svm import solve as solve_svm
+from attsvm.sweep.manifest import NAME, now, versions, write_manifest
 
 SOLUTION = "solution.safetensors"
 

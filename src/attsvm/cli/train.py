@@ -12,7 +12,6 @@ from typing import Any
 
 import typer
 
-from attsvm._manifest import NAME, now, read_manifest, versions, write_manifest
 from attsvm.cli import train_options as options
 from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_device, checked_folder, load_data
 from attsvm.cli.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named, stopping_named
@@ -21,6 +20,7 @@ from attsvm.cli.stretches import Stretches
 from attsvm.cli.summary import print_summary, summary, write_history
 from attsvm.cli.train_task import TrainTask, starting_head, starting_point
 from attsvm.descent import Run, fit
+from attsvm.sweep.manifest import NAME, now, read_manifest, versions, write_manifest
 
 RUN = "run.safetensors"
 

@@ -12,9 +12,21 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attsvm._checks import ArrayOrList, as_floating, as_tensor, check_finite, check_shape, place
-from attsvm.data._indexing import batch_index, checked_index, gather_inputs
-from attsvm.data._validation import check_axes, check_dataset, check_mask, check_same_kind
+from attsvm.data.checks import (
+    ArrayOrList,
+    as_floating,
+    as_tensor,
+    batch_index,
+    check_axes,
+    check_dataset,
+    check_finite,
+    check_mask,
+    check_same_kind,
+    check_shape,
+    checked_index,
+    gather_inputs,
+    place,
+)
 from attsvm.data.files import read_arrays, write_arrays
 
 _FIELDS = ("tokens", "queries", "labels", "mask", "values", "head")

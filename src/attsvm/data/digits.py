@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from attsvm._checks import check_count
+from attsvm.data.checks import check_count
 from attsvm.data.dataset import TokenDataset
 from attsvm.data.streams import Seed, streams
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm._checks import check_positive
+from attsvm.data.checks import check_positive
 from attsvm.data.dataset import TokenDataset
 from attsvm.data.random import draw_dataset, unit
 from attsvm.data.streams import Batch, Seed, draw_batch

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from attsvm._checks import check_count, check_positive
+from attsvm.data.checks import check_count, check_positive
 from attsvm.data.dataset import TokenDataset
 from attsvm.data.streams import Batch, Seed, draw_batch
 

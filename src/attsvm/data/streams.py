@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm._checks import check_count
+from attsvm.data.checks import check_count
 
 Seed = int | Sequence[int | tuple[int, int]] | torch.Generator
 Batch = int | tuple[int, ...] | None

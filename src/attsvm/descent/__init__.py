@@ -1,8 +1,8 @@
 """Optimizers, step sizes, the batched fit loop and its trajectory."""
 
-from attsvm.descent.compiled import CompiledEngine
-from attsvm.descent.cuda import CudaEngine
-from attsvm.descent.engine import Engine, TorchEngine
+from attsvm.descent.engines.cuda.engine import CudaEngine
+from attsvm.descent.engines.numba.engine import CompiledEngine
+from attsvm.descent.engines.torch import Engine, TorchEngine
 from attsvm.descent.fit import fit
 from attsvm.descent.optimizers import (
     Adam,

@@ -15,17 +15,16 @@ from torch import Tensor
 from attsvm.attention import Logistic, Loss, Parameterization, Weights
 from attsvm.attention.gradient import invisible_tokens
 from attsvm.attention.losses import as_loss
-from attsvm.attention.module_head import as_head
+from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
 from attsvm.data.streams import Seed, stream_keys
 from attsvm.descent.batches import InputBatches
-from attsvm.descent.choice import choose_engine
-from attsvm.descent.engine import Engine, Progress, Task, check_optimizer_fits
+from attsvm.descent.engines.choice import choose_engine
+from attsvm.descent.engines.torch import Engine, Progress, Task, check_optimizer_fits
 from attsvm.descent.initial import Initial, starting_point
 from attsvm.descent.optimizers import NormalizedGradientDescent, Optimizer
-from attsvm.descent.recording import Recorder, record_steps
 from attsvm.descent.resuming import describe, resumed
-from attsvm.descent.run import Run
+from attsvm.descent.run import Recorder, Run, record_steps
 from attsvm.descent.stopping import StoppingRule
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, as_floating, check_finite
 from attsvm.attention import Head, Parameterization
 from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayLike, as_floating, check_finite
 from attsvm.data.streams import streams
 
 Initial = ArrayLike | Mapping[str, ArrayLike] | str | float | None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.descent.engine import Progress, Task
+from attsvm.descent.engines.torch import Progress, Task
 from attsvm.descent.run import Run
 from attsvm.descent.stopping import StoppingRule
 

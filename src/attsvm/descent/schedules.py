@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm._checks import check_positive
 from attsvm.attention import Head, Loss, lipschitz_bound
 from attsvm.data import TokenDataset
+from attsvm.data.checks import check_positive
 
 
 class Schedule(ABC):

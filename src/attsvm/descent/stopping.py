@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attsvm._checks import check_positive
 from attsvm.attention.gradient import Attended
+from attsvm.data.checks import check_positive
 from attsvm.norms import direction_distance
 
 

@@ -1,12 +1,13 @@
 """Every experiment of the papers: computed, stored, resumed; `attsvm.plots` draws what is stored here."""
 
-from attsvm.experiments.backends import Backend, Processes
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.dask_cluster import DaskCluster
-from attsvm.experiments.experiment import Check, Done, Experiment, Piece, Task, Verdict, cut
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.experiments.registry import EXPERIMENTS, experiment
-from attsvm.experiments.result import ExperimentResult, describe_columns
-from attsvm.experiments.runner import check_folder, run
+from attsvm.sweep.backends import Backend, Processes
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.dask_cluster import DaskCluster
+from attsvm.sweep.result import ExperimentResult, describe_columns
+from attsvm.sweep.runner import check_folder, run
+from attsvm.sweep.task import Done, Piece, Task, cut
 
 __all__ = [
     "EXPERIMENTS",

@@ -12,11 +12,12 @@ import torch
 from attsvm.attention import KeyQuery, Weights, optimal_token_set
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import fit
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict, cut
-from attsvm.experiments.result import ExperimentResult
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.norms import Nuclear, direction_cosine
 from attsvm.svm import AttentionSVM, solve
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task, cut
 from attsvm.theory import is_locally_optimal
 
 

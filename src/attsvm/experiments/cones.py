@@ -12,10 +12,11 @@ from torch import Tensor
 
 from attsvm.attention import optimal_tokens
 from attsvm.data import TokenDataset, random_sphere, streams
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict, cut
-from attsvm.experiments.result import ExperimentResult
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.svm import AttentionSVM, solve
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task, cut
 from attsvm.theory import is_locally_optimal, locally_optimal_selections, search_cone
 
 KINDS = ("global", "local", "not local")

@@ -22,11 +22,12 @@ import torch
 from attsvm.attention import optimal_tokens
 from attsvm.data import TokenDataset, random_sphere, streams
 from attsvm.descent import fit
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict, cut
-from attsvm.experiments.result import ExperimentResult
+from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task, cut
 from attsvm.theory import all_tokens_support, all_tokens_support_everywhere, is_locally_optimal
-from attsvm.theory.path_charts import reduced_spans
+from attsvm.theory.paths.charts import reduced_spans
 
 # Starts are drawn from streams apart from those that drew the data.
 _APART = 1_000_003

@@ -12,12 +12,13 @@ import torch
 from attsvm.attention import optimal_tokens
 from attsvm.data import example, starting_points
 from attsvm.descent import GradientDescent, NormalizedGradientDescent, Optimizer, fit
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict, cut
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.experiments.planar import long_column, stacked
-from attsvm.experiments.result import ExperimentResult
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task, cut
 
 _FIGURE = 200
 """The paper's figure ends after so many steps."""

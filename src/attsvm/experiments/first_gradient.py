@@ -12,12 +12,13 @@ import torch
 from attsvm.attention import gradient, optimal_tokens
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import fit
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict, cut
-from attsvm.experiments.result import ExperimentResult
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.svm import AttentionSVM
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task, cut
 from attsvm.theory import favourable_first_gradient, in_margin_cone
-from attsvm.theory.path_charts import reduced_spans
+from attsvm.theory.paths.charts import reduced_spans
 
 
 @dataclass(frozen=True, kw_only=True)

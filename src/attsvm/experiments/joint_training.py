@@ -11,12 +11,13 @@ from torch import Tensor
 
 from attsvm.data import TokenDataset, example, starting_points
 from attsvm.descent import NormalizedGradientDescent, fit
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.experiments.naive import naive_descent
 from attsvm.experiments.planar import path_steps, stacked
-from attsvm.experiments.result import ExperimentResult
 from attsvm.norms import direction_cosine
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task
 from attsvm.theory import joint_prediction
 
 _PROMPT_ADDITIVE = 1e-19

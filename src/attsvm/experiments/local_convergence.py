@@ -12,11 +12,12 @@ import torch
 from attsvm.attention import KeyQuery, Weights, optimal_tokens
 from attsvm.data import random_sphere
 from attsvm.descent import fit
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict, cut
-from attsvm.experiments.result import ExperimentResult
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.norms import Frobenius, Norm, Nuclear, direction_cosine
 from attsvm.svm import AttentionSVM, solve
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task, cut
 
 PUBLIC_RIDGE = 2.2e-16
 """What the public code adds to the gradient of K and Q: half of it an explicit penalty on their squared norms."""

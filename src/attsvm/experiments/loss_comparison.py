@@ -11,13 +11,14 @@ import torch
 from attsvm.attention import Exponential, Linear, Logistic, Loss
 from attsvm.data import TokenDataset, example
 from attsvm.descent import NormalizedGradientDescent, fit
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.experiments.naive import naive_descent
 from attsvm.experiments.planar import long_column, path_steps, stacked
-from attsvm.experiments.result import ExperimentResult
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task
 
 _LOSSES: dict[str, Loss] = {"linear": Linear(), "logistic": Logistic(), "exponential": Exponential()}
 _FIGURE = 1000

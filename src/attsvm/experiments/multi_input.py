@@ -12,13 +12,14 @@ import torch
 from attsvm.attention import optimal_tokens, token_scores
 from attsvm.data import example, starting_points
 from attsvm.descent import NormalizedGradientDescent, fit
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict, cut
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.experiments.naive import naive_descent
 from attsvm.experiments.planar import long_column, path_steps, separating_offsets, stacked
-from attsvm.experiments.result import ExperimentResult
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task, cut
 
 _ADDITIVE = 1e-12
 """What the public code of this figure adds to the norm of the gradient."""

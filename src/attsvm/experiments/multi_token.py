@@ -25,9 +25,10 @@ from attsvm.attention import ReluHead
 from attsvm.data import TokenDataset, random_sphere, streams
 from attsvm.descent import InverseSqrt, NormalizedGradientDescent, Optimizer, Run, fit
 from attsvm.descent.optimizers.base import State, Step
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Done, Experiment, Piece, Task, Verdict, cut
-from attsvm.experiments.result import ExperimentResult
+from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Done, Piece, Task, cut
 from attsvm.theory import generalized_components
 
 PROTOCOLS = ("paper", "public constant", "decaying")

@@ -27,11 +27,12 @@ from attsvm.descent import (
     SteepestDescent,
     fit,
 )
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict, cut
-from attsvm.experiments.result import ExperimentResult
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Spectral, direction_cosine
 from attsvm.svm import AttentionSVM, margin_efficiency, solve
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task, cut
 
 NORMS: Mapping[str, Norm] = MappingProxyType(
     {

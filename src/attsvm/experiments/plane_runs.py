@@ -16,12 +16,13 @@ from torch import Tensor
 from attsvm.attention import KeyQuery, optimal_token_set, optimal_tokens, token_scores
 from attsvm.data import TokenDataset, example, streams
 from attsvm.descent import NormalizedGradientDescent, Run, fit
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Piece, Task, Verdict, cut
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.experiments.planar import long_column, path_steps, separating_offsets, stacked
-from attsvm.experiments.result import ExperimentResult
 from attsvm.norms import Frobenius, Norm, Nuclear, direction_cosine
 from attsvm.svm import AttentionSVM, solve
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task, cut
 from attsvm.theory import is_locally_optimal
 
 PICTURE = -1
@@ -199,3 +200,49 @@ def _unchosen(result: ExperimentResult, column: str, kind: str, step: int) -> np
     values = result.column("history", column, parameterization=kind, step=step)
     datasets = result.column("history", "dataset", parameterization=kind, step=step)
     return values[datasets != PICTURE]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperplanes(PlaneRuns):
+    """First tokens (1, .5) and (1, -.5), the others 0.5 N around (-1, 0), random unit queries and head."""
+
+    picture_seed: int = 13
+
+    example: ClassVar[str] = "hyperplanes"
+
+
+HYPERPLANES = Experiment(
+    id="hyperplanes",
+    source="TaSVM",
+    title="Separating lines",
+    shows="W and (K, Q) separate the selected token of each input by the lines of their own SVMs",
+    seconds=5,
+    default=Hyperplanes(),
+    columns=COLUMNS,
+    tasks=tasks,
+    compute=compute,
+    checks=checks,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trajectories(PlaneRuns):
+    """Tokens 0.3 N around (-1, 0) and (1, 0), random unit queries and head."""
+
+    picture_seed: int = 29
+
+    example: ClassVar[str] = "trajectories"
+
+
+TRAJECTORIES = Experiment(
+    id="trajectories",
+    source="TaSVM",
+    title="Paths of W z and K Q^T z",
+    shows="W z_i turns to the Frobenius rays, K Q^T z_i to the nuclear ones",
+    seconds=5,
+    default=Trajectories(),
+    columns=COLUMNS,
+    tasks=tasks,
+    compute=compute,
+    checks=checks,
+)

@@ -13,10 +13,11 @@ import torch
 from attsvm.attention import QuadraticHead
 from attsvm.data import TokenDataset, random_sphere, streams
 from attsvm.descent import CompiledEngine, Geometric, SteepestDescent, fit
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict
-from attsvm.experiments.result import ExperimentResult
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.norms import MaxEntry
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task
 from attsvm.theory import quadratic_attention
 
 # Orders of the tokens come from streams apart from those that drew v.

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from attsvm.attention import token_scores
 from attsvm.data import random_sphere
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Done, Experiment, Piece, Task, Verdict
-from attsvm.experiments.result import ExperimentResult
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.norms import Frobenius, Norm, Nuclear
 from attsvm.svm import AttentionSVM, solve
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Done, Piece, Task
 
 _NORMS: tuple[Norm, ...] = (Frobenius(), Nuclear())
 TOLERANCES = (1e-3, 1e-4, 1e-6, 1e-8)

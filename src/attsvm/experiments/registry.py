@@ -13,18 +13,17 @@ from attsvm.experiments.convergence_types import CONVERGENCE_TYPES
 from attsvm.experiments.descent_vs_normalized import DESCENT_VS_NORMALIZED
 from attsvm.experiments.experiment import Experiment
 from attsvm.experiments.first_gradient import FIRST_GRADIENT
-from attsvm.experiments.hyperplanes import HYPERPLANES
 from attsvm.experiments.joint_training import JOINT_TRAINING
 from attsvm.experiments.local_convergence import LOCAL_CONVERGENCE
 from attsvm.experiments.loss_comparison import LOSS_COMPARISON
 from attsvm.experiments.multi_input import MULTI_INPUT
 from attsvm.experiments.multi_token import MULTI_TOKEN
 from attsvm.experiments.optimizer_geometry import OPTIMIZER_GEOMETRY
+from attsvm.experiments.plane_runs import HYPERPLANES, TRAJECTORIES
 from attsvm.experiments.quadratic_head import QUADRATIC_HEAD
 from attsvm.experiments.rank import RANK
 from attsvm.experiments.regularization import REGULARIZATION_PATH
 from attsvm.experiments.single_input import SINGLE_INPUT
-from attsvm.experiments.trajectories import TRAJECTORIES
 
 _ALL: tuple[Experiment[Any], ...] = (
     SINGLE_INPUT,

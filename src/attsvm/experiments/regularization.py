@@ -18,11 +18,12 @@ from torch import Tensor
 from attsvm.attention import KeyQuery, ReluHead, optimal_tokens
 from attsvm.data import TokenDataset, example, random_sphere, starting_points, streams
 from attsvm.descent import fit
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict
-from attsvm.experiments.result import ExperimentResult
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.norms import Nuclear, direction_cosine
 from attsvm.svm import AttentionSVM, distance_to_solution_set, solve
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task
 from attsvm.theory import joint_prediction, one_winner, regularization_path
 
 PATHS = ("W", "KQ", "joint tight", "joint relaxed", "relu")

@@ -11,13 +11,14 @@ import torch
 from attsvm.attention import token_scores
 from attsvm.data import example, starting_points
 from attsvm.descent import NormalizedGradientDescent, fit
-from attsvm.experiments.configuration import Configuration
-from attsvm.experiments.experiment import Check, Experiment, Piece, Task, Verdict
+from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.experiments.naive import naive_descent
 from attsvm.experiments.planar import long_column, path_steps, separating_offsets, stacked
-from attsvm.experiments.result import ExperimentResult
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Piece, Task
 
 _LATE = 200
 """After so many steps the public float32 run leaves the ray of token 2."""

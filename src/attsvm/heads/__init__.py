@@ -1,18 +1,17 @@
 """Attention heads of real transformers: what each one selects, and how close to max-margin it is."""
 
-from attsvm.heads.analyze import Progress, analyze
-from attsvm.heads.arrays import from_arrays
-from attsvm.heads.fit import Efficiency, Fit
-from attsvm.heads.head_report import Comparison, Example, HeadReport, SupportToken
-from attsvm.heads.kinds import SINKS, SelectionKind
-from attsvm.heads.load import load
+from attsvm.heads.analysis.analyze import Progress, analyze
+from attsvm.heads.analysis.comparison import Efficiency, Fit, Spectrum
+from attsvm.heads.analysis.selections import Selectivity
+from attsvm.heads.analysis.settings import Settings
+from attsvm.heads.analysis.views import SINKS, SelectionKind
+from attsvm.heads.loading.arrays import from_arrays
+from attsvm.heads.loading.load import load
+from attsvm.heads.loading.texts import Texts, read_texts, sample_reactions, sample_texts
 from attsvm.heads.model import HeadModel, HeadWeights, Sentence, SentenceStates
-from attsvm.heads.report import HeadsReport
-from attsvm.heads.selectivity import Selectivity
-from attsvm.heads.settings import Settings
-from attsvm.heads.spectrum import Spectrum
-from attsvm.heads.texts import Texts, read_texts, sample_reactions, sample_texts
-from attsvm.heads.verdict import Verdict
+from attsvm.heads.report.records import Comparison, Example, HeadReport, SupportToken
+from attsvm.heads.report.report import HeadsReport
+from attsvm.heads.report.verdict import Verdict
 
 __all__ = [
     # loading

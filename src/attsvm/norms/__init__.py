@@ -1,7 +1,7 @@
 """Matrix norms, each with its dual, steepest direction, prox and projection; and the cosine between directions."""
 
 from attsvm.norms.base import Norm
-from attsvm.norms.cosine import direction_cosine, direction_distance
+from attsvm.norms.direction import direction_cosine, direction_distance
 from attsvm.norms.entrywise import Entrywise
 from attsvm.norms.frobenius import Frobenius
 from attsvm.norms.max_entry import MaxEntry

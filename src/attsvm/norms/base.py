@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, as_floating, as_tensor
-from attsvm.norms._scale import split_scale
+from attsvm.data.checks import ArrayLike, as_floating, as_tensor
+from attsvm.norms._linalg import split_scale
 
 
 @dataclass(frozen=True)

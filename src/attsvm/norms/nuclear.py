@@ -8,8 +8,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm.norms._simplex import project_onto_simplex
-from attsvm.norms._svd import singular_values, thin_svd
+from attsvm.norms._linalg import project_onto_simplex, singular_values, thin_svd
 from attsvm.norms.base import Norm
 from attsvm.norms.spectral import Spectral
 

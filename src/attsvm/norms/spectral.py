@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm.norms._svd import singular_values, thin_svd
+from attsvm.norms._linalg import singular_values, thin_svd
 from attsvm.norms.base import Norm
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm.norms._simplex import project_onto_simplex
+from attsvm.norms._linalg import project_onto_simplex
 from attsvm.norms.base import Norm
 from attsvm.norms.max_entry import MaxEntry
 

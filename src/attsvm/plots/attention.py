@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attsvm.descent import Run
-from attsvm.plots.bands import label_ends
+from attsvm.plots.curves import label_ends
 from attsvm.plots.style import FAINT, colour_of, house_style, new_figure
 
 _WIDE = 3

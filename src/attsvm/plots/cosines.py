@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from attsvm.descent import Run
 from attsvm.norms import direction_cosine
-from attsvm.plots.bands import band, label_ends
-from attsvm.plots.rays import DASHES
+from attsvm.plots.curves import band, label_ends
+from attsvm.plots.scene import DASHES
 from attsvm.plots.style import colour_of, house_style, new_figure
 from attsvm.svm import SVMSolution
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from attsvm._checks import ArrayLike, as_floating, check_shape
+from attsvm.data.checks import ArrayLike, as_floating, check_shape
 from attsvm.plots.style import FAINT, HAIRLINE, INK, colour_of, house_style, marker_of, new_figure
 from attsvm.svm import AttentionSVM, SVMSolution
 

@@ -10,9 +10,7 @@ from matplotlib.figure import Figure
 from attsvm.attention import optimal_token_set, token_scores
 from attsvm.data import TokenDataset
 from attsvm.descent import Run
-from attsvm.plots.paths import Path
-from attsvm.plots.rays import DASHES, rays_of
-from attsvm.plots.scene import PlaneScene, Tokens
+from attsvm.plots.scene import DASHES, Path, PlaneScene, Tokens, rays_of
 from attsvm.plots.style import INK, colour_of, house_style, new_figure
 from attsvm.svm import SVMSolution
 

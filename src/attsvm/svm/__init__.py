@@ -1,19 +1,17 @@
 """Attention SVMs: problem, solvers, solution, certificate."""
 
 from attsvm.svm.certificate import Certificate, certify
-from attsvm.svm.derived import LabelSVM, finite_component, label_svm, margin_efficiency
+from attsvm.svm.derived import LabelSVM, distance_to_solution_set, finite_component, label_svm, margin_efficiency
 from attsvm.svm.problem import AttentionSVM
-from attsvm.svm.solution import SVMSolution
-from attsvm.svm.solution_set import distance_to_solution_set
+from attsvm.svm.solution import Status, SVMSolution
 from attsvm.svm.solve import solve
-from attsvm.svm.solvers.active_set import ActiveSet, BatchedActiveSet
+from attsvm.svm.solvers.active_set_class import ActiveSet, BatchedActiveSet
 from attsvm.svm.solvers.base import Solver
-from attsvm.svm.solvers.block_descent import BlockDescent
-from attsvm.svm.solvers.conic import Conic
-from attsvm.svm.solvers.cvxpy import Cvxpy
-from attsvm.svm.solvers.linear_program import LinearProgram
-from attsvm.svm.solvers.nuclear_interior_point import NuclearInteriorPoint
-from attsvm.svm.status import Status
+from attsvm.svm.solvers.block_descent_class import BlockDescent
+from attsvm.svm.solvers.dense.conic import Conic
+from attsvm.svm.solvers.dense.cvxpy import Cvxpy
+from attsvm.svm.solvers.dense.linear_program import LinearProgram
+from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint
 
 __all__ = [
     # problem and solution

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import scipy.sparse as sp
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, as_floating
 from attsvm.data import TokenDataset
-from attsvm.norms import Frobenius, Norm
+from attsvm.data.checks import ArrayLike, as_floating, check_shape
+from attsvm.norms import Entrywise, Frobenius, Norm, Nuclear
 from attsvm.svm.problem import AttentionSVM, finite_component_problem
 from attsvm.svm.solution import SVMSolution
 from attsvm.svm.solve import solve
@@ -85,3 +87,102 @@ def finite_component(
     min N(W)  s.t.  (x_it - x_iu)^T W z_i = log(s_it / s_iu)   for t, u in O_i
     """
     return solve(finite_component_problem(data, attention, selected_set), norm or Frobenius())
+
+
+# Singular values of A*(lam) this close to 1 belong to the face of the dual ball on which every solution lies.
+_FACE = 1e-7
+
+
+def distance_to_solution_set(
+    weights: ArrayLike, problem: AttentionSVM, norm: Norm | None = None, *, solution: SVMSolution | None = None
+) -> Float[Tensor, "*batch"]:
+    """``min ||W / N(W) - S / N(S)||_F`` over all solutions S of the problem: the distance the theory speaks of.
+
+    Nuclear-norm solutions need not be unique. With M = A*(lam) of norm 1, U and V its singular vectors of singular
+    value 1, every solution is ``U H V^T`` with H positive semidefinite, trace H = N(S), and feasible margins; the
+    distance is a small conic program over H.
+
+    Arguments:
+        weights: ``[*batch, d, dq]``, not zero.
+        problem: ``[*batch]`` problems.
+        norm: `Nuclear()` by default; Frobenius and entrywise l_p solutions are unique, others are refused.
+        solution: of `problem` in `norm`, if at hand.
+
+    Returns:
+        One number an element; NaN where the problem is not solved.
+    """
+    norm = norm or Nuclear()
+    if not isinstance(norm, (Nuclear, Frobenius, Entrywise)):
+        raise ValueError(f"distance_to_solution_set knows Nuclear, Frobenius and Entrywise norms; got {norm!r}")
+    matrix = as_floating(weights, "weights").to(torch.float64)
+    data = problem.data
+    check_shape(matrix, "weights", (*problem.batch_shape, data.d, data.dq), "batch, d, dq")
+    best = solution if solution is not None else solve(problem, norm)
+    flat, count = problem.flatten(), int(np.prod(problem.batch_shape, dtype=int))
+    given = (matrix / norm.value(matrix)[..., None, None]).reshape(count, data.d, data.dq)
+    own = best.weights.reshape(count, data.d, data.dq)
+    direct = torch.linalg.matrix_norm(given - own / norm.value(own)[:, None, None])
+    known = (best.unique | torch.full_like(best.unique, not isinstance(norm, Nuclear))).reshape(count)
+    solved = best.solved.reshape(count)
+    duals = best.duals.reshape(count, data.n, data.T)
+    for element in torch.nonzero(solved & ~known).flatten().tolist():
+        value = float(norm.value(own[element]))
+        direct[element] = min(float(direct[element]), _projected(flat[element], given[element], duals[element], value))
+    return direct.masked_fill(~solved, torch.nan).reshape(problem.batch_shape)
+
+
+def _projected(problem: AttentionSVM, target: Tensor, duals: Tensor, value: float) -> float:
+    """Distance from `target` to {U H V^T : H >= 0, trace H = 1, margins >= b / value}."""
+    import clarabel
+
+    left, singular, right = torch.linalg.svd(problem.combine(duals), full_matrices=False)
+    face = singular >= (1 - _FACE) * singular[0]
+    u, v = left[:, face].cpu().numpy(), right[face].T.cpu().numpy()
+    r = u.shape[1]
+    pairs = [(i, j) for j in range(r) for i in range(j + 1)]
+    basis = np.stack(
+        [
+            np.outer(u[:, i], v[:, i])
+            if i == j
+            else (np.outer(u[:, i], v[:, j]) + np.outer(u[:, j], v[:, i])) / np.sqrt(2)
+            for i, j in pairs
+        ]
+    )
+    images = torch.from_numpy(basis)
+    rows = problem.inequalities
+    margins = torch.stack([problem.margins(one)[rows] for one in images]).numpy().T
+    equal = problem.equalities
+    fixed = torch.stack([problem.margins(one)[equal] for one in images]).numpy().T
+    sides, values = problem.values[rows].numpy() / value, problem.values[equal].numpy() / value
+    size = len(pairs)
+    trace = np.array([1.0 if i == j else 0.0 for i, j in pairs])
+    # x = (h, t): minimise t with ||U H V^T - target|| <= t, h the scaled triangle of H.
+    blocks = [
+        np.append(trace, 0.0)[None],
+        np.hstack([fixed.reshape(-1, size), np.zeros((len(values), 1))]),
+        np.hstack([-margins.reshape(-1, size), np.zeros((len(sides), 1))]),
+        np.hstack([-np.eye(size), np.zeros((size, 1))]),
+        np.vstack(
+            [np.append(np.zeros(size), -1.0), np.hstack([-basis.reshape(size, -1).T, np.zeros((basis[0].size, 1))])]
+        ),
+    ]
+    slack = 1e-9  # margins of the certified solution hold only to round-off
+    right_sides = [np.ones(1), values, -sides + slack, np.zeros(size), np.append(0.0, -target.cpu().numpy().ravel())]
+    cones = [
+        clarabel.ZeroConeT(1 + len(values)),
+        clarabel.NonnegativeConeT(len(sides)),
+        clarabel.PSDTriangleConeT(r),
+        clarabel.SecondOrderConeT(1 + basis[0].size),
+    ]
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    cost = np.append(np.zeros(size), 1.0)
+    solver = clarabel.DefaultSolver(
+        sp.csc_matrix((size + 1, size + 1)),
+        cost,
+        sp.csc_matrix(np.vstack(blocks)),
+        np.concatenate(right_sides),
+        cones,
+        settings,
+    )
+    return float(max(solver.solve().x[-1], 0.0))

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, ArrayOrList, as_tensor, check_finite, check_shape
 from attsvm.attention.linear_maps import folded, logits, logits_adjoint
 from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayLike, ArrayOrList, as_tensor, check_finite, check_shape
 
 
 @dataclass(frozen=True, eq=False, repr=False)

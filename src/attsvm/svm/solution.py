@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from torch import Tensor
 from attsvm.data.files import read_arrays, write_arrays
 from attsvm.norms import Norm
 from attsvm.svm.certificate import Certificate
-from attsvm.svm.status import CODES, Status
 
 SUPPORT_TOLERANCE = 1e-6
 _CERTIFICATE = tuple(field.name for field in fields(Certificate))
@@ -169,3 +169,21 @@ def norm_from_repr(text: str) -> Norm:
         raise ValueError(f"no norm prints itself as {text!r}")
     argument = rest.rstrip(")").partition("=")[2] or rest.rstrip(")")
     return kind(float(argument)) if argument else kind()
+
+
+class Status(Enum):
+    """The end of a solve, decided by the certificate and not by the solver's word."""
+
+    SOLVED = "solved: the certificate proves the solution optimal to the tolerance"
+    INFEASIBLE = "infeasible: the duals hold a ray that proves that no weights separate this selection"
+    NO_ROWS = "no constraints: every input has one token, the solution is zero and its margin infinite"
+    NOT_CONVERGED = (
+        "not converged: neither optimality nor infeasibility is proved; the certificate says how close it came"
+    )
+
+    def __str__(self) -> str:
+        return self.value
+
+
+CODES: tuple[Status, ...] = tuple(Status)
+"""Statuses by the integer code in which batches store them."""

@@ -10,16 +10,17 @@ from attsvm.theory.conditions import (
     unique_optimum,
 )
 from attsvm.theory.cones import ConeSearch, in_angle_cone, in_margin_cone, search_cone
-from attsvm.theory.diagnosis import Diagnosis, Limit, Result, diagnose
+from attsvm.theory.diagnosis.diagnose import Diagnosis, Limit, Result, diagnose
+from attsvm.theory.diagnosis.implicit_bias import ImplicitBias, Standing, implicit_bias
+from attsvm.theory.diagnosis.verify import Outcome, Verification, verify
 from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections, locally_optimal_selections_of_each
 from attsvm.theory.generalized import GeneralizedComponents, generalized_components
-from attsvm.theory.implicit_bias import ImplicitBias, Standing, implicit_bias
 from attsvm.theory.joint import JointComparison, JointPrediction, joint_prediction, verify_joint
 from attsvm.theory.mixtures import label_margin_assumption, one_winner
 from attsvm.theory.optimality import LocalOptimality, effective_scores, is_locally_optimal
-from attsvm.theory.path_cone import AngleCone
-from attsvm.theory.paths import RegularizationPath, regularization_path
-from attsvm.theory.prediction import RULES, Prediction, predict_selection
+from attsvm.theory.paths.cone import AngleCone
+from attsvm.theory.paths.path import RegularizationPath, regularization_path
+from attsvm.theory.prediction.predict import RULES, Prediction, predict_selection
 from attsvm.theory.quadratic import QuadraticAttention, quadratic_attention
 from attsvm.theory.separability import (
     Separability,
@@ -29,7 +30,6 @@ from attsvm.theory.separability import (
     separable_by_dimension,
 )
 from attsvm.theory.several_optimal import SeveralOptimal, several_optimal
-from attsvm.theory.verification import Outcome, Verification, verify
 
 __all__ = [
     # prediction

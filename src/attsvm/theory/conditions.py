@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, as_tensor, check_shape
 from attsvm.attention import (
     Head,
     LinearHead,
@@ -19,8 +18,9 @@ from attsvm.attention import (
     optimal_token_set,
     token_scores,
 )  # fmt: skip
-from attsvm.attention.module_head import as_head
+from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayLike, as_tensor, check_shape
 from attsvm.norms import Norm
 from attsvm.svm import AttentionSVM, SVMSolution
 from attsvm.svm.solution import SUPPORT_TOLERANCE

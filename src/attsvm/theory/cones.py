@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, as_floating, check_count
 from attsvm.attention import Loss
-from attsvm.attention.module_head import as_head
+from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset, stream_keys, streams
+from attsvm.data.checks import ArrayLike, as_floating, check_count
 from attsvm.data.streams import Seed
 from attsvm.descent import NormalizedGradientDescent, Optimizer, fit
 from attsvm.norms import direction_distance

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm._checks import check_count
 from attsvm.attention import Head, LinearHead, QuadraticHead, optimal_token_set, token_scores
-from attsvm.attention.module_head import as_head
+from attsvm.attention.prediction_heads import as_head
 from attsvm.data import Seed, TokenDataset, streams
+from attsvm.data.checks import check_count
 from attsvm.descent import fit
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, solve

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, as_floating, as_tensor, check_finite, check_positive, check_shape
 from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayLike, as_floating, as_tensor, check_finite, check_positive, check_shape
 from attsvm.norms import Frobenius, Norm, direction_cosine
 from attsvm.svm import AttentionSVM, SVMSolution, finite_component, solve
 from attsvm.svm.problem import _unchecked

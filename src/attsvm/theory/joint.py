@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, check_positive
 from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayLike, check_positive
 from attsvm.descent import Run
 from attsvm.norms import Frobenius, Norm, direction_cosine
 from attsvm.svm import AttentionSVM, LabelSVM, SVMSolution, label_svm, solve

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm._checks import ArrayLike
 from attsvm.attention import Head, LinearHead, QuadraticHead, ReluHead, token_scores
-from attsvm.attention.module_head import as_head
+from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset, stream_keys, streams
+from attsvm.data.checks import ArrayLike
 from attsvm.data.streams import Seed
 from attsvm.svm import AttentionSVM, label_svm
 from attsvm.theory.conditions import Condition, leads, leads_of

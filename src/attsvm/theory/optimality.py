@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm._checks import ArrayOrList, check_shape, place
 from attsvm.attention import LinearHead, token_scores
-from attsvm.attention.module_head import as_head
+from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayOrList, check_shape, place
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import ActiveSet, AttentionSVM, Certificate, SVMSolution, solve
 

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm._checks import place
 from attsvm.attention import QuadraticHead
 from attsvm.data import TokenDataset
-from attsvm.norms._simplex import project_onto_simplex
+from attsvm.data.checks import place
+from attsvm.norms._linalg import project_onto_simplex
 
 _ORTHONORMAL = {torch.float64: 1e-8, torch.float32: 1e-5}
 

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm._checks import ArrayLike
 from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayLike
 from attsvm.svm import AttentionSVM, SVMSolution
 from attsvm.theory.conditions import Condition
 from attsvm.theory.optimality import solve_or_retry

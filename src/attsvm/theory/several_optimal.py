@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm._checks import ArrayLike, as_tensor, check_count, check_shape
 from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayLike, as_tensor, check_count, check_shape
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, SVMSolution, solve
 

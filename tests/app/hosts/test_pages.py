@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attsvm.app import standalone_page, write_page
-from attsvm.app.state import data_to_state
+from attsvm.app.problem import data_to_state
 from attsvm.data import example, starting_points
 
 from .drive import command, drag, loaded, requests, says, state

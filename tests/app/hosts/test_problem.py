@@ -9,8 +9,16 @@ import pytest
 import torch
 
 import attsvm
-from attsvm.app.problem import LARGEST, MOST_INPUTS, MOST_TOKENS, data_to_problem, problem_to_data, selection
-from attsvm.app.state import MOST_COMPANIONS, data_to_state
+from attsvm.app.problem import (
+    LARGEST,
+    MOST_COMPANIONS,
+    MOST_INPUTS,
+    MOST_TOKENS,
+    data_to_problem,
+    data_to_state,
+    problem_to_data,
+    selection,
+)
 from attsvm.data import EXAMPLES, TokenDataset, example, starting_points
 
 PROBLEM: dict[str, Any] = {

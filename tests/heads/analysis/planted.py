@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from attsvm.heads import HeadModel, HeadWeights, Sentence, from_arrays
-from attsvm.heads.views import SentenceView
+from attsvm.heads.analysis.views import SentenceView
 
 WIDTH = 24
 POSITIONS = 10

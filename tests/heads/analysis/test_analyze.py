@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from attsvm.heads import SINKS, HeadsReport, Progress, SelectionKind, analyze, from_arrays, load
-from attsvm.heads.head_report import HeadReport
-from attsvm.heads.plain import from_plain, to_plain
-from attsvm.heads.quiet import quiet
-from attsvm.heads.verdict import sign_test, verdicts
-from attsvm.heads.views import layers_of
+from attsvm.heads.analysis.views import layers_of
+from attsvm.heads.loading.folder import quiet
+from attsvm.heads.report.records import HeadReport, from_plain, to_plain
+from attsvm.heads.report.verdict import sign_test, verdicts
 from attsvm.norms import Frobenius, Nuclear
 from heads.analysis.planted import planted
 
@@ -158,7 +157,7 @@ class TestCache:
             analyze(MODEL, queries=20, cache=tmp_path, progress=stop)
         assert len(list(tmp_path.iterdir())) == 2
         done: list[tuple[int, int]] = []
-        module = sys.modules["attsvm.heads.analyze"]
+        module = sys.modules["attsvm.heads.analysis.analyze"]
         really = module.analyze_head
 
         def counted(place: tuple[int, int], *rest: object) -> HeadReport:

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from attsvm.heads import HeadWeights
-from attsvm.heads.choices import choices, matching_temperature
-from attsvm.heads.selectivity import selectivity
+from attsvm.heads.analysis.selections import choices, matching_temperature, selectivity
 from heads.analysis.planted import random_form, random_views, view
 
 

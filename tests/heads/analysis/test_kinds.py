@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attsvm.heads import SINKS, SelectionKind
-from attsvm.heads.kinds import delimiters, kind_of, kind_shares, left_out_tokens
+from attsvm.heads.analysis.views import delimiters, kind_of, kind_shares, left_out_tokens
 from heads.analysis.planted import sentence
 
 LINE = sentence("[CLS]", "the", "cat", ",", "the", "##s", "[SEP]", special=(0, 6))

@@ -6,12 +6,10 @@ import torch
 
 import attsvm
 from attsvm.heads import HeadWeights, Settings
-from attsvm.heads.choices import Choices, choices
-from attsvm.heads.controls import same_spectrum, shuffled
-from attsvm.heads.fit import fit
-from attsvm.heads.held_out import agreement, best_rule
-from attsvm.heads.selection_problem import selection_problem
-from attsvm.heads.spectrum import projected, spectrum
+from attsvm.heads.analysis.comparison import agreement, best_rule, fit, projected, spectrum
+from attsvm.heads.analysis.controls import same_spectrum, shuffled
+from attsvm.heads.analysis.problem import selection_problem
+from attsvm.heads.analysis.selections import Choices, choices
 from attsvm.norms import Frobenius, Nuclear
 from heads.analysis.planted import random_form, random_views, view
 

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from attsvm.heads import HeadsReport, analyze
-from attsvm.heads.html.overview import _Axis, overview
-from attsvm.heads.table import COLUMNS
+from attsvm.heads.report.html.overview import _Axis, overview
+from attsvm.heads.report.table import COLUMNS
 from heads.analysis.planted import planted
 
 

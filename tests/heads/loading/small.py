@@ -8,7 +8,7 @@ import torch
 import transformers
 from torch import nn
 
-from attsvm.heads.quiet import quiet
+from attsvm.heads.loading.folder import quiet
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 32}
 VOCABULARY = 50

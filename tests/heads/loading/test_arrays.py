@@ -9,7 +9,7 @@ import transformers
 from torch import Tensor
 
 from attsvm.heads import from_arrays, load
-from attsvm.heads.homogeneous import attention_error
+from attsvm.heads.model import attention_error
 
 from . import small
 from .small import IDS

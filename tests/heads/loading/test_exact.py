@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from attsvm.heads import HeadModel, Sentence, load
-from attsvm.heads.homogeneous import attention_error
+from attsvm.heads.model import attention_error
 from heads.weights import real
 
 from .small import IDS, READERS, bert, gpt2, vit

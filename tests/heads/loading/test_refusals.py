@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from attsvm.heads import load
-from attsvm.heads.refusals import architecture_of
+from attsvm.heads.loading.architectures import architecture_of
 
 from . import small
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from attsvm.heads import load
-from attsvm.heads.homogeneous import attention_error
-from attsvm.heads.tokenizers import SmilesTokenizer, WhisperTokenizer
+from attsvm.heads.loading.tokenizers import SmilesTokenizer, WhisperTokenizer
+from attsvm.heads.model import attention_error
 from heads.weights import real
 
 from . import small

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attsvm.plots.curves import series
 from attsvm.plots.figures import FIGURES
 from attsvm.plots.figures.plane_runs import unchosen
-from attsvm.plots.series import series
 from attsvm.plots.style import house_style
 from experiments.plane_results import SMALL, result_of
 from plots.checks import assert_no_clipped_text, drawn

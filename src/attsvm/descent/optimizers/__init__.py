@@ -2,9 +2,8 @@
 
 from attsvm.descent.optimizers.adam import Adam
 from attsvm.descent.optimizers.base import Optimizer
-from attsvm.descent.optimizers.gradient import GradientDescent, NormalizedGradientDescent
+from attsvm.descent.optimizers.gradient import GradientDescent, NormalizedGradientDescent, PolyakDescent
 from attsvm.descent.optimizers.mirror import MirrorDescent, NormalizedMirrorDescent
-from attsvm.descent.optimizers.polyak import PolyakDescent
 from attsvm.descent.optimizers.steepest import SteepestDescent
 
 __all__ = [

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
-from attsvm.plots.bands import band, label_ends
+from attsvm.plots.curves import band, label_ends
 from attsvm.plots.style import HAIRLINE, PALETTE, new_figure
 
 _PANELS = (

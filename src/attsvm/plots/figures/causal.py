@@ -8,8 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
-from attsvm.plots.bands import KQ_LINE, W_LINE, band, label_ends
-from attsvm.plots.series import series
+from attsvm.plots.curves import KQ_LINE, W_LINE, band, label_ends, series
 from attsvm.plots.style import PALETTE, new_figure
 
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
 from attsvm.experiments.cones import KINDS
-from attsvm.plots.bands import label_ends
+from attsvm.plots.curves import label_ends
 from attsvm.plots.style import PALETTE, new_figure
 
 _TITLES = {"global": "Optimal selection", "local": "Locally optimal", "not local": "Not locally optimal"}

@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
 from attsvm.experiments.convergence_types import TYPES
-from attsvm.plots.bands import label_ends
-from attsvm.plots.shares import draw_shares
+from attsvm.plots.curves import draw_shares, label_ends
 from attsvm.plots.style import PALETTE, new_figure
 
 _COLOURS = dict(zip(TYPES, (PALETTE[0], PALETTE[5], PALETTE[1], "#C9C9C9"), strict=True))

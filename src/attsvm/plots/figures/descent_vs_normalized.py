@@ -8,8 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
-from attsvm.plots.bands import label_ends
-from attsvm.plots.series import series
+from attsvm.plots.curves import label_ends, series
 from attsvm.plots.style import PALETTE, new_figure
 
 _RULES = {"normalized": ("normalized,\nstep 0.1", PALETTE[1]), "gradient": ("gradient,\nstep 1", PALETTE[0])}

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
-from attsvm.plots.bands import label_ends
-from attsvm.plots.shares import draw_shares
+from attsvm.plots.curves import draw_shares, label_ends
 from attsvm.plots.style import PALETTE, new_figure
 
 

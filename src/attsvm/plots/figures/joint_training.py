@@ -8,11 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
-from attsvm.plots.bands import label_ends
-from attsvm.plots.paths import Path
-from attsvm.plots.rays import rays_along
-from attsvm.plots.scene import PlaneScene, Tokens
-from attsvm.plots.series import NAIVE_LINE, series
+from attsvm.plots.curves import NAIVE_LINE, label_ends, series
+from attsvm.plots.scene import Path, PlaneScene, Tokens, rays_along
 from attsvm.plots.style import FAINT, HAIRLINE, INK, PALETTE, colour_of, new_figure
 
 _TITLES = {"tight": "Tight: all inputs support", "relaxed": "Relaxed: input 2 does not"}

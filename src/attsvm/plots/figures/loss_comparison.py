@@ -11,11 +11,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
-from attsvm.plots.bands import label_ends
-from attsvm.plots.paths import Path
-from attsvm.plots.rays import rays_along
-from attsvm.plots.scene import PlaneScene, Tokens
-from attsvm.plots.series import NAIVE_LINE, series
+from attsvm.plots.curves import NAIVE_LINE, label_ends, series
+from attsvm.plots.scene import Path, PlaneScene, Tokens, rays_along
 from attsvm.plots.style import FAINT, HAIRLINE, PALETTE, new_figure
 
 _LOSSES = {"linear": r"linear loss, $-x$", "logistic": "logistic loss", "exponential": r"exponential loss, $e^{-x}$"}

@@ -8,12 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
-from attsvm.plots.bands import W_LINE, band, label_ends
-from attsvm.plots.lines import SeparatingLine
-from attsvm.plots.paths import Path
-from attsvm.plots.rays import rays_along
-from attsvm.plots.scene import PlaneScene, Tokens
-from attsvm.plots.series import NAIVE_LINE, series
+from attsvm.plots.curves import NAIVE_LINE, W_LINE, band, label_ends, series
+from attsvm.plots.scene import Path, PlaneScene, SeparatingLine, Tokens, rays_along
 from attsvm.plots.style import INK, PALETTE, colour_of, new_figure
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
 from attsvm.experiments.multi_token import PROTOCOLS, share_accepted, used
-from attsvm.plots.bands import label_ends
+from attsvm.plots.curves import label_ends
 from attsvm.plots.style import INK, PALETTE, new_figure
 
 _SERIES = (

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
 from attsvm.experiments.plane_runs import PICTURE
-from attsvm.plots.bands import KQ_LINE, W_LINE, band, label_ends
-from attsvm.plots.lines import SeparatingLine
-from attsvm.plots.paths import Path
-from attsvm.plots.rays import DASHES, rays_along
-from attsvm.plots.scene import PlaneScene, Tokens
-from attsvm.plots.series import series
-from attsvm.plots.style import PALETTE, colour_of
+from attsvm.plots.curves import KQ_LINE, W_LINE, band, label_ends, series
+from attsvm.plots.scene import DASHES, Path, PlaneScene, SeparatingLine, Tokens, rays_along
+from attsvm.plots.style import PALETTE, colour_of, new_figure
 
 NAMES = {"W": "W", "KQ": r"KQ^{\mathsf{T}}"}
 _RAYS = {"W": r"ray of $W_\mathrm{mm}\,z_i$, Frobenius", "KQ": r"ray of $W_\mathrm{mm}\,z_i$, nuclear"}
@@ -62,3 +60,31 @@ def unchosen(result: ExperimentResult, column: str, kind: str) -> tuple[np.ndarr
         if dataset != PICTURE
     ]
     return curves[0][0], np.concatenate([values for _, values in curves])
+
+
+def draw_hyperplanes(result: ExperimentResult) -> Mapping[str, Figure]:
+    """Two planes of the chosen data set, and all others beside them."""
+    figure = new_figure(10.6, 4.6, layout="constrained")
+    *planes, curves = figure.subplots(1, 3, width_ratios=(1, 1, 0.85))
+    keys: dict[str, Artist] = {}
+    for axes, kind in zip(planes, NAMES, strict=True):
+        drawn = scene(result, (kind,), separated=True)
+        drawn.draw(axes, scale=0.72)
+        axes.set_anchor("N")
+        axes.set_title(f"${NAMES[kind]}$", fontsize=10.5, pad=12)
+        keys |= {str(key.get_label()): key for key in drawn.legend()}
+    draw_all_datasets(curves, result)
+    figure.legend(handles=list(keys.values()), loc="outside lower center", ncols=4, handlelength=2.4, fontsize=8.5)
+    return {"hyperplanes": figure}
+
+
+def draw_trajectories(result: ExperimentResult) -> Mapping[str, Figure]:
+    """The plane of the chosen data set, and all others beside it."""
+    figure = new_figure(10.2, 5.0, layout="constrained")
+    plane, curves = figure.subplots(1, 2, width_ratios=(1.35, 1))
+    drawn = scene(result, ("W", "KQ"))
+    drawn.draw(plane, scale=0.85)
+    plane.set_title("Each parameterization finds its own rays", fontsize=10.5, pad=16)
+    draw_all_datasets(curves, result)
+    figure.legend(handles=drawn.legend(), loc="outside lower center", ncols=4, handlelength=2.4, fontsize=8.5)
+    return {"trajectories": figure}

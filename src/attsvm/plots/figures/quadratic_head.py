@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
-from attsvm.plots.bands import label_ends
+from attsvm.plots.curves import label_ends
 from attsvm.plots.style import FAINT, PALETTE, new_figure
 
 

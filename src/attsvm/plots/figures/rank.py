@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
 from attsvm.experiments.rank import TOLERANCE
-from attsvm.plots.bands import label_ends
-from attsvm.plots.shares import draw_shares
+from attsvm.plots.curves import draw_shares, label_ends
 from attsvm.plots.style import FAINT, PALETTE, new_figure
 
 _LINES = {"frobenius": "-", "nuclear": (0, (4.0, 1.6))}

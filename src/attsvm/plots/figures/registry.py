@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
-from attsvm._manifest import write_atomically
 from attsvm.experiments import ExperimentResult
 from attsvm.plots.figures.attention_sparsity import draw_attention_sparsity
 from attsvm.plots.figures.causal import draw_causal
@@ -17,19 +16,19 @@ from attsvm.plots.figures.cones import draw_cones
 from attsvm.plots.figures.convergence_types import draw_convergence_types
 from attsvm.plots.figures.descent_vs_normalized import draw_descent_vs_normalized
 from attsvm.plots.figures.first_gradient import draw_first_gradient
-from attsvm.plots.figures.hyperplanes import draw_hyperplanes
 from attsvm.plots.figures.joint_training import draw_joint_training
 from attsvm.plots.figures.local_convergence import draw_local_convergence
 from attsvm.plots.figures.loss_comparison import draw_loss_comparison
 from attsvm.plots.figures.multi_input import draw_multi_input
 from attsvm.plots.figures.multi_token import draw_multi_token
 from attsvm.plots.figures.optimizer_geometry import draw_optimizer_geometry
+from attsvm.plots.figures.plane_runs import draw_hyperplanes, draw_trajectories
 from attsvm.plots.figures.quadratic_head import draw_quadratic_head
 from attsvm.plots.figures.rank import draw_rank
 from attsvm.plots.figures.regularization import draw_regularization
 from attsvm.plots.figures.single_input import draw_single_input
-from attsvm.plots.figures.trajectories import draw_trajectories
 from attsvm.plots.style import house_style
+from attsvm.sweep.manifest import write_atomically
 
 FIGURES: Mapping[str, Callable[[ExperimentResult], Mapping[str, Figure]]] = MappingProxyType(
     {

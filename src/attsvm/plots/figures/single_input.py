@@ -9,11 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attsvm.experiments import ExperimentResult
-from attsvm.plots.lines import SeparatingLine
-from attsvm.plots.paths import Path
-from attsvm.plots.rays import rays_along
-from attsvm.plots.scene import PlaneScene, Tokens
-from attsvm.plots.series import NAIVE_LINE, series
+from attsvm.plots.curves import NAIVE_LINE, series
+from attsvm.plots.scene import Path, PlaneScene, SeparatingLine, Tokens, rays_along
 from attsvm.plots.style import FAINT, HAIRLINE, PALETTE, new_figure
 
 _TITLES = {"global": "Token 2 ties with token 3", "local": "Token 2 outscores token 3"}

@@ -1,1 +1,1 @@
-"""Solvers, one file a method."""
+"""Solvers, one folder for each method."""

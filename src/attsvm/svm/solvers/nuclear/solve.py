@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attsvm.svm.solvers.nuclear import candidate, interior, polish
+from attsvm.svm.solvers.nuclear import interior, polish
+from attsvm.svm.solvers.nuclear import polish as candidate
 from attsvm.svm.solvers.nuclear.rays import find_ray
 from attsvm.svm.solvers.nuclear.rows import Reduction, Rows, reduce, unit
 

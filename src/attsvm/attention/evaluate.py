@@ -1,0 +1,118 @@
+"""The model at given weights, for users: forward pass, risk, and the saturation-proof gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attsvm.attention.gradient import attend, invisible_tokens, risk_gradient
+from attsvm.attention.linear_maps import flat_adjoint, flat_logits, folded
+from attsvm.attention.losses import Logistic, Loss, as_loss
+from attsvm.attention.parameterizations import Parameterization, Weights
+from attsvm.attention.prediction_heads import as_head
+from attsvm.attention.scaled import ScaledTensor
+from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayLike, as_floating, check_finite
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The model at one W: what attention looks like and what it costs.
+
+    Attributes:
+        attention: softmax probabilities ``[*lead, n, T]``, 0 at masked tokens.
+        log_attention: their logarithms, exact where the probability itself is 0 or 1 in floating point.
+        selected: the most probable token of each input ``[*lead, n]``.
+        margin: Y_i f_i ``[*lead, n]``.
+        risk: ``[*lead]``.
+        invisible: tokens that the gradient can no longer feel (theory of several kept tokens) ``[*lead, n, T]``.
+    """
+
+    attention: Float[Tensor, "*lead n T"]
+    log_attention: Float[Tensor, "*lead n T"]
+    selected: Int[Tensor, "*lead n"]
+    margin: Float[Tensor, "*lead n"]
+    risk: Float[Tensor, "*lead"]
+    invisible: Bool[Tensor, "*lead n T"]
+
+
+def evaluate(
+    data: TokenDataset, weights: ArrayLike, head: object = None, loss: Loss | Callable[[Tensor], Tensor] | None = None
+) -> Evaluation:
+    """Forward pass: attention, margins and risk of W on every data set.
+
+    Arguments:
+        weights: W, ``[*starts, *batch, d, dq]``.
+        head: a `Head`, a vector, a torch module, or None for the data's own.
+
+    >>> import torch
+    >>> data = TokenDataset(torch.eye(2)[None], torch.ones(1, 1), [1], head=torch.tensor([1.0, 0.0]))
+    >>> evaluate(data, torch.zeros(2, 1)).attention.tolist()
+    [[0.5, 0.5]]
+    """
+    matrix, lead = folded(data, weights, (data.d, data.dq), "weights", "d, dq")
+    check_finite(as_floating(weights, "weights"), "weights", ("row", "column"))
+    flat, own = data.flatten(), as_head(head, data).flatten(data.batch_shape)
+    attended = attend(flat, own, flat_logits(flat, matrix))
+    risk = as_loss(loss or Logistic()).value(attended.margin).mean(-1)
+    shape = (*lead, data.n)
+    return Evaluation(
+        attention=attended.attention.reshape(*shape, data.T),
+        log_attention=attended.log_attention.reshape(*shape, data.T),
+        selected=attended.winner.reshape(shape),
+        margin=attended.margin.reshape(shape),
+        risk=risk.reshape(lead),
+        invisible=invisible_tokens(flat, own, attended).reshape(*shape, data.T),
+    )
+
+
+def gradient(
+    data: TokenDataset,
+    parameters: ArrayLike | Mapping[str, ArrayLike],
+    head: object = None,
+    loss: Loss | Callable[[Tensor], Tensor] | None = None,
+    parameterization: Parameterization | None = None,
+    train_head: bool = False,
+) -> dict[str, ScaledTensor]:
+    """Gradient of the risk with respect to every trained parameter, as mantissa and log-scale.
+
+    The direction stays right at norms where the gradient itself is far below the smallest float.
+
+    Arguments:
+        parameters: W ``[*starts, *batch, d, dq]``, or a mapping such as ``{"key": K, "query": Q}``.
+        train_head: also return the gradient of the head's parameters (named ``head`` or ``head.*``).
+
+    >>> import torch
+    >>> data = TokenDataset(torch.eye(2)[None], torch.ones(1, 1), [1], head=torch.tensor([1.0, 0.0]))
+    >>> far = gradient(data, torch.tensor([[5000.0], [-5000.0]]))["weights"]
+    >>> far.normalized().flatten().tolist(), far.log_norm().item() < -9000
+    ([-0.7071..., 0.7071...], True)
+    """
+    kind = parameterization or Weights()
+    given = dict(parameters) if isinstance(parameters, Mapping) else {"weights": parameters}
+    shapes = kind.shapes(data)
+    if set(given) != set(shapes):
+        raise ValueError(f"parameters of {kind} must be {', '.join(shapes)}; got {', '.join(given)}")
+    flat, own = data.flatten(), as_head(head, data).flatten(data.batch_shape)
+    matrices: dict[str, Tensor] = {}
+    lead: tuple[int, ...] = ()
+    for name, shape in shapes.items():
+        matrices[name], own_lead = folded(data, given[name], shape, name, "rows, columns")
+        if len(matrices) > 1 and own_lead != lead:
+            first = next(iter(matrices))
+            raise ValueError(f"{name} must have as many starts as {first}, {list(lead)}; got {list(own_lead)}")
+        check_finite(as_floating(given[name], name), name, ("row", "column"))
+        lead = own_lead
+    if train_head:
+        own = own.broadcast(tuple(next(iter(matrices.values())).shape[:2]))
+    attended = attend(flat, own, flat_logits(flat, kind.weights(matrices)))
+    result = risk_gradient(flat, own, as_loss(loss or Logistic()), attended, train_head=train_head)
+    in_weights = result.logits.map(flat_adjoint(flat, result.logits.mantissa))
+    each = {**kind.gradients(matrices, in_weights), **result.head}
+    return {
+        name: ScaledTensor(part.mantissa.reshape((*lead, *part.mantissa.shape[2:])), part.log_scale.reshape(lead))
+        for name, part in each.items()
+    }

@@ -1,0 +1,382 @@
+"""Prediction heads h: what turns the attended value into a number."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayLike, as_floating, as_tensor, check_finite
+
+
+class Head(ABC):
+    """A map from values ``[*lead, n, dv]`` to outputs ``[*lead, n]``, with its gradients.
+
+    Parameters carry leading axes that broadcast against ``*lead`` (none, the batch, or starts and batch), so one head
+    may serve a whole batch or each data set its own.
+    """
+
+    @abstractmethod
+    def output(self, values: Float[Tensor, "*lead n dv"]) -> Float[Tensor, "*lead n"]:
+        """h(x) for every input."""
+
+    @abstractmethod
+    def input_gradient(self, values: Float[Tensor, "*lead n dv"]) -> Float[Tensor, "*lead n dv"]:
+        """The gradient of h at every value."""
+
+    @abstractmethod
+    def parameters(self) -> dict[str, Tensor]:
+        """What training the head would change."""
+
+    @abstractmethod
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> Head:
+        """The same head with other parameters."""
+
+    @abstractmethod
+    def parameter_gradient(
+        self, values: Float[Tensor, "*lead n dv"], weights: Float[Tensor, "*lead n"]
+    ) -> dict[str, Tensor]:
+        """Gradient of ``sum_i weights_i h(x_i)``, one set of parameters for each element of ``*lead``."""
+
+    @abstractmethod
+    def event_axes(self) -> dict[str, int]:
+        """How many trailing axes of each parameter belong to one head."""
+
+    @abstractmethod
+    def check(self, data: TokenDataset) -> None:
+        """Raise a ValueError if this head does not fit the data."""
+
+    def moved(self, function: Any) -> Head:
+        """The head with `function` applied to every tensor of it."""
+        return self.with_parameters({name: function(value) for name, value in self.parameters().items()})
+
+    def doubled(self) -> Head:
+        """The head in float64; itself unchanged."""
+        return self.moved(lambda tensor: tensor.double())
+
+    def broadcast(self, lead: tuple[int, ...]) -> Head:
+        """The head with one set of parameters for each element of `lead`."""
+        axes = self.event_axes()
+        return self.with_parameters(
+            {
+                name: value.expand(*lead, *value.shape[value.ndim - axes[name] :]).clone()
+                for name, value in self.parameters().items()
+            }
+        )
+
+    def flatten(self, batch_shape: tuple[int, ...]) -> Head:
+        """The head for data whose batch axes were flattened into one."""
+        axes = self.event_axes()
+
+        def fold(name: str, value: Tensor) -> Tensor:
+            lead = value.ndim - axes[name]
+            return value if lead == 0 else value.reshape(-1, *value.shape[lead:])
+
+        return self.with_parameters({name: fold(name, value) for name, value in self.parameters().items()})
+
+
+def check_parameter(value: Tensor, name: str, data: TokenDataset, event: tuple[int | str, ...]) -> None:
+    """Raise unless `value` is ``[*event]`` or ``[*batch, *event]``, of the data's kind; names in `event` are free."""
+    shape = tuple(value.shape)
+    own = shape[len(shape) - len(event) :]
+    fits = len(own) == len(event) and all(
+        isinstance(want, str) or want == got for want, got in zip(event, own, strict=True)
+    )
+    lead = shape[: len(shape) - len(event)]
+    if not fits or lead not in ((), data.batch_shape):
+        both = f" or {[*data.batch_shape, *event]}" if data.batch_shape else ""
+        raise ValueError(f"{name} must have shape {list(event)}{both} to fit the data; got {list(shape)}")
+    if value.dtype != data.dtype or value.device != data.device:
+        raise ValueError(
+            f"{name} must be {str(data.dtype).removeprefix('torch.')} on {data.device}, like the data;"
+            f" got {str(value.dtype).removeprefix('torch.')} on {value.device}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LinearHead(Head):
+    """h(x) = v^T x, the head of the theory.
+
+    Arguments:
+        vector: v, ``[dv]`` or ``[*batch, dv]``.
+
+    >>> LinearHead(torch.tensor([1.0, 2.0])).output(torch.tensor([[3.0, 4.0]])).item()
+    11.0
+    """
+
+    vector: Tensor
+
+    def __init__(self, vector: ArrayLike) -> None:
+        tensor = as_floating(vector, "head vector")
+        check_finite(tensor, "head vector", ("coordinate",))
+        object.__setattr__(self, "vector", tensor)
+
+    def output(self, values: Tensor) -> Tensor:
+        return (values @ self.vector.unsqueeze(-1)).squeeze(-1)
+
+    def input_gradient(self, values: Tensor) -> Tensor:
+        return self.vector.unsqueeze(-2).expand_as(values)
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {"head": self.vector}
+
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> LinearHead:
+        return _rebuilt(self, vector=parameters["head"])
+
+    def parameter_gradient(self, values: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        return {"head": (weights.unsqueeze(-2) @ values).squeeze(-2)}
+
+    def event_axes(self) -> dict[str, int]:
+        return {"head": 1}
+
+    def check(self, data: TokenDataset) -> None:
+        check_parameter(self.vector, "head", data, (data.dv,))
+
+
+@dataclass(frozen=True, eq=False)
+class ReluHead(Head):
+    """h(x) = 1^T relu(V^T x).
+
+    Arguments:
+        matrix: V, ``[dv, width]`` or ``[*batch, dv, width]``.
+
+    >>> ReluHead(torch.eye(2)).output(torch.tensor([[3.0, -4.0]])).item()
+    3.0
+    """
+
+    matrix: Tensor
+
+    def __init__(self, matrix: ArrayLike) -> None:
+        tensor = as_floating(matrix, "head matrix")
+        if tensor.ndim < 2:
+            raise ValueError(
+                f"head matrix must have shape [dv, width] or [*batch, dv, width]; got {list(tensor.shape)}"
+            )
+        check_finite(tensor, "head matrix", ("row", "column"))
+        object.__setattr__(self, "matrix", tensor)
+
+    def output(self, values: Tensor) -> Tensor:
+        return (values @ self.matrix).relu().sum(-1)
+
+    def input_gradient(self, values: Tensor) -> Tensor:
+        return ((values @ self.matrix) > 0).to(values.dtype) @ self.matrix.mT
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {"head": self.matrix}
+
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> ReluHead:
+        return _rebuilt(self, matrix=parameters["head"])
+
+    def parameter_gradient(self, values: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        active = ((values @ self.matrix) > 0).to(values.dtype)
+        return {"head": values.mT @ (active * weights.unsqueeze(-1))}
+
+    def event_axes(self) -> dict[str, int]:
+        return {"head": 2}
+
+    def check(self, data: TokenDataset) -> None:
+        check_parameter(self.matrix, "head", data, (data.dv, "width"))
+
+
+@dataclass(frozen=True, eq=False)
+class QuadraticHead(Head):
+    """h(x) = v^T x - penalty ||x||^2; only v is trained.
+
+    Arguments:
+        vector: v, ``[dv]`` or ``[*batch, dv]``.
+        penalty: one non-negative number, or one per element of the batch.
+
+    >>> QuadraticHead(torch.tensor([1.0, 2.0]), 0.5).output(torch.tensor([[1.0, 1.0]])).item()
+    2.0
+    """
+
+    vector: Tensor
+    penalty: Tensor
+
+    def __init__(self, vector: ArrayLike, penalty: float | ArrayLike) -> None:
+        tensor = as_floating(vector, "head vector")
+        check_finite(tensor, "head vector", ("coordinate",))
+        weight = torch.as_tensor(penalty, dtype=tensor.dtype, device=tensor.device)
+        if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
+            raise ValueError(f"penalty must be finite and not negative; got {penalty!r}")
+        object.__setattr__(self, "vector", tensor)
+        object.__setattr__(self, "penalty", weight)
+
+    def output(self, values: Tensor) -> Tensor:
+        linear = (values @ self.vector.unsqueeze(-1)).squeeze(-1)
+        return linear - self.penalty.unsqueeze(-1) * values.square().sum(-1)
+
+    def input_gradient(self, values: Tensor) -> Tensor:
+        return self.vector.unsqueeze(-2) - 2 * self.penalty[..., None, None] * values
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {"head": self.vector}
+
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> QuadraticHead:
+        return _rebuilt(self, vector=parameters["head"])
+
+    def parameter_gradient(self, values: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        return {"head": (weights.unsqueeze(-2) @ values).squeeze(-2)}
+
+    def event_axes(self) -> dict[str, int]:
+        return {"head": 1}
+
+    def moved(self, function: Any) -> QuadraticHead:
+        return _rebuilt(self, vector=function(self.vector), penalty=function(self.penalty))
+
+    def flatten(self, batch_shape: tuple[int, ...]) -> QuadraticHead:
+        vector = self.vector if self.vector.ndim == 1 else self.vector.reshape(-1, self.vector.shape[-1])
+        return _rebuilt(self, vector=vector, penalty=self.penalty.reshape(-1) if self.penalty.ndim else self.penalty)
+
+    def check(self, data: TokenDataset) -> None:
+        check_parameter(self.vector, "head", data, (data.dv,))
+        check_parameter(self.penalty, "penalty", data, ())
+
+
+def _rebuilt(head: Any, **changes: Any) -> Any:
+    """A copy of a frozen head with some tensors exchanged and nothing checked again."""
+    fresh = object.__new__(type(head))
+    for name, value in {**head.__dict__, **changes}.items():
+        object.__setattr__(fresh, name, value)
+    return fresh
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleHead(Head):
+    """h(x) = module(x), any differentiable torch module from ``[..., dv]`` to ``[...]`` or ``[..., 1]``.
+
+    It acts on each input alone (no batch normalization). The module itself is never changed: training works on copies
+    of its parameters, one set for each data set.
+
+    >>> ModuleHead(torch.nn.Sequential(torch.nn.Flatten(-1), torch.nn.Identity())).output(torch.tensor([[2.0]])).item()
+    2.0
+    """
+
+    module: torch.nn.Module
+    stacked: Mapping[str, Tensor] | None = None
+
+    def output(self, values: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self._forward(values, self.stacked)
+
+    def input_gradient(self, values: Tensor) -> Tensor:
+        with torch.enable_grad():
+            at = values.detach().requires_grad_(True)
+            total = self._forward(at, self.stacked).sum()
+            if not total.requires_grad:
+                return torch.zeros_like(values)
+            (gradient,) = torch.autograd.grad(total, at, allow_unused=True)
+        return torch.zeros_like(values) if gradient is None else gradient
+
+    def parameters(self) -> dict[str, Tensor]:
+        if self.stacked is not None:
+            return dict(self.stacked)
+        return {f"head.{name}": value.detach() for name, value in self.module.named_parameters()}
+
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> ModuleHead:
+        return _rebuilt(self, stacked=dict(parameters))
+
+    def flatten(self, batch_shape: tuple[int, ...]) -> Head:
+        return self if self.stacked is None else super().flatten(batch_shape)
+
+    def moved(self, function: Callable[[Tensor], Tensor]) -> Head:
+        return self if self.stacked is None else super().moved(function)
+
+    def doubled(self) -> ModuleHead:
+        stacked = self.stacked and {name: value.double() for name, value in self.stacked.items()}
+        return ModuleHead(copy.deepcopy(self.module).double(), stacked)
+
+    def parameter_gradient(self, values: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        with torch.enable_grad():
+            leaves = {name: value.detach().requires_grad_(True) for name, value in self.parameters().items()}
+            total = (self._forward(values, leaves) * weights).sum()
+            gradients = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+        return {
+            name: torch.zeros_like(leaf) if gradient is None else gradient
+            for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True)
+        }
+
+    def event_axes(self) -> dict[str, int]:
+        return {f"head.{name}": value.ndim for name, value in self.module.named_parameters()}
+
+    def check(self, data: TokenDataset) -> None:
+        for name, value in self.module.named_parameters():
+            if value.dtype != data.dtype or value.device != data.device:
+                raise ValueError(
+                    f"head module must be {str(data.dtype).removeprefix('torch.')} on {data.device}, like the data; its"
+                    f" parameter {name} is {str(value.dtype).removeprefix('torch.')} on {value.device}"
+                )
+        probe = data.values.flatten(0, -2)[:2]
+        try:
+            shape = tuple(self.output(probe).shape)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise ValueError(
+                f"head module must accept values [..., {data.dv}]; it raised: {str(error).splitlines()[0]}"
+            ) from None
+        if shape != tuple(probe.shape[:-1]):
+            raise ValueError(
+                f"head module must return one number an input; for {list(probe.shape)} it gave {list(shape)}"
+            )
+
+    def _forward(self, values: Tensor, parameters: Mapping[str, Tensor] | None) -> Tensor:
+        if parameters is None:
+            return _one_number(self.module(values), values)
+        bare = {name.removeprefix("head."): value for name, value in parameters.items()}
+        axes = {name: value.ndim for name, value in self.module.named_parameters()}
+        lead = values.shape[:-2]
+        if all(value.ndim == axes[name] for name, value in bare.items()):
+            return _one_number(torch.func.functional_call(self.module, bare, (values,)), values)
+        rows = values.reshape(-1, *values.shape[-2:])
+        sets = {
+            name: value.expand(*lead, *value.shape[value.ndim - axes[name] :]).reshape(
+                rows.shape[0], *value.shape[value.ndim - axes[name] :]
+            )
+            for name, value in bare.items()
+        }
+        each = torch.func.vmap(lambda own, x: _one_number(torch.func.functional_call(self.module, own, (x,)), x))
+        return each(sets, rows).reshape(values.shape[:-1])
+
+
+def _one_number(output: Tensor, values: Tensor) -> Tensor:
+    return output.squeeze(-1) if output.ndim == values.ndim and output.shape[-1] == 1 else output
+
+
+def doubled_head(head: object) -> object:
+    """A head in float64, whatever precision the user's data came in; anything that is no head as it is."""
+    if isinstance(head, torch.nn.Module):
+        head = ModuleHead(head)
+    if isinstance(head, Head):
+        return head.doubled()
+    if isinstance(head, np.ndarray | Tensor) and as_tensor(head, "head vector").is_floating_point():
+        return as_tensor(head, "head vector").double()
+    return head
+
+
+def as_head(head: object, data: TokenDataset) -> Head:
+    """A head that fits `data`: None means the data's own vector, a vector a `LinearHead`, a module a `ModuleHead`.
+
+    Raises:
+        ValueError: if there is no head, or it does not fit.
+    """
+    if not isinstance(data, TokenDataset):
+        raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
+    if head is None:
+        if data.head is None:
+            raise ValueError(
+                "a head is needed: pass one, for example LinearHead(v), or data that carry theirs (data.head)"
+            )
+        head = LinearHead(data.head)
+    elif isinstance(head, torch.nn.Module):
+        head = ModuleHead(head)
+    elif not isinstance(head, Head):
+        head = LinearHead(head)  # type: ignore[arg-type]
+    head.check(data)
+    return head

@@ -1,0 +1,234 @@
+"""Turning what users pass into tensors, with one clear sentence when it does not fit."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from attsvm.data.dataset import TokenDataset
+
+
+ArrayLike = Tensor | np.ndarray
+ArrayOrList = Tensor | np.ndarray | list[Any]
+
+
+def as_tensor(value: object, name: str) -> Tensor:
+    """`value` as a tensor; tensors and NumPy arrays share memory where torch allows it."""
+    if isinstance(value, Tensor):
+        if value.layout != torch.strided:
+            raise ValueError(f"{name} must be a dense tensor; got layout {str(value.layout).removeprefix('torch.')}")
+        return value.detach()
+    try:
+        array = np.asarray(value)
+        if array.dtype == object:
+            raise TypeError("its entries have no common numeric type")
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+            array = array.copy()
+        return torch.from_numpy(array)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{name} must be a tensor or an array of numbers; got {type(value).__name__} ({error})"
+        ) from None
+
+
+def as_floating(value: object, name: str) -> Tensor:
+    """`value` as a float32 or float64 tensor."""
+    tensor = as_tensor(value, name)
+    if tensor.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"{name} must be float32 or float64; got {str(tensor.dtype).removeprefix('torch.')}")
+    return tensor
+
+
+def place(where: Sequence[int], axes: Sequence[str]) -> str:
+    """A position in words; `axes` name the trailing axes, those before them count elements of a batch.
+
+    >>> place([2, 0, 3, 1], ("input", "token"))
+    'element (2, 0), input 3, token 1'
+    """
+    leading = tuple(where[: len(where) - len(axes)])
+    parts = [f"element {leading if len(leading) > 1 else leading[0]}"] if leading else []
+    return ", ".join(parts + [f"{axis} {index}" for axis, index in zip(axes, where[len(leading) :], strict=True)])
+
+
+def check_finite(tensor: Tensor, name: str, axes: Sequence[str]) -> None:
+    """Raise with the first position of a NaN or an infinity; `axes` name the trailing axes."""
+    bad = ~torch.isfinite(tensor)
+    if not bool(bad.any()):
+        return
+    where = torch.nonzero(bad)[0].tolist()
+    at = f" at {place(where, axes)}" if where else ""
+    raise ValueError(f"{name} must be finite; got {float(tensor[tuple(where)])}{at}")
+
+
+def check_shape(tensor: Tensor, name: str, shape: Sequence[int], meaning: str) -> None:
+    """Raise unless `tensor` has exactly this shape; `meaning` names its axes."""
+    if tuple(tensor.shape) != tuple(shape):
+        raise ValueError(f"{name} must have shape {list(shape)} ({meaning}); got {list(tensor.shape)}")
+
+
+def check_positive(value: float, name: str) -> None:
+    """Raise unless `value` is a finite positive number."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise ValueError(f"{name} must be a positive finite number; got {value!r}")
+
+
+def check_count(value: object, name: str) -> int:
+    """`value` as a plain int, raising unless it is a whole number of at least 1."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a positive integer; got {value!r}")
+    return int(value)
+
+
+def batch_index(index: Any, batch_shape: tuple[int, ...], device: torch.device) -> Any:
+    """`index` in a form that means the same on every field: it ends at the batch, never at the coordinates.
+
+    Raises:
+        IndexError: if it does not fit the batch.
+    """
+    items = index if isinstance(index, tuple) else (index,)
+    items = tuple(as_tensor(item, "index") if isinstance(item, list) and item else item for item in items)
+    if any(item is Ellipsis for item in items):
+        rest = (slice(None),) * max(len(batch_shape) - sum(map(_axes_taken, items)), 0)
+        at = next(k for k, item in enumerate(items) if item is Ellipsis)
+        items = (*items[:at], *rest, *items[at + 1 :])
+    basic = all(isinstance(item, (int, slice, type(None))) for item in items)
+    probe = torch.empty(batch_shape, dtype=torch.bool, device="meta" if basic else device)
+    try:
+        _ = probe[items]
+    except (IndexError, TypeError) as error:
+        raise IndexError(f"index {index!r} does not fit the batch of shape {list(batch_shape)}: {error}") from None
+    return items
+
+
+def _axes_taken(item: Any) -> int:
+    if item is None or item is Ellipsis:
+        return 0
+    if isinstance(item, (int, slice)):
+        return 1
+    array = as_tensor(item, "index")
+    return array.ndim if array.dtype == torch.bool else 1
+
+
+def checked_index(index: object, shape: tuple[int | None, ...], size: int, device: torch.device) -> Tensor:
+    """`index` as int64 on `device`; its last axis may be free (None).
+
+    Raises:
+        ValueError: unless it holds integers in 0..size - 1 in this shape.
+    """
+    tensor = as_tensor(index, "index")
+    if tensor.dtype not in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
+        raise ValueError(f"index must hold integers; got {str(tensor.dtype).removeprefix('torch.')}")
+    same = len(tensor.shape) == len(shape) and all(
+        expected in (None, got) for expected, got in zip(shape, tensor.shape, strict=True)
+    )
+    if not same or tensor.shape[-1] == 0:
+        expected = ", ".join("k" if length is None else str(length) for length in shape)
+        raise ValueError(f"index must have shape [{expected}] with at least one entry; got {list(tensor.shape)}")
+    tensor = tensor.to(device, torch.int64)
+    outside = (tensor < 0) | (tensor >= size)
+    if bool(outside.any()):
+        where = torch.nonzero(outside)[0].tolist()
+        got = int(tensor[tuple(where)])
+        raise ValueError(f"index must lie in 0..{size - 1}; got {got} at {place(where, ('position',))}")
+    return tensor
+
+
+def gather_inputs(tensor: Tensor, rows: Tensor) -> Tensor:
+    """The `rows` ``[*batch, k]`` of `tensor` ``[*batch, n, ...]``: ``[*batch, k, ...]``."""
+    wide = rows.reshape(*rows.shape, *[1] * (tensor.ndim - rows.ndim))
+    return tensor.gather(rows.ndim - 1, wide.expand(*rows.shape, *tensor.shape[rows.ndim :]))
+
+
+def check_dataset(data: TokenDataset) -> None:
+    """Raise ValueError unless every field of `data` fits the others."""
+    check_axes(data.tokens)
+    shared = data.queries_per_sequence
+    if not isinstance(shared, int) or isinstance(shared, bool) or shared < 1:
+        raise ValueError(f"queries_per_sequence must be a positive integer; got {shared!r}")
+    batch, n = data.batch_shape, data.sequences * shared
+    row = "input" if shared == 1 else "sequence"
+    check_finite(data.tokens, "tokens", (row, "token", "coordinate"))
+
+    if tuple(data.queries.shape[:-1]) != (*batch, n):
+        raise ValueError(
+            f"queries must have shape {_shape(*batch, n, 'dq')} (batch, n, dq) to fit tokens of shape"
+            f" {list(data.tokens.shape)}; got {list(data.queries.shape)}"
+        )
+    if data.dq == 0:
+        raise ValueError("queries must have at least one coordinate; got dq = 0")
+    check_same_kind(data.queries, "queries", data.tokens)
+    check_finite(data.queries, "queries", ("input", "coordinate"))
+
+    _check_labels(data.labels, (*batch, n), data.device)
+    if data.mask is not None:
+        check_mask(data.mask, (*batch, n, data.T), "batch, n, T", data.device)
+        hidden = ~data.mask.any(-1)
+        if bool(hidden.any()):
+            at = place(torch.nonzero(hidden)[0].tolist(), ("input",))
+            raise ValueError(f"mask must leave a token in every input; it hides all of {at}")
+
+    if data.values is not data.tokens:
+        if data.values.shape[:-1] != data.tokens.shape[:-1] or data.dv == 0:
+            expected = _shape(*data.tokens.shape[:-1], "dv")
+            raise ValueError(f"values must have shape {expected} (batch, n, T, dv); got {list(data.values.shape)}")
+        check_same_kind(data.values, "values", data.tokens)
+        check_finite(data.values, "values", (row, "token", "coordinate"))
+    if data.head is not None:
+        check_shape(data.head, "head", (*batch, data.dv), "batch, dv")
+        check_same_kind(data.head, "head", data.tokens)
+        check_finite(data.head, "head", ("coordinate",))
+
+
+def check_axes(tokens: Tensor) -> None:
+    """Raise unless tokens are ``[*batch, n, T, d]`` with n, T and d at least 1."""
+    if tokens.ndim < 3:
+        raise ValueError(f"tokens must have shape [*batch, n, T, d]; got {list(tokens.shape)}")
+    for size, name in zip(tokens.shape[-3:], ("input (n)", "token (T)", "coordinate (d)"), strict=True):
+        if size == 0:
+            raise ValueError(f"tokens must have at least one {name}; got shape {list(tokens.shape)}")
+
+
+def check_same_kind(tensor: Tensor, name: str, tokens: Tensor) -> None:
+    """Raise unless `tensor` has the tokens' precision and device."""
+    if tensor.dtype != tokens.dtype:
+        raise ValueError(
+            f"{name} must be {str(tokens.dtype).removeprefix('torch.')}, like the tokens;"
+            f" got {str(tensor.dtype).removeprefix('torch.')}"
+        )
+    check_device(tensor, name, tokens.device)
+
+
+def check_device(tensor: Tensor, name: str, device: torch.device) -> None:
+    """Raise unless `tensor` lives with the tokens."""
+    if tensor.device != device:
+        raise ValueError(f"{name} must be on {device}, like the tokens; got {tensor.device}")
+
+
+def check_mask(mask: Tensor, shape: tuple[int, ...], meaning: str, device: torch.device) -> None:
+    """Raise unless `mask` is boolean, of this shape and with the tokens."""
+    if mask.dtype != torch.bool:
+        kind = str(mask.dtype).removeprefix("torch.")
+        raise ValueError(f"mask must be boolean (True marks a real token); got {kind}")
+    check_shape(mask, "mask", shape, meaning)
+    check_device(mask, "mask", device)
+
+
+def _check_labels(labels: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
+    check_shape(labels, "labels", shape, "batch, n")
+    check_device(labels, "labels", device)
+    wrong = ~((labels == 1) | (labels == -1))
+    if bool(wrong.any()):
+        where = torch.nonzero(wrong)[0].tolist()
+        raise ValueError(f"labels must be +1 or -1; got {labels[tuple(where)].item()} at {place(where, ('input',))}")
+
+
+def _shape(*sizes: int | str) -> str:
+    return f"[{', '.join(map(str, sizes))}]"

@@ -1,0 +1,1 @@
+"""The CUDA engine: very many small runs at once on an NVIDIA GPU."""

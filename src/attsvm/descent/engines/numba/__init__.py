@@ -1,0 +1,1 @@
+"""The compiled engine: many small runs at once on the CPU."""

@@ -1,0 +1,1 @@
+"""The analysis of heads: what each selects, its max-margin problem, and the comparison."""

@@ -1,0 +1,212 @@
+"""All heads of a model: what each selects, and how close to max-margin it is."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attsvm.heads.analysis.cache import HeadCache
+from attsvm.heads.analysis.head import analyze_head
+from attsvm.heads.analysis.settings import Settings
+from attsvm.heads.analysis.views import Layer, SelectionKind, layers_of, state_bytes
+from attsvm.heads.loading.texts import sample_texts
+from attsvm.heads.model import HeadModel, Sentence, Text
+from attsvm.heads.report.records import HeadReport
+from attsvm.heads.report.report import HeadsReport
+from attsvm.norms import Frobenius, Norm
+
+_NAME = re.compile(r"L(\d+)H(\d+)")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an analysis is: `done` of `total` heads, and what comes next or was just finished."""
+
+    done: int
+    total: int
+    message: str
+
+
+def analyze(
+    model: HeadModel,
+    texts: Sequence[Text] | None = None,
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int | str] | None = None,
+    norms: Sequence[Norm] = (Frobenius(),),
+    queries: int = 500,
+    confidence: float = 0.5,
+    held_out: float = 0.2,
+    leave_out: Sequence[SelectionKind] = (),
+    accuracy: float = 1e-3,
+    quantile: float = 0.1,
+    other_queries: int = 60,
+    rounds: int = 60,
+    examples: int = 3,
+    seed: int = 0,
+    cache: str | os.PathLike[str] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> HeadsReport:
+    """Analyse heads of a transformer as support vector machines of their own selections.
+
+    For each head: how sharply it attends and what it selects; over confident queries the max-margin problem of its own
+    selections,
+
+        W_mm = argmin N(W)   s.t.   (x_i,selected - x_it)^T W z_i >= 1   for every other candidate t of query i,
+
+    and how the head's own W = key query^T stands to it: margin efficiency, direction cosine, spectra, support tokens,
+    agreement on held-out sentences. The same for random weights with the same spectrum, for shuffled selections, and
+    for an untrained model of the same shape.
+
+    Arguments:
+        model: from `load` or `from_arrays`.
+        texts: to run the model on; None means the model's own sentences, or else the bundled sample.
+        layers: counted from 0; None means all.
+        heads: numbers within each layer, or names such as ``"L3H7"``; None means all.
+        norms, queries, confidence, held_out, leave_out, accuracy, quantile, other_queries, rounds, examples,
+            seed: see `Settings`.
+        cache: a folder in which finished heads are kept; an analysis that was stopped goes on from there.
+        progress: called after every head.
+
+    Raises:
+        ValueError: naming the argument, what was expected, and what came.
+    """
+    settings = Settings(
+        tuple(norms), queries, confidence, held_out, tuple(leave_out), accuracy, quantile, other_queries, rounds,
+        examples, seed,
+    )  # fmt: skip
+    if not isinstance(model, HeadModel):
+        raise ValueError(f"model must come from load() or from_arrays(); got {type(model).__name__}")
+    began = time.perf_counter()
+    chosen = chosen_heads(model, layers, heads)
+    sentences = _sentences(model, texts)
+    kept = None if cache is None else HeadCache(cache, model, sentences, settings)
+    finished = {} if kept is None else {place: found for place in chosen if (found := kept.read(*place)) is not None}
+    tell = progress or (lambda now: None)
+    missing = [place for place in chosen if place not in finished]
+    tell(Progress(len(finished), len(chosen), "running the model"))
+    for place, report in _analyzed(model, sentences, missing, settings):
+        finished[place] = report
+        if kept is not None:
+            kept.write(report)
+        tell(Progress(len(finished), len(chosen), report.name))
+    reports = [finished[place] for place in chosen]
+    return HeadsReport(
+        model=model.name,
+        architecture=model.architecture,
+        layers=model.layers,
+        heads_per_layer=model.heads,
+        width=model.width,
+        notes=(*model.notes, *_notes(model, sentences)),
+        sentences=len(sentences),
+        tokens=sum(len(sentence) for sentence in sentences),
+        settings=settings,
+        heads=tuple(sorted(reports, key=lambda found: (-found.selectivity.confident, -found.selectivity.top_mass))),
+        seconds=round(time.perf_counter() - began, 3),
+        memory=_memory(model, sentences, reports),
+    )
+
+
+def chosen_heads(
+    model: HeadModel, layers: Sequence[int] | None, heads: Sequence[int | str] | None
+) -> list[tuple[int, int]]:
+    """(layer, head) of every head asked for, in order.
+
+    Raises:
+        ValueError: if there is no such layer or head.
+    """
+    wanted = list(range(model.layers)) if layers is None else list(layers)
+    for layer in wanted:
+        if not isinstance(layer, int) or isinstance(layer, bool) or not 0 <= layer < model.layers:
+            raise ValueError(f"layers must lie in 0..{model.layers - 1} for {model.name}; got {layer!r}")
+    if not wanted:
+        raise ValueError("layers must name at least one layer, or be None for all; got none")
+    if heads is not None and (len(heads) == 0 or isinstance(heads, str)):
+        raise ValueError(f"heads must be a list such as [0, 3] or ['L3H7'], or None for all; got {heads!r}")
+    found: set[tuple[int, int]] = set()
+    for head in range(model.heads) if heads is None else heads:
+        if isinstance(head, str):
+            match = _NAME.fullmatch(head)
+            if match is None:
+                raise ValueError(f"heads must be numbers or names such as 'L3H7'; got {head!r}")
+            layer, number = int(match[1]), int(match[2])
+            if layer >= model.layers:
+                raise ValueError(f"heads: {head} does not exist; {model.name} has layers 0..{model.layers - 1}")
+            if layers is not None and layer not in wanted:
+                raise ValueError(f"heads: {head} is not in the layers asked for, {wanted}")
+            places = [(layer, number)]
+        else:
+            number = head
+            places = [(layer, head) for layer in wanted]
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < model.heads:
+            raise ValueError(f"heads must lie in 0..{model.heads - 1} for {model.name}; got {head!r}")
+        found.update(places)
+    return sorted(found)
+
+
+def _sentences(model: HeadModel, texts: Sequence[Text] | None) -> list[Sentence]:
+    if isinstance(texts, str):
+        raise ValueError("texts must be a list of texts; got one string (read_texts reads a file)")
+    if texts is not None:
+        if len(texts) == 0:
+            raise ValueError("texts must hold at least one text; got none")
+        found = model.encode(list(texts))
+    else:
+        found = list(model.sentences) or model.encode(sample_texts())
+    if all(len(sentence) < 2 for sentence in found):
+        raise ValueError(f"texts must have at least two tokens somewhere; all {len(found)} have one")
+    return found
+
+
+def _analyzed(
+    model: HeadModel, sentences: Sequence[Sentence], places: Sequence[tuple[int, int]], settings: Settings
+) -> Iterator[tuple[tuple[int, int], HeadReport]]:
+    """Head after head, layer by layer; the untrained twin runs alongside."""
+    layers = sorted({layer for layer, _ in places})
+    twin = model.untrained(settings.seed) if layers and model.has_untrained else None
+    twin_sentences = list(twin.sentences) or list(sentences) if twin is not None else []
+    twin_layers: Iterator[Layer | None] = (
+        iter([None] * len(layers)) if twin is None else layers_of(twin, twin_sentences, layers, settings.leave_out)
+    )
+    apart = _held_out(len(sentences), settings)
+    for layer, other in zip(layers_of(model, sentences, layers, settings.leave_out), twin_layers, strict=True):
+        if not any(bool((view.candidates.sum(-1) > 1).any()) for view in layer.views):
+            raise ValueError("no query has two candidates or more; give longer texts, or leave out fewer tokens")
+        for place in (place for place in places if place[0] == layer.index):
+            pair = None if twin is None or other is None else (twin.weights(*place), other.views)
+            error = layer.attention_error[place[1]]
+            yield place, analyze_head(place, model.weights(*place), layer.views, pair, apart, error, settings)
+
+
+def _held_out(count: int, settings: Settings) -> Tensor:
+    """Which sentences are kept apart: a share, rounded down, drawn with the seed."""
+    apart = torch.zeros(count, dtype=torch.bool)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(settings.seed))
+    apart[order[: int(settings.held_out * count)]] = True
+    return apart
+
+
+def _notes(model: HeadModel, sentences: Sequence[Sentence]) -> list[str]:
+    notes = []
+    cut = [sentence for sentence in sentences if sentence.left_out]
+    if cut:
+        lost = sum(sentence.left_out for sentence in cut)
+        notes.append(f"{len(cut)} texts are longer than the model reads; {lost} tokens at their ends were left out")
+    single = sum(len(sentence) < 2 for sentence in sentences)
+    if single:
+        notes.append(f"{single} texts have one token; they offer no choice and count nowhere")
+    if not model.has_untrained:
+        notes.append("there is no untrained model of this shape to compare with")
+    return notes
+
+
+def _memory(model: HeadModel, sentences: Sequence[Sentence], reports: Sequence[HeadReport]) -> int:
+    """Bytes of the hidden states of one layer (twice, for the untrained twin) and of the largest problem."""
+    states = state_bytes(model, sentences) * (2 if model.has_untrained else 1)
+    return states + max((found.head.memory for report in reports for found in report.comparisons), default=0)

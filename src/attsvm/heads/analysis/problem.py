@@ -1,0 +1,99 @@
+"""The max-margin problem of a head's own selections, as data the solvers read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from attsvm.data import TokenDataset
+from attsvm.heads.analysis.selections import Choices
+from attsvm.heads.analysis.views import SentenceView
+from attsvm.svm import AttentionSVM
+
+
+@dataclass(frozen=True, eq=False)
+class SelectionProblem:
+    """The SVM of some selections; the tokens of a sentence are stored once for all its queries.
+
+    Sentences with fewer queries than others are filled up with samples that have one token and therefore no rows.
+
+    Arguments:
+        problem: over ``sentences x most queries of a sentence`` samples.
+        sample: where each of the selections stands in it, ``[n]``.
+        drawn: the selections.
+    """
+
+    problem: AttentionSVM
+    sample: Int[Tensor, " n"]
+    drawn: Choices
+
+    @property
+    def rows(self) -> int:
+        """Number of constraints."""
+        return int(self.problem.inequalities.sum())
+
+    @property
+    def memory(self) -> int:
+        """Bytes of tokens, queries, and four numbers a row (values, margins, multipliers, kinds)."""
+        data = self.problem.data
+        return 8 * (data.tokens.numel() + data.queries.numel() + 4 * data.n * data.T)
+
+    def contradiction(self) -> tuple[int, int] | None:
+        """Two selections (indices into `drawn`) that no weights can both make, if some are easily seen.
+
+        The same query asks for token a above b and elsewhere for b above a: embeddings repeat where neither token nor
+        position differ. A solver would find out, but slowly.
+        """
+        data, shared = self.problem.data, self.problem.data.queries_per_sequence
+        names: dict[bytes, int] = {}
+        asked: dict[tuple[int, int, int], int] = {}
+        for index, sample in enumerate(self.sample.tolist()):
+            tokens = data.tokens[sample // shared]
+            query = names.setdefault(data.queries[sample].numpy().tobytes(), len(names))
+            above = names.setdefault(tokens[self.problem.reference[sample]].numpy().tobytes(), len(names))
+            for place in torch.nonzero(self.problem.inequalities[sample])[:, 0].tolist():
+                below = names.setdefault(tokens[place].numpy().tobytes(), len(names))
+                other = asked.get((query, below, above))
+                if other is not None or below == above:
+                    return (index if other is None else other), index
+                asked[query, above, below] = index
+        return None
+
+    def query_margins(self, weights: Float[Tensor, "D D"]) -> Float[Tensor, " n"]:
+        """Smallest margin of every query, in the units of `weights`."""
+        margins = self.problem.margins(weights).masked_fill(~self.problem.inequalities, torch.inf)
+        return margins.amin(-1)[self.sample]
+
+
+def selection_problem(views: Sequence[SentenceView], drawn: Choices) -> SelectionProblem:
+    """Build the problem that asks for `drawn.selected` above every other candidate of its query."""
+    used, inverse = torch.unique(drawn.sentence, return_inverse=True)
+    counts = torch.bincount(inverse)
+    first = torch.cat([counts.new_zeros(1), counts.cumsum(0)[:-1]])
+    order = torch.argsort(inverse, stable=True)
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order)) - first[inverse[order]]
+    shared = int(counts.max())
+    sample = inverse * shared + rank
+    length = max(len(views[index].sentence) for index in used.tolist())
+    width = views[0].keys.shape[-1]
+    tokens = torch.zeros(len(used), length, width, dtype=torch.float64)
+    for place, index in enumerate(used.tolist()):
+        tokens[place, : len(views[index].sentence)] = views[index].keys
+    n = len(used) * shared
+    queries = torch.zeros(n, width, dtype=torch.float64)
+    mask = torch.zeros(n, length, dtype=torch.bool)
+    mask[:, 0] = True
+    selected = torch.zeros(n, dtype=torch.int64)
+    for place, index, position in zip(sample.tolist(), drawn.sentence.tolist(), drawn.position.tolist(), strict=True):
+        view = views[index]
+        queries[place] = view.queries[position]
+        mask[place, : len(view.sentence)] = view.candidates[position]
+        mask[place, len(view.sentence) :] = False
+    selected[sample] = drawn.selected
+    data = TokenDataset(tokens, queries, torch.ones(n, dtype=torch.float64), mask=mask, queries_per_sequence=shared)
+    return SelectionProblem(AttentionSVM(data, selected), sample, drawn)

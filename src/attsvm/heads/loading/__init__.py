@@ -1,0 +1,1 @@
+"""Loading the heads of a model: folders, the hub, live models, arrays."""

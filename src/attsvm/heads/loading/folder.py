@@ -1,0 +1,155 @@
+"""Reading a Hugging Face model folder: plain files only, no code of it is ever run."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attsvm.heads.loading.architectures import unsupported
+
+CODE = "asks to run Python code from the model folder (auto_map), which is never done"
+
+
+def read_config(folder: Path) -> Any:
+    """The configuration of a folder, as the transformers library's own class for it.
+
+    Raises:
+        ValueError: if it is missing, damaged, asks for code of its own, or is of an unknown kind.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{folder} has no config.json; give the folder of a Hugging Face model")
+    settings = _json(path)
+    if "auto_map" in settings:
+        raise ValueError(f"{path} {CODE}")
+    from transformers import CONFIG_MAPPING
+
+    model_type = settings.get("model_type")
+    if not isinstance(model_type, str):
+        raise ValueError(f"{path} has no model_type, so its architecture is unknown")
+    if model_type not in CONFIG_MAPPING:
+        raise ValueError(unsupported(str(folder), model_type))
+    try:
+        return CONFIG_MAPPING[model_type].from_dict(settings)
+    except Exception as error:  # each configuration class checks in its own way
+        raise ValueError(f"{path} is no valid {model_type} configuration: {reason(error)}") from None
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All weights of a folder: safetensors where there are, else pickled tensors without any other object.
+
+    Raises:
+        ValueError: if there are none, or a file is damaged or holds more than tensors.
+    """
+    for single, read in (("model.safetensors", read_safetensors), ("pytorch_model.bin", read_pickle)):
+        index = folder / f"{single}.index.json"
+        if (folder / single).is_file():
+            return read(folder / single)
+        if index.is_file():
+            return _sharded(folder, index, read)
+    raise ValueError(f"{folder} has no weights; expected model.safetensors or pytorch_model.bin")
+
+
+def _sharded(folder: Path, index: Path, read: Any) -> dict[str, Tensor]:
+    places = _json(index).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
+        raise ValueError(f"{index} has no weight_map")
+    found: dict[str, Tensor] = {}
+    for name in sorted(set(places.values())):
+        if Path(name).name != name:
+            raise ValueError(f"{index} names {name!r}, which is not a file of the folder")
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} lacks {name}, which {index.name} names")
+        found |= read(folder / name)
+    return found
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ValueError(f"{path} is not a readable safetensors file (truncated?): {reason(error)}") from None
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """The dictionary in a file of ``torch.save``, refusing everything but tensors and plain containers."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Detected pickle protocol", UserWarning)  # read or refused all the same
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ValueError(f"{path} holds more than tensors, or is damaged; such pickles are never run") from None
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{path} is not a readable weights file: {reason(error)}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold a dictionary of tensors; got {type(found).__name__}")
+    return found
+
+
+def precision_notes(weights: dict[str, Tensor]) -> tuple[str, ...]:
+    """A sentence if some weights have half precision.
+
+    Raises:
+        ValueError: if some have less, which is quantization.
+    """
+    kinds = {tensor.dtype for tensor in weights.values() if isinstance(tensor, Tensor)}
+    small = {str(kind).removeprefix("torch.") for kind in kinds if kind.is_floating_point and kind.itemsize == 1}
+    if small:
+        raise ValueError(
+            f"weights must be float16 or wider; got {', '.join(sorted(small))} (quantized models are not read)"
+        )
+    half = sorted(str(kind).removeprefix("torch.") for kind in kinds & {torch.float16, torch.bfloat16})
+    return (f"half precision weights ({', '.join(half)}) were upcast to float32",) if half else ()
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        parsed = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from None
+    if not isinstance(parsed, dict):
+        raise ValueError(f"{path} must hold a JSON object; got {type(parsed).__name__}")
+    return parsed
+
+
+def reason(error: BaseException, longest: int = 200) -> str:
+    """What `error` says, on one line and not too long.
+
+    >>> reason(ValueError("first\\n   second"))
+    'first second'
+    >>> reason(KeyError())
+    'KeyError'
+    """
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= longest else said[: longest - 3] + "..."
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Only errors are logged inside; what was set before is set again after."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            # Some of its modules compile a function when they are imported, the way torch no longer recommends.
+            warnings.filterwarnings("ignore", r"`torch\.jit\.script", DeprecationWarning)
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

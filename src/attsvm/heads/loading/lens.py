@@ -1,0 +1,187 @@
+"""Heads of a TransformerLens model, read through its own names; the package itself is not imported."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attsvm.heads.loading.architectures import ALIBI, CAPPED, NORMALIZED, RELATIVE, ROTARY, WINDOWED
+from attsvm.heads.loading.tokenizers import HuggingFaceTokenizer, Tokenizer, encode_sentences
+from attsvm.heads.loading.transformers_model import check_weights
+from attsvm.heads.model import (
+    HeadModel,
+    HeadWeights,
+    Sentence,
+    SentenceStates,
+    Text,
+    causal_mask,
+    check_exact,
+    head_weights,
+    with_constant,
+)
+
+_POSITIONS = {"rotary": ROTARY, "relative_positional_bias": RELATIVE, "alibi": ALIBI}
+
+
+def is_lens(source: object) -> bool:
+    """Whether `source` looks like a HookedTransformer."""
+    return all(hasattr(source, name) for name in ("cfg", "blocks", "run_with_cache"))
+
+
+class LensModel(HeadModel):
+    """A HookedTransformer: its blocks' W_K, b_K, W_Q, b_Q and the inputs of its attention layers.
+
+    The model is used as it is and must not change while it is read; it is run in evaluation mode.
+
+    Arguments:
+        module: the HookedTransformer.
+        tokenizer: None means the model's own.
+    """
+
+    def __init__(self, module: Any, tokenizer: Tokenizer | None) -> None:
+        cfg = module.cfg
+        self.name = str(getattr(cfg, "model_name", None) or "a TransformerLens model")
+        reason = _refusal(cfg)
+        if reason is not None:
+            raise ValueError(f"{self.name} {reason}")
+        if next(module.parameters()).dtype in (torch.float16, torch.bfloat16):
+            raise ValueError(f"{self.name} runs in half precision; load it with dtype=torch.float32")
+        check_weights(module, self.name)
+        own = getattr(module, "tokenizer", None)
+        self._module = module
+        if tokenizer is None and own is not None:
+            tokenizer = _Prepending(own, bool(getattr(cfg, "default_prepend_bos", True)))
+        self._tokenizer = tokenizer
+        self.architecture = "TransformerLens"
+        self.layers, self.heads, self.width = int(cfg.n_layers), int(cfg.n_heads), int(cfg.d_model)
+        self.causal = getattr(cfg, "attention_dir", "causal") == "causal"
+        self._verified = False
+
+    def encode(self, texts: Sequence[Text]) -> list[Sentence]:
+        cfg = self._module.cfg
+        return encode_sentences(texts, self._tokenizer, int(cfg.n_ctx), int(cfg.d_vocab), self.name)
+
+    def states(self, sentence: Sentence, layers: Sequence[int] | None = None) -> SentenceStates:
+        chosen = self._chosen_layers(layers)
+        limit = int(self._module.cfg.n_ctx)
+        if not 0 < len(sentence) <= limit:
+            raise ValueError(f"sentence must have 1 to {limit} tokens for {self.name}; got {len(sentence)}")
+        inputs: dict[int, tuple[Tensor, Tensor]] = {}
+        hooks = []
+        for layer in chosen:
+
+            def remember(
+                _: object, positional: tuple[Tensor, ...], named: Mapping[str, Any], layer: int = layer
+            ) -> None:
+                one = positional[0] if positional else named.get("hidden_states")
+                inputs[layer] = (_one_stream(named.get("key_input", one)), _one_stream(named.get("query_input", one)))
+
+            hooks.append(self._module.blocks[layer].attn.register_forward_pre_hook(remember, with_kwargs=True))
+        training = self._module.training
+        self._module.eval()
+        try:
+            device = next(self._module.parameters()).device
+            names = {f"blocks.{layer}.attn.hook_pattern" for layer in chosen}
+            with torch.no_grad():
+                _, cache = self._module.run_with_cache(
+                    sentence.ids[None].to(device), names_filter=lambda name: name in names
+                )
+        finally:
+            self._module.train(training)
+            for hook in hooks:
+                hook.remove()
+        keys = with_constant(torch.stack([inputs[layer][0] for layer in chosen]))
+        queries = with_constant(torch.stack([inputs[layer][1] for layer in chosen]))
+        patterns = [cache[f"blocks.{layer}.attn.hook_pattern"][0] for layer in chosen]
+        found = SentenceStates(
+            keys=keys,
+            queries=keys if torch.equal(keys, queries) else queries,
+            attention=torch.stack(patterns).to("cpu", torch.float64),
+            allowed=causal_mask(len(sentence)) if self.causal else torch.ones(2 * (len(sentence),), dtype=torch.bool),
+        )
+        if not self._verified:
+            check_exact(self, found, chosen)
+            self._verified = True
+        return found
+
+    def weights(self, layer: int, head: int) -> HeadWeights:
+        self._check_head(layer, head)
+        cfg, attention = self._module.cfg, self._module.blocks[layer].attn
+        divisor = float(cfg.attn_scale)
+        if divisor <= 0:  # not set
+            divisor = float(cfg.d_head) ** 0.5
+        scale = 1 / divisor if cfg.use_attn_scale else 1.0
+        if getattr(cfg, "scale_attn_by_inverse_layer_idx", False):
+            scale /= layer + 1
+        # Grouped heads: W_K repeats each key head for the query heads that share it.
+        return head_weights(attention.W_K[head], attention.W_Q[head], attention.b_K[head], attention.b_Q[head], scale)
+
+    @property
+    def has_untrained(self) -> bool:
+        return hasattr(self._module, "init_weights")
+
+    def untrained(self, seed: int) -> HeadModel:
+        if not self.has_untrained:
+            raise ValueError(
+                f"{self.name} cannot be initialised anew; load the transformers model that it wraps instead"
+            )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            cfg = copy.deepcopy(self._module.cfg)
+            cfg.seed = None  # else the package would set the global seed
+            twin = type(self._module)(cfg, getattr(self._module, "tokenizer", None))
+            twin.init_weights()
+        found = LensModel(twin, self._tokenizer)
+        found.name = f"{self.name}, untrained ({seed})"
+        return found
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(repr((self.layers, self.heads, self.width, self.causal)).encode())
+        for key, tensor in sorted(self._module.state_dict().items()):
+            digest.update(f"{key} {list(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.detach().to("cpu", torch.float64).contiguous().numpy().tobytes())
+        digest.update(b"no tokenizer" if self._tokenizer is None else self._tokenizer.identity())
+        return digest.hexdigest()
+
+
+class _Prepending(HuggingFaceTokenizer):
+    """The tokenizer inside a HookedTransformer, whose sentences start with the opening token."""
+
+    def __init__(self, tokenizer: Any, prepend: bool) -> None:
+        super().__init__(tokenizer)
+        self._opening = [int(tokenizer.bos_token_id)] if prepend and tokenizer.bos_token_id is not None else []
+
+    def encode(self, text: str) -> list[int]:
+        ids = super().encode(text)
+        return ids if ids[:1] == self._opening else self._opening + ids
+
+    def identity(self) -> bytes:
+        return super().identity() + repr(self._opening).encode()
+
+
+def _refusal(cfg: Any) -> str | None:
+    positions = getattr(cfg, "positional_embedding_type", "standard")
+    if positions in _POSITIONS:
+        return _POSITIONS[positions]
+    if positions not in ("standard", "shortformer"):
+        return f"has positions of the kind {positions!r}, which are not supported"
+    cap = getattr(cfg, "attn_scores_soft_cap", -1.0)
+    if cap is not None and cap > 0:
+        return CAPPED
+    if getattr(cfg, "use_qk_norm", False):
+        return NORMALIZED
+    if getattr(cfg, "use_local_attn", False):
+        return WINDOWED
+    return None
+
+
+def _one_stream(states: Tensor | None) -> Tensor:
+    """Drop the batch axis, and the axis of heads where the model keeps one copy a head."""
+    if states is None:
+        raise ValueError("the attention of this TransformerLens model takes no query_input, key_input or hidden_states")
+    return states[0, :, 0] if states.ndim == 4 else states[0]

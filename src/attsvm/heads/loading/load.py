@@ -1,0 +1,165 @@
+"""Loading a model: a folder, a name on the hub, a Whisper file, a live model, or a TransformerLens model."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from attsvm.data.checks import ArrayOrList, as_tensor
+from attsvm.heads.loading.architectures import Vit, Whisper, architecture_of
+from attsvm.heads.loading.folder import precision_notes, read_config, read_weights
+from attsvm.heads.loading.lens import LensModel, is_lens
+from attsvm.heads.loading.openai_whisper import read_openai_whisper
+from attsvm.heads.loading.tokenizers import SmilesTokenizer, choose_tokenizer
+from attsvm.heads.loading.transformers_model import ImagesModel, TransformersModel, eager_copy, from_state
+from attsvm.heads.model import HeadModel
+
+
+def load(
+    source: object,
+    *,
+    tokenizer: object = None,
+    audio_features: ArrayOrList | None = None,
+    images: ArrayOrList | None = None,
+) -> HeadModel:
+    """A model whose heads can be read exactly, as ``softmax(X K Q^T z)``.
+
+    Weights are read from safetensors, or from pickles of nothing but tensors; code from a model folder is never run.
+
+    Arguments:
+        source: a Hugging Face model folder; a name on its hub (the local cache first, then the network); a Whisper file
+            of its authors (``tiny.en.pt``); a live model of the transformers library, which is copied; or a
+            TransformerLens HookedTransformer, which is used as it is.
+        tokenizer: where the model brings none: a folder with its files, a ``.tiktoken`` file for Whisper, or a
+            tokenizer. Without one, sentences are given as lists of token numbers.
+        audio_features: what Whisper's decoder listens to, as its encoder gives it, ``[frames, d]``; None means silence.
+        images: what a ViT looks at, scaled as it expects, ``[n, channels, height, width]``.
+
+    Returns:
+        A `HeadModel`; its `notes` say what was changed on the way.
+
+    Raises:
+        ValueError: in one sentence, if the model is incomplete, of an architecture without a single W (rotary or
+            relative positions, soft-capping, ...), or cannot be had.
+    """
+    _check_transformers()
+    audio = None if audio_features is None else as_tensor(audio_features, "audio_features")
+    pictures = None if images is None else as_tensor(images, "images")
+    if isinstance(source, str | os.PathLike):
+        return _from_path(source, tokenizer, audio, pictures)
+    if is_lens(source):
+        return LensModel(source, choose_tokenizer(tokenizer, None, None))
+    if isinstance(source, nn.Module) and hasattr(getattr(source, "config", None), "model_type"):
+        return _from_live(source, tokenizer, audio, pictures)
+    raise ValueError(
+        "source must be a model folder, a name on the hub, a transformers or TransformerLens model; got"
+        f" {type(source).__name__} (from_arrays takes hidden states and weights)"
+    )
+
+
+def _from_path(
+    source: str | os.PathLike[str], tokenizer: object, audio: Tensor | None, images: Tensor | None
+) -> HeadModel:
+    path = Path(source).expanduser()
+    if path.is_file():
+        return _from_file(path, tokenizer, audio)
+    if not path.is_dir() and not isinstance(source, str):
+        raise ValueError(f"{path} does not exist; give a model folder or a .pt file of Whisper")
+    folder = path if path.is_dir() else hub_folder(str(source))
+    name = path.resolve().name if path.is_dir() else str(source)
+    config = read_config(folder)
+    architecture = architecture_of(config, name)
+    weights = read_weights(folder)
+    notes = precision_notes(weights)
+    core = from_state(config, weights, name)
+    if isinstance(architecture, Vit):
+        return _seeing(core, images, name, notes)
+    words = choose_tokenizer(tokenizer, folder, config)
+    if isinstance(words, SmilesTokenizer):
+        notes += ("vocab.txt lists the reaction arrow >>: texts are read as reaction SMILES",)
+    return _reading(core, words, name, notes, audio, images)
+
+
+def _from_file(path: Path, tokenizer: object, audio: Tensor | None) -> HeadModel:
+    if path.suffix == ".gguf":
+        raise ValueError(
+            f"{path} is a GGUF file: quantized weights are not read (and nearly all such models have rotary positions,"
+            " for which no single W exists)"
+        )
+    if path.suffix != ".pt":
+        raise ValueError(f"{path} must be a model folder or a Whisper .pt file; got {path.suffix or path.name!r}")
+    config, weights = read_openai_whisper(path)
+    notes = precision_notes(weights)
+    core = from_state(config, weights, path.name)
+    beside = sorted(path.parent.glob("*.tiktoken"))
+    words = choose_tokenizer(tokenizer or (beside[0] if len(beside) == 1 else None), None, config)
+    return _reading(core, words, path.name, notes, audio, None)
+
+
+def _from_live(module: Any, tokenizer: object, audio: Tensor | None, images: Tensor | None) -> HeadModel:
+    name = str(getattr(module.config, "name_or_path", "") or type(module).__name__)
+    architecture = architecture_of(module.config, name)
+    notes = precision_notes(dict(module.named_parameters()))
+    core = eager_copy(module, architecture, name)
+    if isinstance(architecture, Vit):
+        return _seeing(core, images, name, notes)
+    return _reading(core, choose_tokenizer(tokenizer, None, module.config), name, notes, audio, images)
+
+
+def _seeing(core: Any, images: Tensor | None, name: str, notes: tuple[str, ...]) -> HeadModel:
+    if images is None:
+        raise ValueError(f"{name} looks at images; pass images=, scaled as it expects, [n, channels, height, width]")
+    return ImagesModel(core, architecture_of(core.config, name), images, name, notes)
+
+
+def _reading(
+    core: Any, tokenizer: Any, name: str, notes: tuple[str, ...], audio: Tensor | None, images: Tensor | None
+) -> HeadModel:
+    if images is not None:
+        raise ValueError(f"images are for vision models; {name} is {core.config.model_type}")
+    architecture = architecture_of(core.config, name)
+    if isinstance(architecture, Whisper) and audio is None:
+        notes += ("the decoder listens to silence",)
+    return TransformersModel(core, architecture, tokenizer, name, notes, audio)
+
+
+def _check_transformers() -> None:
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise ValueError("loading models needs the transformers library: pip install 'attsvm[heads]'") from None
+
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_PLAIN = ["*.json", "*.txt", "*.model"]
+
+
+def hub_folder(name: str) -> Path:
+    """The folder with configuration, tokenizer and weights of a model on the hub; no code is fetched.
+
+    Raises:
+        ValueError: if `name` is no name on the hub, or the model is neither in the cache nor can be fetched.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name} does not exist; give a model folder, a .pt file of Whisper, or a name on the hub")
+    from huggingface_hub import snapshot_download
+
+    problem: Exception | None = None
+    for offline in (True, False):
+        for weights in ("model*.safetensors", "pytorch_model*.bin"):
+            try:
+                folder = Path(snapshot_download(name, allow_patterns=[*_PLAIN, weights], local_files_only=offline))
+            except Exception as error:  # the library passes on what its network layers raise
+                problem = error
+                break
+            if any(folder.glob(weights)):
+                return folder
+    why = "it has no weights that can be read" if problem is None else str(problem).strip().partition("\n")[0]
+    raise ValueError(
+        f"{name} is no folder here, is not in the local cache of the Hugging Face hub, and could not be fetched"
+        f" ({why}); give the path of a downloaded model"
+    )

@@ -1,0 +1,341 @@
+"""What every tokenizer does, and the encoding of sentences that all models share."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import re
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attsvm.heads.loading.folder import quiet, reason
+from attsvm.heads.model import Sentence, Text
+
+
+class Tokenizer(ABC):
+    """Texts to token numbers, and token numbers to what a reader sees."""
+
+    @property
+    @abstractmethod
+    def special(self) -> frozenset[int]:
+        """Numbers of the tokens that stand for no part of a text."""
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Token numbers of `text` with the special tokens around it that the model was trained with."""
+
+    @abstractmethod
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """One string a token."""
+
+    @abstractmethod
+    def identity(self) -> bytes:
+        """Bytes that differ where the encoding differs."""
+
+
+def encode_sentences(
+    texts: Sequence[Text], tokenizer: Tokenizer | None, positions: int, vocabulary: int, name: str
+) -> list[Sentence]:
+    """`texts` (or lists of token numbers) as sentences of at most `positions` tokens.
+
+    A longer text loses its last tokens, but not the special ones that close it; one warning says so.
+
+    Raises:
+        ValueError: if there are none, one is blank or no text, a number is outside the vocabulary, or there is no
+            tokenizer.
+    """
+    if isinstance(texts, str) or not isinstance(texts, Sequence):
+        raise ValueError(f"texts must be a list of sentences; got one {type(texts).__name__} (put it in a list)")
+    if not texts:
+        raise ValueError("texts must hold at least one sentence; got none")
+    found = [_encoded(text, f"texts[{i}]", tokenizer, positions, vocabulary, name) for i, text in enumerate(texts)]
+    cut = [i for i, sentence in enumerate(found) if sentence.left_out]
+    if cut:
+        first = found[cut[0]]
+        warnings.warn(
+            f"{len(cut)} of {len(found)} texts are longer than the {positions} positions of {name} and were cut;"
+            f" the first, texts[{cut[0]}], lost its last {first.left_out} of {len(first) + first.left_out} tokens",
+            UserWarning,
+            stacklevel=3,
+        )
+    return found
+
+
+def _encoded(
+    text: Text, label: str, tokenizer: Tokenizer | None, positions: int, vocabulary: int, name: str
+) -> Sentence:
+    if isinstance(text, str):
+        if not text.strip():
+            raise ValueError(f"{label} is blank; leave empty lines out")
+        if tokenizer is None:
+            raise ValueError(
+                f"{name} has no tokenizer, so texts cannot be read; pass tokenizer= to load (a folder with"
+                " tokenizer.json or vocab.txt, or a tokenizer), or give lists of token numbers in place of texts"
+            )
+        ids = tokenizer.encode(text)
+    elif (numbers := _numbers(text)) is not None:
+        ids = numbers
+    else:
+        raise ValueError(f"{label} must be a string or a list of token numbers; got {type(text).__name__}")
+    if not ids:
+        raise ValueError(f"{label} has no tokens")
+    outside = next((i for i in ids if not 0 <= i < vocabulary), None)
+    if outside is not None:
+        raise ValueError(f"{label} has token number {outside}; {name} knows 0..{vocabulary - 1}")
+    special = tokenizer.special if tokenizer is not None else frozenset()
+    kept = _shortened(ids, special, positions)
+    tokens = tokenizer.tokens(kept) if tokenizer is not None else [str(i) for i in kept]
+    return Sentence(
+        text if isinstance(text, str) else " ".join(tokens),
+        tuple(tokens),
+        torch.tensor(kept),
+        torch.tensor([i in special for i in kept]),
+        len(ids) - len(kept),
+    )
+
+
+def _numbers(value: Any) -> list[int] | None:
+    """`value` as token numbers, or None if it is something else."""
+    listed = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(listed, list | tuple | range) or any(isinstance(number, bool) for number in listed):
+        return None
+    return [int(number) for number in listed] if all(isinstance(number, Integral) for number in listed) else None
+
+
+def _shortened(ids: list[int], special: frozenset[int], positions: int) -> list[int]:
+    if len(ids) <= positions:
+        return ids
+    closing = 0
+    while closing < min(len(ids), positions) and ids[-1 - closing] in special:
+        closing += 1
+    return ids[: positions - closing] + ids[len(ids) - closing :]
+
+
+class HuggingFaceTokenizer(Tokenizer):
+    """Wraps a tokenizer of the transformers library."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        unknown, mask = tokenizer.unk_token_id, tokenizer.mask_token_id
+        framing = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.cls_token_id}
+        framing |= {tokenizer.sep_token_id, tokenizer.pad_token_id}
+        # Unknown and masked words are parts of the text; GPT-2 writes its unknown words with the closing token.
+        self._special = frozenset(set(tokenizer.all_special_ids) - {unknown, mask} | (framing - {None}))
+
+    @property
+    def special(self) -> frozenset[int]:
+        return self._special
+
+    def encode(self, text: str) -> list[int]:
+        with quiet():  # it would say that a text is too long, which the model says itself
+            return [int(i) for i in self._tokenizer(text)["input_ids"]]
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        return [str(token) for token in self._tokenizer.convert_ids_to_tokens(list(ids))]
+
+    def identity(self) -> bytes:
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if backend is not None:
+            return str(backend.to_str()).encode()
+        settings = [type(self._tokenizer).__name__, sorted(self._tokenizer.get_vocab().items()), sorted(self._special)]
+        return json.dumps(settings).encode()
+
+
+# Bracket atoms are one token; Cl and Br must come before C and B. The splitting is that of Schwaller et al., "Molecular
+# Transformer" (2019), which the model of Schwaller et al., "Extraction of organic chemistry grammar from unsupervised
+# learning of chemical reactions" (2021), was trained with.
+SMILES_PIECE = re.compile(r"\[[^\]]+\]|Br|Cl|[BCNOSPFIbcnosp]|>>|>|%[0-9]{2}|[0-9().=#\-+\\/:~@?*$]")
+ARROW = ">>"
+
+
+class SmilesTokenizer(Tokenizer):
+    """Splits SMILES by atoms and frames them with [CLS] and [SEP].
+
+    Arguments:
+        vocabulary: tokens in the order of their numbers; must hold [CLS], [SEP] and [UNK].
+
+    >>> smiles = SmilesTokenizer(["[UNK]", "[CLS]", "[SEP]", "C", "Cl", ">>", "[Na+]"])
+    >>> smiles.tokens(smiles.encode("CCl.[Na+]>>C"))
+    ['[CLS]', 'C', 'Cl', '[UNK]', '[Na+]', '>>', 'C', '[SEP]']
+    """
+
+    def __init__(self, vocabulary: Sequence[str]) -> None:
+        self._vocabulary = list(vocabulary)
+        self._numbers = {token: number for number, token in enumerate(self._vocabulary)}
+        for token in ("[CLS]", "[SEP]", "[UNK]"):
+            if token not in self._numbers:
+                raise ValueError(f"vocabulary of a SMILES tokenizer must hold {token}")
+
+    @staticmethod
+    def from_file(path: str | os.PathLike[str]) -> SmilesTokenizer:
+        """Read a ``vocab.txt``, one token a line."""
+        return SmilesTokenizer(Path(path).read_text(encoding="utf-8").splitlines())
+
+    @property
+    def special(self) -> frozenset[int]:
+        return frozenset(self._numbers[token] for token in ("[CLS]", "[SEP]", "[PAD]") if token in self._numbers)
+
+    def encode(self, text: str) -> list[int]:
+        pieces = SMILES_PIECE.findall(text.strip())
+        if "".join(pieces) != text.strip():
+            kept = set("".join(pieces))
+            strange = next((letter for letter in text.strip() if letter not in kept), None)
+            named = "an unclosed bracket" if strange is None else repr(strange)
+            raise ValueError(f"{text!r} is no SMILES: {named} is no atom, bond, ring or bracket")
+        unknown = self._numbers["[UNK]"]
+        inside = [self._numbers.get(piece, unknown) for piece in pieces]
+        return [self._numbers["[CLS]"], *inside, self._numbers["[SEP]"]]
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        return [self._vocabulary[number] for number in ids]
+
+    def identity(self) -> bytes:
+        return json.dumps(["SMILES", self._vocabulary]).encode()
+
+
+# Contractions, words, numbers and signs, each with the space before it (Radford et al. 2019, GPT-2).
+WHISPER_PIECE = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+ENGLISH, TIMESTAMPS, TASKS = 51864, 1501, 6
+
+
+class WhisperTokenizer(Tokenizer):
+    """Byte-pair encoding by ranks, framed as Whisper transcribes English without time stamps.
+
+    The sentence " The cat" becomes <|startoftranscript|> <|notimestamps|> The cat <|endoftext|>; multilingual models
+    also have <|en|> and <|transcribe|>. Texts start with a space, as in Whisper's training.
+
+    Arguments:
+        ranks: bytes of a token to its number; the pair with the smallest number merges first.
+        vocabulary: number of tokens of the model, special ones included.
+    """
+
+    def __init__(self, ranks: dict[bytes, int], vocabulary: int) -> None:
+        import regex  # type: ignore[import-untyped]
+
+        self._ranks, self._vocabulary = ranks, vocabulary
+        self._bytes = {number: piece for piece, number in ranks.items()}
+        self._split = regex.compile(WHISPER_PIECE)
+        multilingual = vocabulary > ENGLISH
+        languages = vocabulary - len(ranks) - 2 - TASKS - TIMESTAMPS
+        if languages < 1:
+            raise ValueError(
+                f"tokenizer has {len(ranks)} byte pairs, which do not fit the {vocabulary} tokens of the model"
+                " (gpt2.tiktoken is for English-only models, multilingual.tiktoken for the others)"
+            )
+        # <|endoftext|> <|startoftranscript|> languages translate transcribe startoflm startofprev nospeech notimestamps
+        end = len(ranks)
+        start, english = end + 1, end + 2
+        transcribe, plain = start + languages + 2, start + languages + 6
+        self._frame = [start, english, transcribe, plain] if multilingual else [start, plain]
+        self._end = end
+        self._names = {
+            end: "<|endoftext|>",
+            start: "<|startoftranscript|>",
+            english: "<|en|>",
+            transcribe: "<|transcribe|>",
+            plain: "<|notimestamps|>",
+        }
+
+    @staticmethod
+    def from_file(path: str | os.PathLike[str], vocabulary: int) -> WhisperTokenizer:
+        """Read a rank file: a line is the base64 of a token's bytes and its number."""
+        try:
+            lines = [line.split() for line in Path(path).read_bytes().splitlines() if line]
+            ranks = {base64.b64decode(token): int(number) for token, number in lines}
+        except (ValueError, binascii.Error):
+            raise ValueError(f"{path} is no file of byte-pair ranks (a line is base64 and a number)") from None
+        return WhisperTokenizer(ranks, vocabulary)
+
+    @property
+    def special(self) -> frozenset[int]:
+        return frozenset(range(len(self._ranks), self._vocabulary))
+
+    def encode(self, text: str) -> list[int]:
+        pieces = self._split.findall(" " + text.strip())
+        return [*self._frame, *(number for piece in pieces for number in self._merged(piece.encode())), self._end]
+
+    def _merged(self, piece: bytes) -> list[int]:
+        parts = [piece[i : i + 1] for i in range(len(piece))]
+        while len(parts) > 1:
+            ranked = [(self._ranks.get(parts[i] + parts[i + 1]), i) for i in range(len(parts) - 1)]
+            known = [(rank, i) for rank, i in ranked if rank is not None]
+            if not known:
+                break
+            _, i = min(known)
+            parts[i : i + 2] = [parts[i] + parts[i + 1]]
+        return [self._ranks[part] for part in parts]
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        return [
+            self._bytes[i].decode("utf-8", errors="replace") if i in self._bytes else self._names.get(i, f"<|{i}|>")
+            for i in ids
+        ]
+
+    def identity(self) -> bytes:
+        digest = hashlib.sha256(repr((self._vocabulary, sorted(self._ranks.items()))).encode())
+        return b"Whisper" + digest.digest()
+
+
+FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+
+
+def choose_tokenizer(given: object, folder: Path | None, config: Any) -> Tokenizer | None:
+    """The tokenizer `given` (an object, a folder or a file), or else that in the model's `folder`, or None.
+
+    Raises:
+        ValueError: if what was given is no tokenizer, or its files cannot be read without running their code.
+    """
+    if given is None:
+        return _from_folder(folder, config) if folder is not None else None
+    if isinstance(given, Tokenizer):
+        return given
+    if isinstance(given, str | os.PathLike):
+        path = Path(given)
+        if path.is_dir():
+            found = _from_folder(path, config)
+            if found is None:
+                raise ValueError(f"tokenizer {path} holds none of {', '.join(FILES)}")
+            return found
+        if path.is_file() and path.suffix == ".tiktoken":
+            return WhisperTokenizer.from_file(path, int(config.vocab_size))
+        raise ValueError(f"tokenizer must be a folder, a .tiktoken file or a tokenizer; there is no such {path}")
+    if callable(given) and hasattr(given, "convert_ids_to_tokens"):
+        return HuggingFaceTokenizer(given)
+    raise ValueError(f"tokenizer must be a folder, a .tiktoken file or a tokenizer; got {type(given).__name__}")
+
+
+def _from_folder(folder: Path, config: Any) -> Tokenizer | None:
+    present = [name for name in FILES if (folder / name).is_file()]
+    if not present:
+        return None
+    settings = folder / "tokenizer_config.json"
+    if settings.is_file() and "auto_map" in _parsed(settings):
+        raise ValueError(f"{settings} asks to run Python code from the model folder (auto_map), which is never done")
+    words = folder / "vocab.txt"
+    if "tokenizer.json" not in present and words.is_file() and ARROW in words.read_text(encoding="utf-8").split("\n"):
+        return SmilesTokenizer.from_file(words)
+    from transformers import AutoTokenizer
+
+    try:
+        with quiet():
+            found = AutoTokenizer.from_pretrained(folder, config=config, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # the library raises whatever its parsers raise
+        raise ValueError(f"the tokenizer in {folder} ({', '.join(present)}) cannot be read: {reason(error)}") from None
+    return HuggingFaceTokenizer(found)
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        parsed = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ValueError(f"{path} is no JSON") from None
+    return parsed if isinstance(parsed, dict) else {}

@@ -1,0 +1,293 @@
+"""Heads of a model of the transformers library, run with hooks on its key and query projections."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attsvm.heads.loading.architectures import Architecture, Whisper
+from attsvm.heads.loading.folder import quiet, reason
+from attsvm.heads.loading.tokenizers import Tokenizer, encode_sentences
+from attsvm.heads.model import (
+    HeadModel,
+    HeadWeights,
+    Sentence,
+    SentenceStates,
+    Text,
+    causal_mask,
+    check_exact,
+    with_constant,
+)
+
+# Settings that say where and when a model was saved, not what it computes.
+_PROVENANCE = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
+
+
+class TransformersModel(HeadModel):
+    """A float32 copy of a model of the transformers library with eager attention, in evaluation mode.
+
+    Arguments:
+        core: the stack of layers, ours alone.
+        architecture: that knows its projections.
+        tokenizer: None where there is none.
+        name: for reports.
+        notes: one sentence each.
+        audio_features: what the decoder of Whisper listens to, ``[frames, d]``; None means silence.
+    """
+
+    def __init__(
+        self,
+        core: Any,
+        architecture: Architecture,
+        tokenizer: Tokenizer | None,
+        name: str,
+        notes: tuple[str, ...] = (),
+        audio_features: Tensor | None = None,
+    ) -> None:
+        check_weights(core, name)
+        self._core, self._architecture, self._tokenizer = core, architecture, tokenizer
+        self.name, self.notes = name, notes
+        self.architecture = str(core.config.model_type)
+        try:
+            self._layers = architecture.layers(core)
+        except AttributeError as error:
+            raise ValueError(f"{name} is built differently from other {self.architecture} models: {error}") from None
+        self.layers, self.heads = len(self._layers), self._layers[0].heads
+        self.width = self._layers[0].query.weight.shape[0]
+        self.causal = architecture.causal(core.config)
+        self._given_audio = audio_features
+        self._audio = self._heard(audio_features)
+        self._verified = False
+        self._fingerprint: str | None = None
+
+    def _heard(self, given: Tensor | None) -> Tensor | None:
+        if not isinstance(self._architecture, Whisper):
+            if given is not None:
+                raise ValueError(f"audio_features are for Whisper; {self.name} is {self.architecture}")
+            return None
+        if given is None:
+            return self._architecture.silence(self._core)
+        if given.ndim != 2 or given.shape[1] != self.width or not bool(torch.isfinite(given).all()):
+            raise ValueError(
+                f"audio_features must be finite and of shape [frames, {self.width}]; got {list(given.shape)}"
+            )
+        return given.to(self._device, torch.float32)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self._core.parameters()).device
+
+    def encode(self, texts: Sequence[Text]) -> list[Sentence]:
+        config = self._core.config
+        return encode_sentences(
+            texts, self._tokenizer, self._architecture.positions(config), int(config.vocab_size), self.name
+        )
+
+    def states(self, sentence: Sentence, layers: Sequence[int] | None = None) -> SentenceStates:
+        chosen = self._chosen_layers(layers)
+        inputs = self._inputs(sentence)
+        seen: dict[nn.Module, list[Tensor]] = {}
+
+        def remember(module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+            seen[module].append(arguments[0][0])
+
+        hooks = []
+        for module in {p.module for layer in self._layers for p in (layer.key, layer.query)}:
+            seen[module] = []
+            hooks.append(module.register_forward_pre_hook(remember))
+        try:
+            with torch.no_grad(), quiet():
+                attentions = self._architecture.attentions(self._core, inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        keys, queries = [], []
+        for layer in self._layers:  # a shared module ran once for each layer that it serves, in this order
+            keys.append(seen[layer.key.module].pop(0))
+            fused = layer.query.module is layer.key.module
+            queries.append(keys[-1] if fused else seen[layer.query.module].pop(0))
+        wide = with_constant(torch.stack([keys[layer] for layer in chosen]))
+        same = all(torch.equal(keys[layer], queries[layer]) for layer in chosen)
+        found = SentenceStates(
+            keys=wide,
+            queries=wide if same else with_constant(torch.stack([queries[layer] for layer in chosen])),
+            attention=torch.stack([attentions[layer][0] for layer in chosen]).to("cpu", torch.float64),
+            allowed=causal_mask(len(sentence)) if self.causal else torch.ones(2 * (len(sentence),), dtype=torch.bool),
+        )
+        if not self._verified:
+            check_exact(self, found, chosen)
+            self._verified = True
+        return found
+
+    def _inputs(self, sentence: Sentence) -> Mapping[str, Any]:
+        limit = self._architecture.positions(self._core.config)
+        if not 0 < len(sentence) <= limit:
+            raise ValueError(f"sentence must have 1 to {limit} tokens for {self.name}; got {len(sentence)}")
+        ids = sentence.ids[None].to(self._device)
+        if self._audio is not None:
+            return {"input_ids": ids, "audio_features": self._audio[None]}
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+    def weights(self, layer: int, head: int) -> HeadWeights:
+        self._check_head(layer, head)
+        return self._layers[layer].form(head)
+
+    def untrained(self, seed: int) -> HeadModel:
+        return TransformersModel(
+            fresh(self._core, seed),
+            self._architecture,
+            self._tokenizer,
+            f"{self.name}, untrained ({seed})",
+            self.notes,
+            self._given_audio,
+        )
+
+    def fingerprint(self) -> str:
+        if self._fingerprint is None:
+            digest = hashlib.sha256()
+            settings = {k: v for k, v in self._core.config.to_dict().items() if k not in _PROVENANCE}
+            digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
+            for key, tensor in sorted(self._core.state_dict().items()):
+                digest.update(f"{key} {list(tensor.shape)} {tensor.dtype}".encode())
+                digest.update(tensor.cpu().contiguous().numpy().tobytes())
+            digest.update(b"no tokenizer" if self._tokenizer is None else self._tokenizer.identity())
+            for extra in self._extra_inputs():
+                digest.update(extra.cpu().contiguous().numpy().tobytes())
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def _extra_inputs(self) -> Sequence[Tensor]:
+        return [] if self._given_audio is None else [self._given_audio]
+
+
+class ImagesModel(TransformersModel):
+    """A vision transformer with the images to read: each image is a sentence of patches.
+
+    Arguments:
+        core, architecture, name, notes: as for `TransformersModel`.
+        images: as the model takes them, scaled, ``[n, channels, height, width]``.
+    """
+
+    def __init__(
+        self, core: Any, architecture: Architecture, images: Tensor, name: str, notes: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(core, architecture, None, name, notes)
+        height, width = _pair(core.config.image_size)
+        patch_height, patch_width = _pair(core.config.patch_size)
+        shape = (core.config.num_channels, height, width)
+        if images.ndim != 4 or tuple(images.shape[1:]) != shape or not len(images):
+            raise ValueError(f"images must have shape [n, {', '.join(map(str, shape))}]; got {list(images.shape)}")
+        if not bool(torch.isfinite(images).all()):
+            raise ValueError("images must be finite; got NaN or infinity")
+        self._images = images.to(self._device, torch.float32)
+        rows, columns = range(height // patch_height), range(width // patch_width)
+        tokens = ("[CLS]", *(f"patch {row},{column}" for row in rows for column in columns))
+        ids = torch.arange(len(tokens))
+        self.sentences = tuple(Sentence(f"image {i}", tokens, ids, ids == 0) for i in range(len(images)))
+
+    def encode(self, texts: Sequence[Text]) -> list[Sentence]:
+        raise ValueError(f"{self.name} reads images, not texts; use its own sentences (texts=None)")
+
+    def _inputs(self, sentence: Sentence) -> Mapping[str, Any]:
+        index = next((i for i, own in enumerate(self.sentences) if own.text == sentence.text), None)
+        if index is None:
+            raise ValueError(f"sentence must be one of the {len(self.sentences)} images; got {sentence.text!r}")
+        return {"pixel_values": self._images[index : index + 1]}
+
+    def untrained(self, seed: int) -> HeadModel:
+        name = f"{self.name}, untrained ({seed})"
+        return ImagesModel(fresh(self._core, seed), self._architecture, self._images, name, self.notes)
+
+    def _extra_inputs(self) -> Sequence[Tensor]:
+        return [self._images]
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    height, width = (size, size) if isinstance(size, int) else size
+    return int(height), int(width)
+
+
+def check_weights(module: nn.Module, name: str) -> None:
+    """Raise unless all weights are finite."""
+    for key, tensor in module.named_parameters():
+        if not bool(torch.isfinite(tensor).all()):
+            kind = "NaN" if bool(torch.isnan(tensor).any()) else "infinity"
+            raise ValueError(f"the weights of {name} must be finite; {key} holds {kind}")
+
+
+# What lies behind the last attention layer, and masks that only training uses.
+_UNUSED = ("pooler.", "embeddings.mask_token")
+
+
+def fresh(core: Any, seed: int) -> Any:
+    """A model of the same kind and configuration with the library's own initial weights; no global seed changes."""
+    with torch.random.fork_rng(devices=[]), quiet():
+        torch.manual_seed(seed)
+        made = type(core)(copy.deepcopy(core.config))
+    return made.to(next(core.parameters()).device, torch.float32).eval()
+
+
+def eager_copy(module: Any, architecture: Architecture, name: str) -> Any:
+    """A float32 copy of the core of a live model that computes its attention eagerly; `module` stays as it is.
+
+    Raises:
+        ValueError: if its weights are not those that its class has (adapters, quantization).
+    """
+    core = architecture.core(module)
+    config = copy.deepcopy(core.config)
+    config._attn_implementation = "eager"
+    with torch.random.fork_rng(devices=[]), quiet():
+        made = type(core)(config)
+    try:
+        missing, unexpected = made.load_state_dict(core.state_dict(), strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"the weights of {name} do not fit its configuration: {reason(error)}") from None
+    strange = [key for key in unexpected if not key.startswith(_UNUSED)]
+    _check_complete(missing, name)
+    if strange:
+        raise ValueError(
+            f"{name} has weights that {type(core).__name__} does not know, such as {strange[0]}; merge adapters into"
+            " the weights first"
+        )
+    return made.to(next(core.parameters()).device, torch.float32).eval()
+
+
+def from_state(config: Any, state: Mapping[str, Tensor], name: str) -> Any:
+    """The float32 core of this configuration with the weights `state`, in the names of a saved model.
+
+    Raises:
+        ValueError: if a weight is missing or has another shape.
+    """
+    from transformers import MODEL_MAPPING
+
+    config = copy.deepcopy(config)
+    # The library would cast the weights to what was saved; before transformers 4.56 the setting had a longer name.
+    setattr(config, "dtype" if hasattr(config, "dtype") else "torch_dtype", torch.float32)
+    try:
+        with torch.random.fork_rng(devices=[]), quiet():
+            made, report = MODEL_MAPPING[type(config)].from_pretrained(
+                None,
+                config=config,
+                state_dict={key: tensor.float() for key, tensor in state.items()},
+                attn_implementation="eager",
+                output_loading_info=True,
+            )
+    except Exception as error:  # the library raises whatever it meets
+        raise ValueError(f"the weights of {name} do not fit its configuration: {reason(error)}") from None
+    _check_complete(report["missing_keys"], name)
+    return made.float().eval()
+
+
+def _check_complete(missing: Iterable[str], name: str) -> None:
+    needed = sorted(key for key in missing if not key.startswith(_UNUSED))
+    if needed:
+        raise ValueError(
+            f"{name} lacks {len(needed)} weights that its architecture needs, such as {needed[0]}; the model is"
+            " incomplete or of another architecture than its configuration says"
+        )

@@ -1,0 +1,1 @@
+"""What is known about heads: records, tables, verdicts and the page."""

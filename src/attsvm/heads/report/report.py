@@ -1,0 +1,117 @@
+"""The analysis of a model: a table, heads by name, verdicts, files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from attsvm.heads.analysis.settings import Settings
+from attsvm.heads.report.records import HeadReport, to_plain
+from attsvm.heads.report.table import HeadTable, head_row
+from attsvm.heads.report.verdict import Verdict, verdicts
+from attsvm.sweep.manifest import write_atomically
+
+
+@dataclass(frozen=True, repr=False)
+class HeadsReport:
+    """What `analyze` found; ``report["L3H7"]`` is one head.
+
+    Arguments:
+        model, architecture, layers, heads_per_layer, width: of the model.
+        notes: what a reader should know, one sentence each.
+        sentences, tokens: what the model was run on.
+        settings: what was asked for.
+        heads: sorted by selectivity, the share of confident queries.
+        seconds: wall time of this call; heads from a cache cost nothing.
+        memory: bytes of hidden states of a layer and of the largest problem.
+    """
+
+    model: str
+    architecture: str
+    layers: int
+    heads_per_layer: int
+    width: int
+    notes: tuple[str, ...]
+    sentences: int
+    tokens: int
+    settings: Settings
+    heads: tuple[HeadReport, ...]
+    seconds: float
+    memory: int
+
+    @cached_property
+    def table(self) -> HeadTable:
+        """One plain row a head, sorted by selectivity; prints as a table."""
+        return HeadTable(head_row(head) for head in self.heads)
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Whether trained heads are closer to max-margin than each control, one sentence each (``str``)."""
+        return verdicts(self.heads)
+
+    @property
+    def unsolved(self) -> tuple[HeadReport, ...]:
+        """Heads without a certified solution in every norm, for whatever reason; each says so in `outcome`."""
+        return tuple(head for head in self.heads if head.outcome != "solved")
+
+    def __getitem__(self, name: str) -> HeadReport:
+        for head in self.heads:
+            if head.name == name:
+                return head
+        few = ", ".join(head.name for head in self.heads[:4])
+        raise KeyError(f"no head {name!r} was analysed; there are {len(self.heads)}: {few}, ...")
+
+    def __iter__(self) -> Iterator[HeadReport]:
+        return iter(self.heads)
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain dictionaries, lists and numbers; what does not exist is None."""
+        settings = to_plain(self.settings) | {"norms": [norm.name for norm in self.settings.norms]}
+        parts: dict[str, Any] = {
+            name: to_plain(getattr(self, name))
+            for name in (
+                "model", "architecture", "layers", "heads_per_layer", "width", "notes", "sentences", "tokens",
+                "seconds", "memory",
+            )
+        }  # fmt: skip
+        return {
+            **parts,
+            "settings": settings,
+            "verdicts": [to_plain(verdict) | {"sentence": str(verdict)} for verdict in self.verdicts],
+            "table": to_plain(list(self.table)),
+            "heads": [{"name": head.name, **to_plain(head)} for head in self.heads],
+        }
+
+    def save_json(self, path: str | os.PathLike[str]) -> Path:
+        """Write `to_json` to a file."""
+        return write_atomically(Path(path), (json.dumps(self.to_json(), allow_nan=False) + "\n").encode())
+
+    def save_html(self, path: str | os.PathLike[str]) -> Path:
+        """Write one self-contained page that opens from disk."""
+        from attsvm.heads.report.html.page import page
+
+        return write_atomically(Path(path), page(self).encode())
+
+    def _repr_html_(self) -> str:
+        from attsvm.heads.report.html.page import fragment
+
+        return fragment(self)
+
+    def __str__(self) -> str:
+        lines = [repr(self), str(self.table), *(f"- {verdict}" for verdict in self.verdicts)]
+        return "\n".join([*lines, *(f"- Note: {note}." for note in self.notes)])
+
+    def __repr__(self) -> str:
+        solved = len(self.heads) - len(self.unsolved)
+        values = [head.efficiency.smallest for head in self.heads if not math.isnan(head.efficiency.smallest)]
+        middle = f", median efficiency {sorted(values)[len(values) // 2]:.3g}" if values else ""
+        return f"HeadsReport({self.model}, {len(self.heads)} heads, {solved} solved{middle})"

@@ -1,0 +1,133 @@
+"""Curves with uncertainty, labelled where they end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from attsvm.experiments import ExperimentResult
+
+W_LINE = "-"
+"""W is solid and (K, Q) dashed, as in the papers."""
+KQ_LINE = (0, (4.0, 1.6))
+
+
+def band(
+    axes: Axes,
+    x: np.ndarray,
+    values: np.ndarray,
+    *,
+    colour: str,
+    line: str | tuple[float, tuple[float, ...]] = W_LINE,
+    quantiles: tuple[float, float] = (0.1, 0.9),
+    centre: str = "median",
+) -> np.ndarray:
+    """The median (or mean) of `values` ``[runs, len(x)]`` over the runs, with a band between two quantiles.
+
+    Returns:
+        The curve in the middle.
+    """
+    middle: np.ndarray = np.nanmedian(values, axis=0) if centre == "median" else np.nanmean(values, axis=0)
+    low, high = np.nanquantile(values, quantiles, axis=0)
+    axes.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
+    axes.plot(x, middle, color=colour, linestyle=line)
+    return middle
+
+
+def label_ends(
+    axes: Axes, labels: Sequence[tuple[str, float, str]], *, least: float = 0.055, size: float = 8.5
+) -> None:
+    """Names right of the axes at the heights where curves end, pushed apart where they would overlap.
+
+    Arguments:
+        axes: whose limits and scale are final.
+        labels: name, height in data units, colour.
+        least: distance between two names, as a share of the height of the axes.
+        size: of the letters, in points.
+    """
+    transform = axes.transData + axes.transAxes.inverted()
+    heights = [float(transform.transform((axes.get_xlim()[1], value))[1]) for _, value, _ in labels]
+    order = sorted(range(len(labels)), key=lambda place: heights[place])
+    for place, height in zip(order, spread_apart([heights[place] for place in order], least), strict=True):
+        name, _, colour = labels[place]
+        axes.text(1.015, height, name, transform=axes.transAxes, color=colour, fontsize=size, va="center")
+
+
+def spread_apart(heights: Sequence[float], least: float) -> list[float]:
+    """Growing heights in [0, 1] moved as little as possible (least squares) so that neighbours are `least` apart.
+
+    >>> [round(height, 3) for height in spread_apart([0.5, 0.5, 0.9], 0.1)]
+    [0.45, 0.55, 0.9]
+    """
+    blocks: list[list[float]] = []  # mean of height - rank * least, and how many; means must not fall
+    for rank, height in enumerate(heights):
+        blocks.append([min(max(height, 0.0), 1.0) - rank * least, 1])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            mean, count = blocks.pop()
+            blocks[-1] = [
+                (blocks[-1][0] * blocks[-1][1] + mean * count) / (blocks[-1][1] + count),
+                blocks[-1][1] + count,
+            ]
+    flat = [mean for mean, count in blocks for _ in range(int(count))]
+    top = len(flat) - 1
+    return [
+        max(min(mean + rank * least, 1.0 - (top - rank) * least), rank * least - max(0.0, top * least - 1.0))
+        for rank, mean in enumerate(flat)
+    ]
+
+
+NAIVE_LINE = (0, (1.2, 1.4))
+"""The naive loop is dotted."""
+
+
+def series(
+    result: ExperimentResult, column: str, by: Sequence[str], *, table: str = "history", **where: object
+) -> tuple[np.ndarray, np.ndarray]:
+    """Recorded steps, and the column as ``[runs, steps]``: a run for every combination of the columns `by`, sorted.
+
+    Arguments:
+        result: a stored result whose table has a column ``step``.
+        column: what is followed.
+        by: the columns that tell runs apart.
+        table: its name.
+        where: only rows with these values.
+    """
+    steps = result.column(table, "step", **where)
+    keys = [result.column(table, name, **where) for name in by]
+    values = result.column(table, column, **where)
+    unique = np.unique(steps)
+    order = np.lexsort((steps, *reversed(keys)))
+    return unique, values[order].reshape(-1, len(unique))
+
+
+def wilson(successes: np.ndarray | int, total: np.ndarray | int, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
+    """The Wilson interval of a share, by default at 95 %; it stays inside [0, 1] and is not empty at either end.
+
+    >>> low, high = wilson(0, 100)
+    >>> float(low), round(float(high), 3)
+    (0.0, 0.037)
+    """
+    count, share = np.asarray(total, dtype=float), np.asarray(successes) / np.asarray(total)
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
+
+
+def draw_shares(
+    axes: Axes, x: Sequence[float], found: Sequence[np.ndarray], *, colour: str, line: Any = "-"
+) -> np.ndarray:
+    """The share of true entries of every array against `x`, with Wilson intervals at 95 %.
+
+    Returns:
+        The shares.
+    """
+    counts = np.array([len(each) for each in found])
+    true = np.array([np.sum(each) for each in found], dtype=float)
+    share: np.ndarray = true / counts
+    low, high = wilson(true, counts)
+    bars = np.maximum(0, np.stack([share - low, high - share]))
+    axes.errorbar(x, share, bars, color=colour, linestyle=line, marker="o", markersize=3.5, capsize=2)
+    return share

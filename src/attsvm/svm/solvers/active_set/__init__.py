@@ -1,0 +1,1 @@
+"""Exact Frobenius solutions on the CPU: a compiled dual active set."""

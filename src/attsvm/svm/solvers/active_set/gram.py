@@ -1,0 +1,219 @@
+"""Dual active set on the Gram matrix (Goldfarb and Idnani, 1983): the fast kernel.
+
+    min 1/2 ||A^T lam||^2 - b^T lam,  lam >= 0 (free on equality rows),   G = A A^T = (D D^T) o (Z Z^T)
+
+It keeps a set of independent active rows with lam = G_act^-1 b_act >= 0, lets the most violated row enter, and drops
+the rows whose multiplier would turn negative on the way. In exact arithmetic every entry strictly raises the dual value
+(the entering row is violated), at most |act| rows are dropped per entry, and an active set is never met twice: the
+method ends. In floating point the same is enforced by a cap on steps and by a check that the dual value rises; when
+either fails, or a row is dependent on the active ones to an extent the Gram matrix cannot tell, the verdict is UNSURE
+and the caller goes on with `rowspace`, which works on the rows themselves.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from attsvm.svm.solvers.active_set.factorization import (
+    OPTIONS,
+    adjoint,
+    dot,
+    drop,
+    forward,
+    move,
+    only_active,
+    ratio_test,
+    settle,
+    solve_lower,
+    solve_upper,
+)
+from attsvm.svm.solvers.base import EPSILON, INFEASIBLE, OPTIMAL, UNSURE
+
+DEPENDENT = 1e-13  # ||a_j - sum r_k a_k|| / (1 + sum |r_k|) below this: dependent (row norms are in [1, 4))
+DOUBTFUL = 1e-9  # squared distance to the span of the active rows below which the Gram matrix is not trusted
+NEGLIGIBLE = 1e-13  # multiplier changes below this never block
+
+
+@njit(**OPTIONS)
+def gram_row(j, G, known, owner, start, D, Dt, ZZ):
+    """Fill row j of G = (D D^T) o (Z Z^T) unless it is known; `Dt` is D transposed, `ZZ` the Gram matrix of queries."""
+    if known[j]:
+        return
+    known[j] = True
+    m = owner.size
+    row = G[j]
+    first = D[j, 0]
+    for k in range(m):
+        row[k] = first * Dt[0, k]
+    for c in range(1, D.shape[1]):
+        x = D[j, c]
+        for k in range(m):
+            row[k] += x * Dt[c, k]
+    i = owner[j]
+    for other in range(start.size - 1):
+        factor = ZZ[i, other]
+        for k in range(start[other], start[other + 1]):
+            row[k] *= factor
+
+
+@njit(**OPTIONS)
+def distance_to_span(j, r, active, size, L, owner, start, D, Z, U, P, margins, y):
+    """Refine r in a_j ~ sum r_k a_k with the rows themselves; returns (||residual||, 1 + sum |r_k|)."""
+    d = U.shape[1]
+    scale = 1.0
+    for sweep in range(3):
+        for a in range(size):
+            y[a] = -r[a]
+        adjoint(y, active, size, owner, D, Z, U, P)
+        for c in range(d):
+            for e in range(Z.shape[1]):
+                P[c, e] += D[j, c] * Z[owner[j], e]
+        norm = 0.0
+        for c in range(d):
+            norm += dot(P[c], P[c], Z.shape[1])
+        norm = np.sqrt(norm)
+        scale = 1.0
+        for a in range(size):
+            scale += abs(r[a])
+        if sweep == 2 or norm <= 0.01 * DEPENDENT * scale:
+            break
+        forward(P, start, D, Z, U, margins)
+        for a in range(size):
+            y[a] = margins[active[a]]
+        solve_lower(L, size, y)
+        solve_upper(L, size, y)
+        for a in range(size):
+            r[a] += y[a]
+    return norm, scale
+
+
+@njit(**OPTIONS)
+def warm_start(lam, active, G, known, L, Q, values, target, b, equal, inside, owner, start, D, Dt, ZZ, capacity):
+    """Active set with lam = G_act^-1 b_act >= 0 from multipliers `lam` [m], equality rows first; returns its size."""
+    size = 0
+    for stage in range(2):
+        for k in range(b.size):
+            wanted = equal[k] if stage == 0 else (not equal[k] and lam[k] > 0.0)
+            if not wanted or size == capacity:
+                continue
+            gram_row(k, G, known, owner, start, D, Dt, ZZ)
+            for a in range(size):
+                L[size, a] = G[k, active[a]]
+            solve_lower(L, size, L[size])
+            delta = G[k, k] - dot(L[size], L[size], size)
+            if delta > 1e-6 * G[k, k]:
+                L[size, size] = np.sqrt(delta)
+                active[size] = k
+                values[size] = 0.0 if equal[k] else lam[k]
+                inside[k] = True
+                size += 1
+    return settle(L, Q, active, values, target, b, equal, inside, size)
+
+
+@njit(**OPTIONS)
+def solve_gram(
+    lam, b, equal, weight, tolerance, owner, start, D, Dt, Z, ZZ, G, L, active, known, inside, values, r, y, s, U, P
+):
+    """Solve one scaled problem (see `linear`) on its Gram matrix.
+
+    `lam` [m] holds the warm start (zeros: none), `weight` [m] is 1 / ||a_k||, `tolerance` [m] the violation below which
+    a row counts as satisfied; the other arrays are scratch.
+
+    Returns (verdict, size, entering, steps): `active[:size]` with `values`; when INFEASIBLE the ray is -`r[:size]` on
+    the active rows and -`r[size]` (+1, or -1 on an equality row) on `entering`.
+    """
+    m = b.size
+    capacity = min(m, D.shape[1] * Z.shape[1])
+    known[:m] = False
+    inside[:m] = False
+    empty = np.empty((0, 0))
+    warm = False
+    for k in range(m):
+        warm = warm or equal[k] or lam[k] > 0.0
+    size = 0
+    if warm:
+        size = warm_start(
+            lam, active, G, known, L, empty, values, y, b, equal, inside, owner, start, D, Dt, ZZ, capacity
+        )
+    best, stalled, steps, ignored = -np.inf, 0, 0, 0
+    limit = 20 * m + 100
+    while True:
+        # slack of every row, the dual value, and the worst row
+        for k in range(m):
+            s[k] = -b[k]
+        total, value = 0.0, 0.0
+        for a in range(size):
+            row, x = G[active[a]], values[a]
+            total += abs(x)
+            value += x * b[active[a]]
+            for k in range(m):
+                s[k] += x * row[k]
+        noise = 4.0 * EPSILON * total
+        j, worst = -1, 0.0
+        for k in range(m):
+            slack = -abs(s[k]) if equal[k] else s[k]
+            if slack * weight[k] < worst and not inside[k] and slack < -(tolerance[k] + noise):
+                j, worst = k, slack * weight[k]
+        if j < 0:
+            return OPTIMAL, size, -1, steps
+        if value > best:
+            best, stalled = value, 0
+        else:
+            stalled += 1
+            if stalled > 10 + ignored:
+                return UNSURE, size, j, steps
+        gram_row(j, G, known, owner, start, D, Dt, ZZ)
+        sign = 1.0 if s[j] < 0.0 else -1.0  # an equality row may enter from above: enter its negative
+        slack, entering = -abs(s[j]), 0.0
+        while True:
+            steps += 1
+            if steps > limit:
+                return UNSURE, size, j, steps
+            for a in range(size):
+                y[a] = G[j, active[a]]
+            solve_lower(L, size, y)
+            delta = G[j, j] - dot(y, y, size)
+            for a in range(size):
+                r[a] = y[a]
+            solve_upper(L, size, r)
+            dependent, scale = size == capacity, 1.0
+            if delta < DOUBTFUL or dependent:
+                distance, scale = distance_to_span(j, r, active, size, L, owner, start, D, Z, U, P, s, y)
+                dependent = distance <= DEPENDENT * scale
+                delta = distance * distance
+                if not dependent and (delta < DOUBTFUL or size == capacity):
+                    return UNSURE, size, j, steps
+                for a in range(size):
+                    y[a] = G[j, active[a]]
+                solve_lower(L, size, y)
+            if sign < 0.0:
+                for a in range(size):
+                    r[a] = -r[a]
+            step, blocking = ratio_test(values, r, active, size, equal, NEGLIGIBLE)
+            full = np.inf if dependent else -slack / delta
+            if dependent and blocking < 0:
+                if entering == 0.0 and -slack <= 64.0 * EPSILON * scale * max(total, 1.0):
+                    inside[j] = True  # a redundant row, violated by round-off only
+                    ignored += 1
+                    break
+                r[size] = -sign
+                return INFEASIBLE, size, j, steps
+            step = min(step, full)
+            entering += step
+            move(values, r, step, active, size, equal)
+            if step == full:
+                for a in range(size):
+                    L[size, a] = y[a]
+                L[size, size] = np.sqrt(delta)
+                active[size] = j
+                values[size] = sign * entering
+                inside[j] = True
+                size += 1
+                if ignored > 0:  # the span has changed: look at them again
+                    ignored = 0
+                    only_active(inside, m, active, size)
+                break
+            slack += step * (0.0 if dependent else delta)
+            size = drop(L, empty, active, values, inside, size, blocking)

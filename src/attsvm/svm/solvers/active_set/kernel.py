@@ -1,0 +1,229 @@
+"""The compiled loop over a batch of Frobenius problems: load, solve, refine, check.
+
+A problem is only called OPTIMAL or INFEASIBLE when a check on its own rows says so.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from attsvm.svm.solvers.active_set.factorization import (
+    OPTIONS,
+    adjoint,
+    dot,
+    forward,
+    power_of_two,
+    solve_lower,
+    solve_upper,
+)
+from attsvm.svm.solvers.active_set.gram import solve_gram
+from attsvm.svm.solvers.active_set.rowspace import solve_rowspace
+from attsvm.svm.solvers.base import BOUND, EPSILON, INFEASIBLE, OPTIMAL, RAY, UNSURE
+
+TOLERANCE = 1e-12  # a row below b - TOLERANCE max |b| is violated and enters
+
+
+@njit(**OPTIONS)
+def check_solution(W, M, lam, active, size, b, reach, equal, owner, start, D, Z, U, s, accuracy):
+    """Margins of W on all rows, stationarity and gap, with the multipliers clipped to their sign."""
+    largest = 0.0
+    for a in range(size):
+        largest = max(largest, abs(lam[a]))
+    value = 0.0
+    for a in range(size):
+        if lam[a] < 0.0 and not equal[active[a]]:
+            if lam[a] < -1e-11 * largest:
+                return False
+            lam[a] = 0.0
+        value += lam[a] * b[active[a]]
+    forward(W, start, D, Z, U, s)
+    adjoint(lam, active, size, owner, D, Z, U, M)
+    square, difference = 0.0, 0.0
+    for c in range(W.shape[0]):
+        for e in range(W.shape[1]):
+            square += W[c, e] * W[c, e]
+            difference += (W[c, e] - M[c, e]) ** 2
+    norm = np.sqrt(square)
+    good = np.sqrt(difference) <= 0.3 * accuracy * norm and abs(square - value) <= accuracy * square
+    for k in range(b.size):
+        missing = abs(b[k] - s[k]) if equal[k] else b[k] - s[k]
+        # margins are known to about EPSILON ||W||; a row with b = 0 is only asked to hold to that
+        missing += 2.0 * EPSILON * norm if b[k] != 0.0 else -64.0 * EPSILON * norm
+        if missing > 0.5 * accuracy * reach[k]:
+            good = False
+    return good
+
+
+@njit(**OPTIONS)
+def refine(W, P, L, lam, correction, active, size, b, owner, start, D, Z, U, s):
+    """Iterative refinement of the active equations A_act W = b_act with the rows themselves."""
+    adjoint(lam, active, size, owner, D, Z, U, W)
+    before = np.inf
+    for _ in range(6):
+        forward(W, start, D, Z, U, s)
+        error, square = 0.0, 0.0
+        for c in range(W.shape[0]):
+            square += dot(W[c], W[c], W.shape[1])
+        for a in range(size):
+            correction[a] = b[active[a]] - s[active[a]]
+            error = max(error, abs(correction[a]))
+        if error <= 2.0 * EPSILON * np.sqrt(square) or error > 0.5 * before:
+            break
+        before = error
+        solve_lower(L, size, correction)
+        solve_upper(L, size, correction)
+        adjoint(correction, active, size, owner, D, Z, U, P)
+        for a in range(size):
+            lam[a] += correction[a]
+        for c in range(W.shape[0]):
+            for e in range(W.shape[1]):
+                W[c, e] += P[c, e]
+
+
+@njit(**OPTIONS)
+def check_ray(ray, active, size, b, equal, owner, D, Z, U, M):
+    """Clip the ray to its sign; True when sum lam A = 0 and b^T lam > 0 to the accepted precision."""
+    total, value, noise = 0.0, 0.0, 0.0
+    for a in range(size):
+        k = active[a]
+        if ray[a] < 0.0 and not equal[k]:
+            ray[a] = 0.0
+        total += abs(ray[a])
+        value += ray[a] * b[k]
+        noise += abs(ray[a] * b[k])
+    adjoint(ray, active, size, owner, D, Z, U, M)
+    square = 0.0
+    for c in range(M.shape[0]):
+        square += dot(M[c], M[c], M.shape[1])
+    norm = np.sqrt(square)
+    return norm <= RAY * total and value > 1e-13 * noise and value > BOUND * norm
+
+
+@njit(**OPTIONS)
+def load(D_in, kinds, Z_in, b_in, duals_in, D, Dt, Z, b, lam, factor, weight, equal, owner, token, start, ray):
+    """Write one problem as rows scaled by powers of two; a zero row holds by itself or is a ray by itself (into `ray`).
+
+    Returns (m, verdict so far, largest scaled |b| that asks for something, largest such |b|).
+    """
+    n, T, d = D_in.shape
+    dq = Z_in.shape[1]
+    m, verdict, largest, widest = 0, OPTIMAL, 0.0, 0.0
+    for i in range(n):
+        start[i] = m
+        length = np.sqrt(dot(Z_in[i], Z_in[i], dq))
+        shrink = power_of_two(length) if length > 0.0 else 0.0
+        for e in range(dq):
+            Z[i, e] = Z_in[i, e] * shrink
+        for t in range(T):
+            kind, value = kinds[i, t], b_in[i, t]
+            if kind == 0:
+                continue
+            size = np.sqrt(dot(D_in[i, t], D_in[i, t], d))
+            if size * length == 0.0:
+                if verdict == OPTIMAL and (value > 0.0 or (kind == 2 and value < 0.0)):
+                    verdict = INFEASIBLE
+                    ray[i, t] = 1.0 / value
+                continue
+            scale = power_of_two(size)
+            for c in range(d):
+                x = D_in[i, t, c] * scale
+                D[m, c] = x
+                Dt[c, m] = x
+            factor[m] = scale * shrink
+            weight[m] = 1.0 / (size * length * factor[m])
+            b[m] = value * factor[m]
+            lam[m] = duals_in[i, t] / factor[m]
+            equal[m] = kind == 2
+            if value > 0.0 or kind == 2:
+                largest = max(largest, abs(b[m]))
+                widest = max(widest, abs(value))
+            owner[m] = i
+            token[m] = t
+            m += 1
+    start[n] = m
+    return m, verdict, largest, widest
+
+
+@njit(**OPTIONS)
+def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, status, steps):
+    """Solve one problem after the other into `weights`, `duals`, `status` and `steps`; `warm` may have batch 1.
+
+    Every problem goes through `gram` and, where the check of that answer fails, once more through `rowspace`.
+    """
+    B, n, T, d = D_all.shape
+    dq = Z_all.shape[2]
+    most = n * T
+    D, Dt, Z, ZZ = np.empty((most, d)), np.empty((d, most)), np.empty((n, dq)), np.empty((n, n))
+    cap = min(most, d * dq) + 1
+    G, L = np.empty((most, most)), np.zeros((cap, cap))
+    values, r, y, s = np.empty(most + 1), np.empty(most + 1), np.empty(most + 1), np.empty(most + 1)
+    reach, tolerance = np.empty(most), np.empty(most)
+    lam, b, factor, weight = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
+    active, owner = np.empty(most + 1, np.int64), np.empty(most, np.int64)
+    token, start = np.empty(most, np.int64), np.empty(n + 1, np.int64)
+    known, inside, equal = np.empty(most, np.bool_), np.empty(most, np.bool_), np.empty(most, np.bool_)
+    U, W, M = np.empty((n, d)), np.empty((d, dq)), np.empty((d, dq))
+    for problem in range(B):
+        m, verdict, largest, widest = load(
+            D_all[problem], kinds[problem], Z_all[problem], b_all[problem], warm[problem if warm.shape[0] == B else 0],
+            D, Dt, Z, b, lam, factor, weight, equal, owner, token, start, duals[problem],
+        )  # fmt: skip
+        status[problem] = verdict
+        if verdict == INFEASIBLE or largest == 0.0:
+            continue
+        unit = power_of_two(largest)
+        for k in range(m):
+            b[k] *= unit
+            lam[k] *= unit
+            reach[k] = widest * factor[k] * unit
+            tolerance[k] = TOLERANCE * reach[k]
+        for i in range(n):
+            for other in range(i + 1):
+                x = dot(Z[i], Z[other], dq)
+                ZZ[i, other] = x
+                ZZ[other, i] = x
+        bm, em, om = b[:m], equal[:m], owner[:m]
+        verdict, size, j, count = solve_gram(
+            lam[:m], bm, em, weight, tolerance, om, start, D, Dt, Z, ZZ,
+            G, L, active, known, inside, values, r, y, s, U, M,
+        )  # fmt: skip
+        good = False
+        for attempt in range(2):
+            if verdict == INFEASIBLE:
+                for a in range(size + 1):
+                    y[a] = -r[a]
+                active[size] = j
+                good = check_ray(y, active, size + 1, bm, em, om, D, Z, U, M)
+            elif verdict == OPTIMAL:
+                if attempt == 0:
+                    refine(W, M, L, values, y, active, size, bm, om, start, D, Z, U, s)
+                good = check_solution(W, M, values, active, size, bm, reach, em, om, start, D, Z, U, s, accuracy)
+            if good or attempt == 1:
+                break
+            verdict, size, j, more = solve_rowspace(
+                bm, em, weight, tolerance, om, start, D, Z, active, size, values, r, W
+            )
+            count += more
+        steps[problem] = count
+        if verdict == INFEASIBLE and good:
+            status[problem] = INFEASIBLE
+            scale = 0.0
+            for a in range(size + 1):
+                scale += y[a] * bm[active[a]]
+            for a in range(size + 1):
+                k = active[a]
+                duals[problem, owner[k], token[k]] = y[a] * factor[k] * (unit / scale)
+            continue
+        if verdict != OPTIMAL:  # a stalled solve may still be within tolerance
+            good = verdict == UNSURE and check_solution(
+                W, M, values, active, size, bm, reach, em, om, start, D, Z, U, s, accuracy
+            )
+        status[problem] = OPTIMAL if good else UNSURE
+        for a in range(size):
+            k = active[a]
+            duals[problem, owner[k], token[k]] = values[a] * factor[k] / unit
+        for c in range(d):
+            for e in range(dq):
+                weights[problem, c, e] = W[c, e] / unit

@@ -1,0 +1,1 @@
+"""Large Frobenius problems, matrix-free."""

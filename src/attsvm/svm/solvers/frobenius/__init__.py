@@ -1,1 +1,0 @@
-"""The Frobenius norm: exact active set (compiled, and batched for GPUs)."""

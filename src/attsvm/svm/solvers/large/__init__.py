@@ -1,1 +1,0 @@
-"""Large Frobenius problems: block dual descent, face polish, proximal Newton, rays."""

@@ -1,0 +1,145 @@
+"""A finished chunk as bytes: a checksum, then a zip of Parquet tables, arrays and a note."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import numbers
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from torch import Tensor
+
+from attsvm.sweep.clock import Spent
+from attsvm.sweep.task import Columns, Piece
+
+_NOTE = "chunk.json"
+_MARK = b"attsvm chunk 1 sha256 "
+
+
+class DamagedChunkError(Exception):
+    """The bytes are no chunk, not all of one, or one of something else."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece as it is stored, with the CPU time it took."""
+
+    tables: Mapping[str, pa.Table]
+    arrays: Mapping[str, np.ndarray]
+    counts: Mapping[str, int]
+    spent: Spent
+
+
+def as_chunk(piece: Piece, columns: Mapping[str, Mapping[str, str]], spent: Spent) -> Chunk:
+    """`piece` with its tables checked against the columns that the experiment declares."""
+    unknown = set(piece.tables) - set(columns)
+    if unknown:
+        raise ValueError(f"tables must be among {sorted(columns)}; a task returned {sorted(unknown)}")
+    tables = {name: _table(name, piece.tables[name], columns[name]) for name in columns if name in piece.tables}
+    arrays = {name: _array(value) for name, value in piece.arrays.items()}
+    for name, array in arrays.items():
+        if array.ndim == 0 or array.dtype.hasobject:
+            raise ValueError(
+                f"array {name!r} must have a first axis and plain numbers; got {array.dtype}, {array.shape}"
+            )
+    counts = {reason: _count(reason, value) for reason, value in piece.counts.items()}
+    return Chunk(tables, arrays, counts, spent)
+
+
+def encode(chunk: Chunk, fingerprint: str, task: str) -> bytes:
+    """The bytes of `chunk`, marked as belonging to this task of the configuration with this fingerprint."""
+    note = {
+        "fingerprint": fingerprint,
+        "task": task,
+        "counts": dict(chunk.counts),
+        "cpu_seconds": dataclasses.asdict(chunk.spent),
+    }
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(zipfile.ZipInfo(_NOTE), json.dumps(note))
+        for name, table in chunk.tables.items():
+            archive.writestr(zipfile.ZipInfo(f"tables/{name}.parquet"), parquet_bytes(table))
+        for name, array in chunk.arrays.items():
+            archive.writestr(zipfile.ZipInfo(f"arrays/{name}.npy"), npy_bytes(array))
+    content = target.getvalue()
+    return _MARK + hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+
+
+def decode(content: bytes, fingerprint: str, task: str) -> Chunk:
+    """The chunk that `encode` wrote.
+
+    Raises:
+        DamagedChunkError: if it is truncated, altered, or of another task or configuration.
+    """
+    head, _, packed = content.partition(b"\n")
+    if head != _MARK + hashlib.sha256(packed).hexdigest().encode():
+        raise DamagedChunkError("its bytes do not match its checksum" if content else "it is empty")
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        parts = {info.filename: archive.read(info) for info in archive.infolist()}
+    note: dict[str, Any] = json.loads(parts.pop(_NOTE))
+    if note["fingerprint"] != fingerprint:
+        raise DamagedChunkError("it belongs to another configuration")
+    if note["task"] != task:
+        raise DamagedChunkError(f"it belongs to another task, {note['task']}")
+    tables: dict[str, pa.Table] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for path, part in parts.items():
+        kind, _, name = path.partition("/")
+        if kind == "tables":
+            tables[name.removesuffix(".parquet")] = pq.ParquetFile(pa.BufferReader(part)).read()
+        else:
+            arrays[name.removesuffix(".npy")] = np.lib.format.read_array(io.BytesIO(part), allow_pickle=False)
+    return Chunk(tables, arrays, note["counts"], Spent(**note["cpu_seconds"]))
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """`table` as a Parquet file; the same rows give the same bytes."""
+    target = pa.BufferOutputStream()
+    pq.write_table(table, target, compression="zstd")
+    content: bytes = target.getvalue().to_pybytes()
+    return content
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    """`array` as a .npy file, in C order."""
+    target = io.BytesIO()
+    np.lib.format.write_array(target, np.ascontiguousarray(array), allow_pickle=False)
+    return target.getvalue()
+
+
+def _table(name: str, columns: Columns, described: Mapping[str, str]) -> pa.Table:
+    if set(columns) != set(described):
+        missing, extra = sorted(set(described) - set(columns)), sorted(set(columns) - set(described))
+        raise ValueError(f"table {name!r} must have the columns it declares; missing {missing}, not declared {extra}")
+    values = {key: _array(columns[key]) for key in described}
+    for key, value in values.items():
+        if value.ndim > 1:
+            raise ValueError(f"column {key!r} of {name!r} must be one-dimensional; got shape {list(value.shape)}")
+    lengths = {len(value) for value in values.values() if value.ndim}
+    if len(lengths) > 1:
+        raise ValueError(f"table {name!r} must have columns of one length; got {sorted(lengths)}")
+    rows = lengths.pop() if lengths else 1
+    arrays = [pa.array(value if value.ndim else np.repeat(value, rows)) for value in values.values()]
+    fields = [
+        pa.field(key, array.type, metadata={"description": described[key]})
+        for key, array in zip(described, arrays, strict=True)
+    ]
+    return pa.table(arrays, schema=pa.schema(fields))
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+
+
+def _count(reason: str, value: object) -> int:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"counts[{reason!r}] must be a number of instances; got {value!r}")
+    return int(value)

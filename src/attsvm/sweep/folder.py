@@ -1,0 +1,201 @@
+"""The folder of one experiment: its manifest, its finished chunks, its joined tables."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import re
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from attsvm.sweep.chunks import Chunk, DamagedChunkError, decode, npy_bytes, parquet_bytes
+from attsvm.sweep.configuration import differences
+from attsvm.sweep.manifest import PARTIAL, digest, read_manifest, write_atomically, write_manifest
+from attsvm.sweep.result import ARRAYS
+from attsvm.sweep.task import Task
+
+_SAFE = re.compile(r"[a-z0-9][a-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Tables and arrays joined from the chunks, and the SHA-256 of each file that holds them."""
+
+    tables: Mapping[str, pa.Table]
+    arrays: Mapping[str, np.ndarray]
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ResultFolder:
+    """Chunks lie in ``chunks/FINGERPRINT/NAME.chunk``; tables and arrays are joined from them, always in one way.
+
+    What cannot be written is an OSError of one sentence, which says that finished chunks are kept.
+    """
+
+    path: Path
+    fingerprint: str
+
+    @property
+    def chunks(self) -> Path:
+        """Where this configuration's chunks are."""
+        return self.path / "chunks" / self.fingerprint
+
+    def check(self, experiment: str, configuration: Mapping[str, Any], *, resume: bool) -> dict[str, Any] | None:
+        """The manifest that is there already, None if the folder is free.
+
+        Raises:
+            ValueError: if the folder holds something else, or the same and nobody asked to resume.
+        """
+        try:
+            found = read_manifest(self.path)
+        except ValueError as error:
+            raise ValueError(f"{error}; give --out another folder, or remove that file and add --resume") from None
+        if found is None:
+            if not resume and any(self.chunks.glob("*.chunk")):
+                raise ValueError(
+                    f"{self.path} holds chunks of this very experiment without a manifest; add --resume to use them, or"
+                    " give --out another folder"
+                )
+            return None
+        if found.get("kind") != "experiment" or found.get("experiment") != experiment:
+            raise ValueError(f"{self.path} holds another result and its manifest; give --out another folder")
+        if not found.get("complete") and not any(self.path.glob("chunks/*/*.chunk")):
+            return None  # stopped before it found anything
+        if found.get("fingerprint") != self.fingerprint:
+            changed = differences(found.get("configuration", {}), configuration)
+            raise ValueError(
+                f"{self.path} holds {experiment} with another configuration ({changed or 'another version or device'});"
+                " give --out another folder, or remove this one"
+            )
+        if not resume:
+            state = "finished" if found.get("complete") else "unfinished"
+            raise ValueError(
+                f"{self.path} holds this very experiment, {state}; add --resume to go on from it, or give --out"
+                " another folder"
+            )
+        return found
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Make the folders, keep other processes out, and clear away what a killed process left half-written.
+
+        Raises:
+            ValueError: if another process is computing into this folder.
+        """
+        with self._writing():
+            self.chunks.mkdir(parents=True, exist_ok=True)
+        with _locked(self.path):
+            for folder in (self.path, self.chunks):
+                for left in folder.glob(f".*{PARTIAL}"):
+                    with contextlib.suppress(OSError):
+                        left.unlink()
+            yield
+
+    def chunk_path(self, task: Task) -> Path:
+        """Where the chunk of `task` is, or will be."""
+        if not _SAFE.fullmatch(task.name):
+            raise ValueError(f"a task's name must be lower-case letters, digits, '.', '-' and '_'; got {task.name!r}")
+        return self.chunks / f"{task.name}.chunk"
+
+    def read(self, task: Task) -> Chunk | None:
+        """The finished chunk of `task`, or None if it is not there.
+
+        Raises:
+            DamagedChunkError: if it is there but cannot be used.
+        """
+        path = self.chunk_path(task)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise DamagedChunkError(error.strerror or str(error)) from error
+        return decode(content, self.fingerprint, task.name)
+
+    def write(self, task: Task, content: bytes) -> Chunk:
+        """Store the bytes of a finished chunk, and return what they hold."""
+        chunk = decode(content, self.fingerprint, task.name)
+        with self._writing():
+            write_atomically(self.chunk_path(task), content)
+        return chunk
+
+    def join(self, chunks: Sequence[Chunk]) -> Joined:
+        """Write the joined tables and arrays, and return them."""
+        tables: dict[str, pa.Table] = {}
+        arrays: dict[str, np.ndarray] = {}
+        files: dict[str, str] = {}
+        with self._writing():
+            for name in dict.fromkeys(name for chunk in chunks for name in chunk.tables):
+                parts = [chunk.tables[name] for chunk in chunks if name in chunk.tables]
+                tables[name] = pa.concat_tables(parts, promote_options="permissive").combine_chunks()
+                files[f"{name}.parquet"] = self._write(f"{name}.parquet", parquet_bytes(tables[name]))
+            for name in dict.fromkeys(name for chunk in chunks for name in chunk.arrays):
+                pieces = [chunk.arrays[name] for chunk in chunks if name in chunk.arrays]
+                arrays[name] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+            if arrays:
+                files[ARRAYS] = self._write(ARRAYS, _npz(arrays))
+        return Joined(tables, arrays, files)
+
+    def write_manifest(self, content: Mapping[str, Any]) -> None:
+        """Replace the manifest."""
+        with self._writing():
+            write_manifest(self.path, content)
+
+    def _write(self, name: str, content: bytes) -> str:
+        write_atomically(self.path / name, content)
+        return digest(content)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """An error while writing says that nothing is lost and what to do."""
+        try:
+            yield
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            cure = "free some space" if full else "put it right"
+            reason = error.strerror or str(error)
+            raise OSError(
+                f"{self.path} cannot be written: {reason[:1].lower()}{reason[1:]}; finished chunks are kept, {cure} and"
+                " add --resume"
+            ) from error
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Nobody else computes into `folder`; the lock goes with the process, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"another process is computing into {folder}; wait for it, or give --out another folder"
+            ) from None
+        except OSError:
+            pass  # a file system without locks: the atomic writes alone must do
+        yield
+    finally:
+        os.close(handle)
+
+
+def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A .npz without the time of day in it, so that the same arrays give the same bytes."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), npy_bytes(array), zipfile.ZIP_DEFLATED)
+    return target.getvalue()

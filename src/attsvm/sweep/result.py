@@ -1,0 +1,101 @@
+"""A stored result: tables, arrays and the manifest that says how they were made."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from attsvm.sweep.manifest import digest, read_manifest
+
+ARRAYS = "arrays.npz"
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """What `run` returns and a plot draws.
+
+    Arguments:
+        experiment: the experiment's id.
+        folder: where the files lie: one Parquet file a table, arrays.npz, manifest.json.
+        tables: rows by table; a column's description is in its field's metadata.
+        arrays: trajectories and other arrays that plots need.
+        manifest: configuration, seed, versions, device, counts of discarded and failed instances, times.
+    """
+
+    experiment: str
+    folder: Path
+    tables: Mapping[str, pa.Table]
+    arrays: Mapping[str, np.ndarray]
+    manifest: Mapping[str, Any]
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """The fields of the configuration, as JSON holds them."""
+        found: Mapping[str, Any] = self.manifest["configuration"]
+        return found
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Instances discarded or failed, by reason."""
+        found: Mapping[str, int] = self.manifest["counts"]
+        return found
+
+    def cpu_seconds(self, prefix: str = "") -> float:
+        """CPU time of computing, compilation and imports apart, of the tasks whose name starts with `prefix`."""
+        tasks: Mapping[str, Mapping[str, float]] = self.manifest["tasks"]
+        return sum(spent["computing"] for name, spent in tasks.items() if name.startswith(prefix))
+
+    def column(self, table: str, name: str, **where: object) -> np.ndarray:
+        """A column as an array, of the rows whose other columns have the values in `where`.
+
+        >>> result.column("runs", "cosine", parameterization="W")  # doctest: +SKIP
+        """
+        found = self.tables[table]
+        keep = np.ones(found.num_rows, dtype=bool)
+        for key, value in where.items():
+            keep &= found[key].to_numpy() == value
+        chosen: np.ndarray = found[name].to_numpy()[keep]
+        return chosen
+
+    @staticmethod
+    def load(folder: Path | str) -> ExperimentResult:
+        """A finished result from its folder.
+
+        Raises:
+            ValueError: if there is none, or it is not finished, or a file cannot be read.
+        """
+        folder = Path(folder)
+        manifest = read_manifest(folder)
+        if manifest is None or manifest.get("kind") != "experiment":
+            raise ValueError(f"{folder} holds no result of an experiment; run one with `attsvm figure run`")
+        if not manifest.get("complete"):
+            raise ValueError(f"{folder} holds an unfinished run; go on with `attsvm figure run ... --resume`")
+        try:
+            files = {name: (folder / name).read_bytes() for name in manifest["files"]}
+            for name, content in files.items():
+                if digest(content) != manifest["files"][name]:
+                    raise ValueError(f"{name} is not as it was written")
+            tables = {
+                name: pq.ParquetFile(pa.BufferReader(files[f"{name}.parquet"])).read() for name in manifest["tables"]
+            }
+            arrays = {}
+            if manifest["arrays"]:
+                with np.load(io.BytesIO(files[ARRAYS]), allow_pickle=False) as archive:
+                    arrays = {name: archive[name] for name in manifest["arrays"]}
+            return ExperimentResult(manifest["experiment"], folder, tables, arrays, manifest)
+        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"{folder} cannot be read ({reason}); run the experiment again with --resume") from None
+
+
+def describe_columns(table: pa.Table) -> dict[str, str]:
+    """What each column of a stored table holds."""
+    metadata = {name: table.schema.field(name).metadata or {} for name in table.column_names}
+    return {name: found.get(b"description", b"").decode() for name, found in metadata.items()}

@@ -1,0 +1,234 @@
+"""Running an experiment: each finished chunk is stored at once, and a later run goes on from there."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from attsvm.sweep.backends import Backend, Order, Processes
+from attsvm.sweep.chunks import Chunk, DamagedChunkError
+from attsvm.sweep.clock import Spent
+from attsvm.sweep.configuration import Configuration, differences
+from attsvm.sweep.folder import ResultFolder
+from attsvm.sweep.manifest import now, versions
+from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.task import Done, Sweep, Task
+
+C = TypeVar("C", bound=Configuration)
+
+Progress = Callable[[int, int], None]
+"""Called with the number of chunks done and the number known so far."""
+
+
+def run(
+    experiment: Sweep[C],
+    configuration: C | None = None,
+    *,
+    folder: Path | str,
+    backend: Backend | None = None,
+    resume: bool = False,
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+) -> ExperimentResult:
+    """Compute an experiment into `folder`.
+
+    Every finished chunk is written whole before the next is waited for, so that a run that was killed, interrupted or
+    ran out of disk goes on with ``resume=True`` and ends with the same tables and arrays, byte for byte. They do not
+    depend on the backend or the number of jobs either.
+
+    Arguments:
+        experiment: one of `EXPERIMENTS`, or one of your own.
+        configuration: by default the experiment's own, which is the paper's.
+        folder: made if need be; it belongs to one configuration.
+        backend: `Processes(jobs)` or `DaskCluster(address)`; this process by default.
+        resume: go on from the chunks that are there; without it a folder that holds a run is refused.
+        device: where chunks are computed.
+        progress: told after every chunk.
+        say: told in a sentence what was found damaged and computed again, or computed by other versions.
+
+    Returns:
+        The stored result.
+
+    Raises:
+        ValueError: if the folder holds something else, or the same and `resume` was not asked for.
+        OSError: if the folder cannot be written, or workers are lost; what was finished before stays.
+    """
+    configuration = experiment.default if configuration is None else configuration
+    before = check_folder(experiment, configuration, folder=folder, resume=resume, device=device)
+    store = _store(experiment, configuration, folder, device)
+    session = _Session(experiment, configuration, store, str(device), backend or Processes(), progress, say)
+    with store.open():
+        return session.run(before)
+
+
+def check_folder(
+    experiment: Sweep[C],
+    configuration: C,
+    *,
+    folder: Path | str,
+    resume: bool = False,
+    device: torch.device | str = "cpu",
+) -> dict[str, Any] | None:
+    """What `run` says before it computes anything: the manifest that is in `folder` already, or None.
+
+    Raises:
+        ValueError: if `run` with these arguments would refuse the folder or the configuration.
+    """
+    if type(configuration) is not type(experiment.default):
+        expected = type(experiment.default).__name__
+        raise ValueError(f"configuration of {experiment.id} must be {expected}; got {type(configuration).__name__}")
+    store = _store(experiment, configuration, folder, device)
+    return store.check(experiment.id, configuration.to_json(), resume=resume)
+
+
+def _store(
+    experiment: Sweep[Any], configuration: Configuration, folder: Path | str, device: torch.device | str
+) -> ResultFolder:
+    return ResultFolder(Path(folder), configuration.fingerprint(experiment.id, torch.device(device).type))
+
+
+@dataclass
+class _Session:
+    """One call of `run`."""
+
+    experiment: Sweep[Any]
+    configuration: Configuration
+    store: ResultFolder
+    device: str
+    backend: Backend
+    progress: Progress | None
+    say: Callable[[str], None] | None
+    began: float = field(default_factory=time.perf_counter)
+    before: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    chunks: dict[str, Chunk] = field(default_factory=dict)
+    computed: int = 0
+
+    def run(self, before: dict[str, Any] | None) -> ExperimentResult:
+        self.before = {"started": now(), **(before or {})}
+        self.notes = list(self.before.get("notes", ()))
+        self._compare_versions()
+        if before is None:
+            self.store.write_manifest(self._manifest())
+        try:
+            for tasks in self._rounds():
+                self._finish(tasks)
+        except BaseException:
+            with contextlib.suppress(OSError):  # the time spent and what was said so far; the chunks are what counts
+                self.store.write_manifest(self._manifest())
+            raise
+        joined = self.store.join(list(self.chunks.values()))
+        finished = self.before.get("finished") if not self.computed else None
+        manifest = self._manifest() | {
+            "complete": True,
+            "finished": finished or now(),
+            "tables": {name: table.num_rows for name, table in joined.tables.items()},
+            "arrays": {name: list(array.shape) for name, array in joined.arrays.items()},
+            "files": dict(joined.files),
+        }
+        self.store.write_manifest(manifest)
+        return ExperimentResult(self.experiment.id, self.store.path, joined.tables, joined.arrays, manifest)
+
+    def _rounds(self) -> Iterator[Sequence[Task]]:
+        finished: list[Task] = []
+        tasks = list(self.experiment.tasks(self.configuration))
+        while tasks:
+            names = [task.name for task in tasks]
+            if len(set(names)) < len(names) or any(name in self.chunks for name in names):
+                raise ValueError(f"tasks of {self.experiment.id} must have names of their own; got {names}")
+            yield tasks
+            if self.experiment.more is None:
+                return
+            finished += tasks
+            done = [Done(task, self.chunks[task.name].counts) for task in finished]
+            tasks = list(self.experiment.more(self.configuration, done))
+
+    def _finish(self, tasks: Sequence[Task]) -> None:
+        """Compute what is not stored yet of one round, in whatever order it comes; keep it in that of the tasks."""
+        found = {task.name: self._stored(task) for task in tasks}
+        missing = [task for task in tasks if found[task.name] is None]
+        known = len(self.chunks) + len(tasks)
+        ready = known - len(missing)
+        self._tell(ready, known)
+        orders = [
+            Order(self.experiment, self.configuration, task, self.device, self.store.fingerprint) for task in missing
+        ]
+        if orders:
+            with contextlib.closing(self.backend(orders)) as results:
+                for place, content in results:
+                    found[missing[place].name] = self.store.write(missing[place], content)
+                    self.computed += 1
+                    ready += 1
+                    self._tell(ready, known)
+        lost = [name for name, chunk in found.items() if chunk is None]
+        if lost:
+            raise RuntimeError(f"the backend left out {', '.join(lost)}")
+        self.chunks |= {name: chunk for name, chunk in found.items() if chunk is not None}
+
+    def _stored(self, task: Task) -> Chunk | None:
+        try:
+            return self.store.read(task)
+        except DamagedChunkError as error:
+            self._note(f"chunk {task.name} was damaged ({error}) and is computed again")
+            return None
+
+    def _compare_versions(self) -> None:
+        """A resumed result may come from several versions of a library; then nobody promises equal bytes."""
+        earlier = self.before.get("versions")
+        changed = differences(earlier, _versions()) if earlier else ""
+        if changed and not self.before.get("complete"):
+            self._note(f"resumed with {changed}: earlier chunks were computed by other versions")
+
+    def _note(self, note: str) -> None:
+        self.notes.append(note)
+        if self.say is not None:
+            self.say(f"{self.experiment.id}: {note}")
+
+    def _tell(self, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(done, total)
+
+    def _manifest(self) -> dict[str, Any]:
+        counts: dict[str, int] = {}
+        for chunk in self.chunks.values():
+            for reason, count in chunk.counts.items():
+                counts[reason] = counts.get(reason, 0) + count
+        idle = bool(self.before.get("complete")) and not self.computed  # reading a finished result is no computing
+        wall = float(self.before.get("wall_seconds", 0.0)) + (0.0 if idle else time.perf_counter() - self.began)
+        return {
+            "kind": "experiment",
+            "experiment": self.experiment.id,
+            "complete": False,
+            "fingerprint": self.store.fingerprint,
+            "configuration": self.configuration.to_json(),
+            "seed": self.configuration.seed,
+            "versions": _versions(),
+            "device": _device_name(self.device),
+            "tolerances": dict(self.experiment.tolerances),
+            "counts": counts,
+            "tasks": {name: chunk.spent.to_json() for name, chunk in self.chunks.items()},
+            "cpu_seconds": sum((chunk.spent for chunk in self.chunks.values()), Spent()).to_json(),
+            "wall_seconds": round(wall, 3),
+            "started": self.before["started"],
+            "finished": None,
+            "notes": self.notes,
+        }
+
+
+def _versions() -> dict[str, str]:
+    return versions("scipy", "pyarrow", "scikit-learn", "clarabel")
+
+
+def _device_name(device: str) -> str:
+    where = torch.device(device)
+    if where.type != "cuda":
+        return "cpu"
+    # A cluster's workers may have a GPU where this machine has none.
+    return torch.cuda.get_device_name(where) if torch.cuda.is_available() else str(where)

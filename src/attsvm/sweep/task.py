@@ -1,0 +1,86 @@
+"""A sweep: a configuration, and tasks that compute one chunk of its grid each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attsvm.sweep.configuration import Configuration
+
+C = TypeVar("C", bound=Configuration)
+
+Columns = Mapping[str, Tensor | np.ndarray | Sequence[Any] | bool | int | float]
+"""A table by columns: one-dimensional, all of one length; a scalar is repeated for every row."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One chunk of the grid: a name that is unique in the experiment, and what `compute` needs to know of it.
+
+    Arguments:
+        name: lower-case letters, digits, ``-``, ``.`` and ``_``; it becomes part of a file name.
+        values: numbers, strings and tuples of them.
+    """
+
+    name: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one task found.
+
+    Arguments:
+        tables: rows by table; the rows of all tasks are joined in the order of the tasks.
+        arrays: what a plot needs besides; arrays of one name are joined along their first axis.
+        counts: instances discarded or failed, by reason; summed over the tasks, zeros included.
+    """
+
+    tables: Mapping[str, Columns] = field(default_factory=dict)
+    arrays: Mapping[str, Tensor | np.ndarray] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What is known of a finished task when more tasks are asked for."""
+
+    task: Task
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Generic[C]):
+    """A grid of tasks, each computed by itself and stored as one chunk.
+
+    Arguments:
+        id: its name, part of the manifest and of the fingerprint.
+        default: the configuration that runs unless another one is given.
+        columns: by table, by column: what it holds. Tables must have exactly these columns.
+        tasks: the grid cut into chunks, from the configuration alone.
+        compute: one chunk on a device; it must not depend on other chunks, the time or global random state.
+        more: further tasks once all earlier ones are done (draw on until enough are accepted); none by default.
+        tolerances: what the manifest says about the accuracy of solvers, by name.
+    """
+
+    id: str
+    default: C
+    columns: Mapping[str, Mapping[str, str]]
+    tasks: Callable[[C], Sequence[Task]]
+    compute: Callable[[C, Task, torch.device], Piece]
+    more: Callable[[C, Sequence[Done]], Sequence[Task]] | None = None
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+
+
+def cut(total: int, size: int) -> list[tuple[int, int]]:
+    """Half-open ranges of at most `size` that make up ``range(total)``.
+
+    >>> cut(5, 2)
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    return [(first, min(first + size, total)) for first in range(0, total, size)]

@@ -1,0 +1,311 @@
+"""What the theory says about data, head and training before anything is trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attsvm.attention import Head, LinearHead, Logistic, Loss, Parameterization, Weights, token_scores
+from attsvm.attention.losses import as_loss
+from attsvm.attention.prediction_heads import as_head, doubled_head
+from attsvm.data import TokenDataset
+from attsvm.descent import NormalizedGradientDescent, Optimizer
+from attsvm.descent.initial import Initial, doubled_start
+from attsvm.descent.optimizers import GradientDescent
+from attsvm.descent.schedules import Constant, as_schedule
+from attsvm.norms import Norm
+from attsvm.svm import AttentionSVM, SVMSolution, solve
+from attsvm.theory.conditions import (
+    Condition,
+    all_tokens_support,
+    equal_scores_condition,
+    favourable_first_gradient,
+    step_size_bound,
+    unique_optimum,
+)
+from attsvm.theory.diagnosis.implicit_bias import ImplicitBias, Standing, implicit_bias
+from attsvm.theory.diagnosis.tables import tables_of
+from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections_of_each
+from attsvm.theory.mixtures import one_winner
+from attsvm.theory.optimality import is_locally_optimal
+from attsvm.theory.prediction.predict import predict_selection
+from attsvm.theory.separability import separable_by_dimension
+
+
+@dataclass(frozen=True, eq=False)
+class Limit:
+    """A selection that training may tend to, with its max-margin direction.
+
+    Attributes:
+        name: why it is a candidate: "optimal" or "predicted".
+        selected: ``[*batch, n]``.
+        solution: of its SVM in the norm that belongs to the training.
+        locally_optimal: ``[*batch]``; only such selections attract.
+    """
+
+    name: str
+    selected: Int[Tensor, "*batch n"]
+    solution: SVMSolution
+    locally_optimal: Bool[Tensor, "*batch"]
+
+    @property
+    def direction(self) -> Float[Tensor, "*batch d dq"]:
+        """W_mm, of Frobenius norm 1; NaN where there is none."""
+        weights = self.solution.weights
+        return weights / torch.linalg.matrix_norm(weights, keepdim=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A result of the papers, and where its assumptions were checked to hold."""
+
+    statement: str
+    citation: str
+    applies: Bool[Tensor, "*batch"]
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """Conditions, applicable results and predicted limits of a batch of data sets; prints as a table.
+
+    Attributes:
+        data, head: what was diagnosed.
+        bias: the norm that belongs to parameterization and optimizer.
+        conditions: assumptions, each with the margin by which it holds or fails.
+        results: what the papers conclude, and where.
+        limits: candidate selections: the optimal one and, given a starting point, the predicted one.
+        predicted: the selection that training should reach ``[*batch, n]``: that of the start where one was given, of
+            a global result where one applies, and else the optimal one (a guess, which `rule` says).
+        rule: what made the prediction.
+        standing: of the prediction, one `Standing` an element, row-major.
+        local: all locally optimal selections of each element, row-major, where asked for.
+    """
+
+    data: TokenDataset
+    head: Head
+    loss: Loss
+    bias: ImplicitBias
+    conditions: tuple[Condition, ...]
+    results: tuple[Result, ...]
+    limits: tuple[Limit, ...]
+    predicted: Int[Tensor, "*batch n"]
+    rule: str
+    standing: tuple[Standing, ...]
+    local: tuple[LocalOptima, ...] | None = None
+
+    @property
+    def limit(self) -> Limit:
+        """The predicted limit."""
+        return self.limits[-1]
+
+    def to_json(self) -> str:
+        """Everything but the weights, as JSON."""
+        return json.dumps(self._plain(), indent=1)
+
+    def _plain(self) -> dict[str, Any]:
+        def listed(value: Tensor) -> Any:
+            finite = torch.isfinite(value) if value.is_floating_point() else torch.ones_like(value, dtype=torch.bool)
+            values = value.masked_fill(~finite, 0).tolist()
+            return _with_none(values, finite.tolist())
+
+        return {
+            "data": repr(self.data),
+            "head": type(self.head).__name__,
+            "norm": self.bias.norm.name,
+            "bias": {"standing": self.bias.standing.value, "citation": self.bias.citation},
+            "conditions": [
+                {
+                    "name": one.name,
+                    "holds": one.holds.tolist(),
+                    "margin": listed(one.margin),
+                    "asks": one.sentence,
+                    "citation": one.citation,
+                    "certain": one.certain.tolist() if one.certain is not None else None,
+                }
+                for one in self.conditions
+            ],
+            "results": [
+                {"statement": one.statement, "citation": one.citation, "applies": one.applies.tolist()}
+                for one in self.results
+            ],
+            "limits": [
+                {
+                    "name": one.name,
+                    "selected": one.selected.tolist(),
+                    "locally_optimal": one.locally_optimal.tolist(),
+                    "norm_value": listed(one.solution.certificate.primal_value),
+                    "relative_gap": listed(one.solution.certificate.relative_gap),
+                    "solved": one.solution.solved.tolist(),
+                }
+                for one in self.limits
+            ],
+            "predicted": self.predicted.tolist(),
+            "rule": self.rule,
+            "standing": [one.value for one in self.standing],
+            "local": None
+            if self.local is None
+            else [
+                {"selections": one.selections.tolist(), "norms": one.norms.tolist(), "exhaustive": one.exhaustive}
+                for one in self.local
+            ],
+        }
+
+    def __str__(self) -> str:
+        return tables_of(self)
+
+
+def diagnose(
+    data: TokenDataset,
+    head: object = None,
+    parameterization: Parameterization | None = None,
+    optimizer: Optimizer | None = None,
+    initial: Initial = None,
+    *,
+    loss: Loss | Callable[[Tensor], Tensor] | None = None,
+    enumerate_local: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Diagnosis:
+    """Which conditions of the papers hold, which results apply, and where training should go.
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        head: a `Head`, a vector, a torch module, or None for the data's own.
+        parameterization: `Weights()` (default) or `KeyQuery()`.
+        optimizer: `NormalizedGradientDescent(0.1)` by default.
+        initial: the starting point, as in `fit` (W, or a mapping with key and query, or "zeros"); with it the reached
+            selection is predicted by `predict_selection`.
+        loss: `Logistic()` by default.
+        enumerate_local: list all locally optimal selections too, trying at most this many candidates a data set; 0: no.
+        progress: called with (done, in all) while they are listed.
+
+    A global result (B2) is called proved for plain gradient descent only: normalized descent from a start of large norm
+    was seen to leave it in 2 of 320 runs (`equal_scores_condition`).
+
+    Raises:
+        ValueError: if nothing is known about this way of training.
+    """
+    parameterization = parameterization or Weights()
+    optimizer = optimizer or NormalizedGradientDescent(0.1)
+    data = data.to(dtype=torch.float64)
+    own, own_loss = as_head(doubled_head(head), data), as_loss(loss or Logistic())
+    bias = implicit_bias(parameterization, optimizer)
+    scores = token_scores(data, own)
+    optimal = scores.argmax(-1)
+    limits = [_limit("optimal", data, own, optimal, bias.norm)]
+    conditions = _conditions(data, own, optimizer, own_loss, optimal, limits[0].solution)
+    by_name = {condition.name: condition for condition in conditions}
+    results = _results(by_name, limits[0], bias, parameterization, isinstance(own, LinearHead))
+    everywhere = results[0].applies
+    predicted, rule = optimal, "the optimal tokens"
+    if initial is not None:
+        guess = predict_selection(data, own, doubled_start(initial), parameterization=parameterization, loss=own_loss)
+        predicted = torch.where(everywhere.unsqueeze(-1), optimal, guess.selected)
+        rule = guess.rule
+        limits.append(_limit("predicted", data, own, predicted, bias.norm))
+    standing = [
+        Standing.PROVED
+        if bool(sure) and isinstance(optimizer, GradientDescent)
+        else (bias.standing if bool(attracts) else Standing.CONJECTURED)
+        for sure, attracts in zip(everywhere.flatten(), limits[-1].locally_optimal.flatten(), strict=True)
+    ]
+    local = None
+    if enumerate_local > 0:
+        local = tuple(locally_optimal_selections_of_each(data, own, bias.norm, enumerate_local, progress))
+    return Diagnosis(
+        data,
+        own,
+        own_loss,
+        bias,
+        tuple(conditions),
+        tuple(results),
+        tuple(limits),
+        predicted,
+        rule,
+        tuple(standing),
+        local,
+    )
+
+
+def _limit(name: str, data: TokenDataset, head: Head, selected: Tensor, norm: Norm) -> Limit:
+    solution = solve(AttentionSVM(data, selected), norm)
+    attracts = is_locally_optimal(data, head, selected, solution=solution).as_subclass(Tensor)
+    return Limit(name, selected, solution, attracts)
+
+
+def _conditions(
+    data: TokenDataset, head: Head, optimizer: Optimizer, loss: Loss, optimal: Tensor, solution: SVMSolution
+) -> list[Condition]:
+    found = [unique_optimum(data, head), separable_by_dimension(data)]
+    found.append(
+        Condition(
+            "separable optimum",
+            solution.solved,
+            torch.where(solution.solved, 1 / solution.certificate.primal_value, -torch.inf),
+            "some weights give every optimal token a margin over the others; margin: the largest one at norm 1.",
+            "[TaSVM, separability]",
+        )
+    )
+    found.append(all_tokens_support(data, head, selected=optimal, solution=solution))
+    if not isinstance(head, LinearHead):
+        return [*found, one_winner(data, head)]
+    found.append(equal_scores_condition(data, head))
+    if bool(found[0].holds.all()):  # a gradient can favour the optimal tokens only where there is one an input
+        found.append(favourable_first_gradient(data, head, loss))
+    schedule = as_schedule(optimizer.step_size)
+    if isinstance(optimizer, GradientDescent) and isinstance(schedule, Constant):
+        found.append(step_size_bound(data, head, schedule.size, loss))
+    return found
+
+
+def _results(
+    conditions: dict[str, Condition],
+    optimal: Limit,
+    bias: ImplicitBias,
+    parameterization: Parameterization,
+    linear: bool,
+) -> list[Result]:
+    unique, separable = conditions["unique optimum"].holds, optimal.solution.solved
+    none = torch.zeros_like(unique)
+    weights = isinstance(parameterization, Weights) and bias.norm.name == "Frobenius" and linear
+    b1 = next((one.holds for one in conditions.values() if one.name.startswith("B1")), none)
+    b2 = next((one.holds for one in conditions.values() if one.name.startswith("B2")), none)
+    first = next((one.holds for one in conditions.values() if "first gradient" in one.name), none)
+    return [
+        Result(
+            "from every start the direction tends to that of the optimal selection",
+            "[TaSVM, global convergence, B2]",
+            unique & separable & b2 if weights else none,
+        ),
+        Result(
+            "there is no finite stationary point: the norm grows without bound from every start",
+            "[TaSVM, global convergence]",
+            unique & separable & (b1 | b2) if weights else none,
+        ),
+        Result(
+            "after one large first step, small steps tend to the direction of the optimal selection",
+            "[TaSVM, favourable first gradient]",
+            unique & separable & first if weights else none,
+        ),
+        Result(
+            f"from a cone around it, far enough out, training tends to the {bias.norm.name} max-margin direction",
+            bias.citation,
+            optimal.locally_optimal,
+        ),
+        Result(
+            "the regularization path tends to the max-margin direction of the optimal selection",
+            "[TaSVM, regularization path]",
+            unique & separable if linear else none,
+        ),
+    ]
+
+
+def _with_none(values: Any, finite: Any) -> Any:
+    if isinstance(values, list):
+        return [_with_none(value, one) for value, one in zip(values, finite, strict=True)]
+    return values if finite else None

@@ -1,0 +1,1 @@
+"""Regularization paths: the minimiser of the risk in a ball, followed as the ball grows."""

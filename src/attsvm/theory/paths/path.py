@@ -1,0 +1,254 @@
+"""Regularization paths: the minimiser of the risk in a ball, followed as the ball grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attsvm.attention import KeyQuery, Logistic, Loss, Parameterization, Weights
+from attsvm.attention.losses import as_loss
+from attsvm.attention.prediction_heads import as_head, doubled_head
+from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayLike, as_tensor
+from attsvm.data.streams import Seed, stream_keys
+from attsvm.norms import Frobenius, Norm, Nuclear
+from attsvm.theory.paths.cone import AngleCone
+from attsvm.theory.paths.search import Found, Search
+
+DEFAULT_RADII = tuple(10.0 ** (k / 2) for k in range(9))
+
+
+@dataclass(frozen=True, eq=False)
+class RegularizationPath:
+    """The best weights found in each ball; ``*lead`` is ``[radii, *batch]``.
+
+    Attributes:
+        radii: R, increasing ``[radii]``.
+        weights: W_R with N(W_R) <= R.
+        key, query: balanced factors of W_R where `KeyQuery` was asked for, else None.
+        head: v_r where the head was trained, else None.
+        head_radii: r, where the head was trained, else None.
+        risk: L(W_R).
+        log_excess: log(L(W_R) - L_*), L_* the risk of picking every best token; None unless a linear head is fixed.
+        attention: softmax probabilities.
+        log_attention: their logarithms.
+        residual: how far from stationary, ``1 - <W, -G> / (N(W) N°(G))`` for a gradient G; 0 is exact. For a rank below
+            the spans' it is that of the factors; inside the ball (a nonlinear head) it is R ||G|| instead.
+        converged: the residual is so small that it cannot matter at this radius.
+        on_boundary: the minimiser lies on the boundary of the ball.
+        at_cone_edge: the minimiser lies on the edge of the cone it was restricted to; always False without a cone.
+        starts: how many starts were tried at each radius.
+        elsewhere: how many of them ended in another direction (1 - cosine above 1e-3) with a higher risk.
+        risk_spread: largest minus smallest risk over the starts, of log(L - L_*) where that is known.
+        norm: N.
+    """
+
+    radii: Float[Tensor, "radii"]
+    weights: Float[Tensor, "*lead d dq"]
+    key: Float[Tensor, "*lead d rank"] | None
+    query: Float[Tensor, "*lead dq rank"] | None
+    head: Float[Tensor, "*lead dv"] | None
+    head_radii: Float[Tensor, "radii"] | None
+    risk: Float[Tensor, "*lead"]
+    log_excess: Float[Tensor, "*lead"] | None
+    attention: Float[Tensor, "*lead n T"]
+    log_attention: Float[Tensor, "*lead n T"]
+    residual: Float[Tensor, "*lead"]
+    converged: Bool[Tensor, "*lead"]
+    on_boundary: Bool[Tensor, "*lead"]
+    at_cone_edge: Bool[Tensor, "*lead"]
+    starts: int
+    elsewhere: Int[Tensor, "*lead"]
+    risk_spread: Float[Tensor, "*lead"]
+    norm: Norm
+
+    @cached_property
+    def selected(self) -> Int[Tensor, "*lead n"]:
+        """The most probable token of each input."""
+        return self.log_attention.argmax(-1)
+
+    @property
+    def notes(self) -> list[str]:
+        """Plain sentences on what a reader of the numbers should know; empty when there is nothing to say."""
+        total = self.converged.numel()
+        said = []
+        for count, sentence in (
+            (int((~self.converged).sum()), "are not stationary to the tolerance"),
+            (int((self.elsewhere > 0).sum()), "had starts that ended elsewhere; the lowest risk was kept"),
+            (int((~self.on_boundary).sum()), "lie inside the ball"),
+            (int(self.at_cone_edge.sum()), "lie on the edge of the cone: the path leaves it"),
+        ):
+            if count:
+                said.append(f"{count} of {total} points {sentence}.")
+        return said
+
+    def __repr__(self) -> str:
+        shape = list(self.risk.shape[1:])
+        head = f"batch {shape}, " if shape else ""
+        radii = f"{len(self.radii)} radii {float(self.radii[0]):g}..{float(self.radii[-1]):g}"
+        return f"RegularizationPath({head}{self.norm.name} norm, {', '.join([radii, *self.notes])})"
+
+
+def regularization_path(
+    data: TokenDataset,
+    head: object = None,
+    radii: Sequence[float] | ArrayLike = DEFAULT_RADII,
+    *,
+    norm: Norm | None = None,
+    parameterization: Parameterization | None = None,
+    loss: Loss | Callable[[Tensor], Tensor] | None = None,
+    restarts: int = 2,
+    seed: Seed = 0,
+    cone: AngleCone | None = None,
+    train_head: bool = False,
+    head_radii: Sequence[float] | ArrayLike | None = None,
+    iterations: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> RegularizationPath:
+    """``W_R = argmin { L(W) : N(W) <= R }`` for each radius R, or ``(v_r, W_R)`` where the head is trained too.
+
+    The risk is not convex: at each radius the search starts from the path so far, from the max-margin direction of the
+    best tokens and, until attention saturates, from random directions; the lowest risk is kept and starts that
+    disagree are counted. Directions and comparisons use logarithms, so radii of 1e4 and more are no harder than 10.
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        head: a `Head`, a vector, a torch module, or None for the data's own; where the head is trained, only a hint
+            from which to start (None is fine), and linear.
+        radii: positive and increasing.
+        norm: N, `Frobenius()` by default; `Nuclear()` is followed in factors, ``||K||_F^2 + ||Q||_F^2 <= 2 R``.
+        parameterization: `KeyQuery(rank)` means the nuclear ball cut at that rank.
+        loss: `Logistic()` by default.
+        restarts: number of random starts at each radius.
+        seed: of the random starts; element b draws from stream (seed, b).
+        cone: restrict W to an `AngleCone` (Frobenius norm): the local path.
+        train_head: minimise over a linear head ``||v|| <= r`` as well.
+        head_radii: r for each R; R itself by default. How r grows beside R decides which SVM the path tends to.
+        iterations: at most so many at each radius (100 Newton steps, or 4000 projected gradients).
+        progress: called with (radii done, radii in all); radii in between, which only guide the path, count too.
+
+    Returns:
+        A `RegularizationPath`.
+
+    Raises:
+        ValueError: if radii are not positive and increasing, or the options do not fit together.
+
+    >>> import torch
+    >>> tokens, v = torch.eye(2, dtype=torch.float64)[None], torch.tensor([1.0, 0.0]).double()
+    >>> data = TokenDataset(tokens, torch.ones(1, 1).double(), [1])
+    >>> (regularization_path(data, v, [1.0, 100.0]).weights.squeeze(-1) / 0.5**0.5).round(decimals=6).tolist()
+    [[1.0, -1.0], [100.0, -100.0]]
+    """
+    if not isinstance(data, TokenDataset):
+        raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
+    sizes = _checked_radii(radii, "radii", data)
+    kind, own_norm, rank = _geometry(norm, parameterization, data)
+    if cone is not None:
+        _check_cone(cone, kind, train_head)
+    if not isinstance(restarts, int) or isinstance(restarts, bool) or restarts < 0:
+        raise ValueError(f"restarts must be a non-negative integer; got {restarts!r}")
+    if iterations is not None and (not isinstance(iterations, int) or isinstance(iterations, bool) or iterations < 1):
+        raise ValueError(f"iterations must be a positive integer or None; got {iterations!r}")
+    double = data.to(dtype=torch.float64)
+    limits = _head_radii(head_radii, sizes, train_head, double)
+    own_head = None if train_head and head is None and data.head is None else as_head(doubled_head(head), double)
+    search = Search(
+        double.flatten(),
+        None if own_head is None else own_head.flatten(data.batch_shape),
+        as_loss(loss or Logistic()),
+        own_norm,
+        rank=rank,
+        restarts=restarts,
+        keys=stream_keys(seed, data.batch_shape),
+        cone=None if cone is None else cone.fitted(double),
+        train_head=train_head,
+        iterations=iterations,
+    )
+    found = search.follow(sizes, limits, progress)
+    return _assembled(double, sizes, limits, found, search, kind)
+
+
+def _assembled(
+    data: TokenDataset, radii: Tensor, limits: Tensor | None, found: list[Found], search: Search, kind: Parameterization
+) -> RegularizationPath:
+    def stacked(name: str) -> Any:
+        parts = [getattr(one, name) for one in found]
+        if parts[0] is None:
+            return None
+        return torch.stack([part.reshape((*data.batch_shape, *part.shape[1:])) for part in parts])
+
+    weights = stacked("weights")
+    key = query = None
+    if isinstance(kind, KeyQuery):
+        left, values, right = torch.linalg.svd(weights, full_matrices=False)
+        width = kind.rank or data.d
+        roots = values[..., :width].sqrt().unsqueeze(-2)
+        missing = (0, max(0, width - roots.shape[-1]))
+        key = torch.nn.functional.pad(left[..., :width] * roots, missing)
+        query = torch.nn.functional.pad(right[..., :width, :].mT * roots, missing)
+    names = (
+        "head", "risk", "log_excess", "attention", "log_attention", "residual", "converged", "on_boundary",
+        "at_cone_edge", "elsewhere", "risk_spread",
+    )  # fmt: skip
+    return RegularizationPath(
+        radii=radii, weights=weights, key=key, query=query, head_radii=limits, starts=search.starts, norm=search.norm,
+        **{name: stacked(name) for name in names},
+    )  # fmt: skip
+
+
+def _checked_radii(radii: object, name: str, data: TokenDataset) -> Tensor:
+    values = as_tensor(radii, name)
+    if values.dtype == torch.bool or values.is_complex() or values.ndim != 1 or values.numel() == 0:
+        raise ValueError(f"{name} must be a list of numbers, one axis, not empty; got shape {list(values.shape)}")
+    values = values.to(device=data.device, dtype=torch.float64)
+    wrong = ~((values > 0) & torch.isfinite(values))
+    if bool(wrong.any()):
+        at = int(torch.nonzero(wrong)[0])
+        raise ValueError(f"{name} must be positive and finite; got {float(values[at])} at position {at}")
+    falls = torch.nonzero(values[1:] <= values[:-1]).flatten()
+    if falls.numel():
+        at = int(falls[0])
+        raise ValueError(f"{name} must increase; got {float(values[at])} before {float(values[at + 1])}, position {at}")
+    return values
+
+
+def _head_radii(given: object, radii: Tensor, train_head: bool, data: TokenDataset) -> Tensor | None:
+    if not train_head:
+        if given is not None:
+            raise ValueError("head_radii belong to a trained head; pass train_head=True")
+        return None
+    if given is None:
+        return radii
+    values = as_tensor(given, "head_radii").to(device=data.device, dtype=torch.float64)
+    if values.shape != radii.shape:
+        raise ValueError(f"head_radii must have one entry for each radius, {len(radii)}; got {list(values.shape)}")
+    if not bool(((values > 0) & torch.isfinite(values)).all()):
+        raise ValueError("head_radii must be positive and finite")
+    return values
+
+
+def _geometry(norm: object, parameterization: object, data: TokenDataset) -> tuple[Parameterization, Norm, int | None]:
+    """What is trained, the norm of its ball, and the rank asked for."""
+    kind = Weights() if parameterization is None else parameterization
+    if norm is not None and not isinstance(norm, Norm):
+        raise ValueError(f"norm must be a norm such as Frobenius() or Nuclear(); got {norm!r}")
+    if isinstance(kind, KeyQuery):
+        if norm not in (None, Nuclear()):
+            raise ValueError(f"the ball of KeyQuery is the nuclear one; leave norm out or pass Nuclear(), got {norm!r}")
+        return kind, Nuclear(), kind.rank or data.d
+    if not isinstance(kind, Weights):
+        raise ValueError(f"parameterization must be Weights() or KeyQuery(rank); got {parameterization!r}")
+    return kind, Frobenius() if norm is None else norm, None
+
+
+def _check_cone(cone: object, kind: Parameterization, train_head: bool) -> None:
+    if not isinstance(cone, AngleCone):
+        raise ValueError(f"cone must be an AngleCone(direction, opening); got {cone!r}")
+    if not isinstance(kind, Weights) or train_head:
+        raise ValueError("a cone restricts the path of W with a fixed head; it fits neither KeyQuery nor train_head")

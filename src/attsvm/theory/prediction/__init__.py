@@ -1,0 +1,1 @@
+"""Which selection descent will reach."""

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import builtins
+import subprocess
+import sys
+import threading
+import time
+
+import numba
+import pytest
+
+from attsvm.sweep.clock import Clock, Spent
+
+
+def work(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_every_second_is_charged_once():
+    began = time.process_time()
+    with Clock() as clock:
+        work(0.05)
+        clock._begin("compiling")
+        work(0.03)
+        clock._begin("importing")
+        work(0.02)
+        clock._end()
+        clock._end()
+    total = time.process_time() - began
+    spent = clock.spent
+    assert spent.computing >= 0.05
+    assert 0.03 <= spent.compiling <= total - 0.07
+    assert 0.02 <= spent.importing <= total - 0.08
+    assert spent.computing + spent.compiling + spent.importing <= total
+
+
+def test_sleeping_costs_nothing():
+    with Clock() as clock:
+        time.sleep(0.2)
+    assert clock.spent.computing < 0.1
+
+
+def test_compiling_is_told_apart():
+    def steps(count):
+        total = 0.0
+        for step in range(count):
+            total += step**0.5
+        return total
+
+    with Clock() as clock:
+        numba.njit(steps)(10)
+    # A first call compiles, and imports what compiling needs, for a good part of a second; it computes for no time.
+    assert clock.spent.compiling > 5 * clock.spent.computing
+
+
+def test_afterwards_nothing_is_left():
+    real = builtins.__import__
+    with Clock():
+        assert builtins.__import__ is not real
+    with pytest.raises(ImportError), Clock():
+        __import__("there_is_no_such_module")
+    assert builtins.__import__ is real
+    from numba.core import event
+
+    assert event._registered["numba:compiler_lock"] == []
+
+
+def test_other_threads_do_not_confuse_it():
+    with Clock() as clock:
+        thread = threading.Thread(target=lambda: __import__("this_module_is_not_there_at_all_0"), daemon=True)
+        before = threading.excepthook
+        threading.excepthook = lambda _: None
+        thread.start()
+        thread.join()
+        threading.excepthook = before
+        assert clock._doing == ["computing"]
+
+
+PROGRAM = """
+import sys
+from attsvm.sweep.clock import Clock
+assert "numba" not in sys.modules, "the clock must not start Numba"
+with Clock() as clock:
+    from attsvm.descent.engines.numba.kernel import descend_weights
+    import numba
+    kernel = numba.njit(lambda x: x + 1, cache=False)
+    kernel(1.0)
+assert clock.spent.importing > clock.spent.computing, clock.spent
+assert clock.spent.compiling > clock.spent.computing, clock.spent
+print(clock.spent)
+"""
+
+
+@pytest.mark.slow
+def test_imports_and_a_late_numba_are_told_apart():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Spent" in done.stdout
+
+
+CACHED = """
+import numba
+from attsvm.sweep.clock import Clock
+@numba.njit(cache=True)
+def cached(x):
+    total = 0.0
+    for step in range(10):
+        total += x ** step
+    return total
+with Clock() as clock:
+    cached(2.0)
+print(sum(cached.stats.cache_hits.values()), clock.spent.compiling, clock.spent.computing)
+"""
+
+
+@pytest.mark.slow
+def test_loading_what_was_compiled_before_is_no_computing(tmp_path):
+    program = tmp_path / "cached.py"
+    program.write_text(CACHED)
+    said = []
+    for _ in range(2):
+        done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        said.append([float(word) for word in done.stdout.split()])
+    (hits, first, _), (more_hits, second, computing) = said
+    assert (hits, more_hits) == (0, 1)
+    assert first > second > computing
+
+
+def test_sums():
+    assert Spent(1, 2, 3) + Spent(0.5, 0, 1) == Spent(1.5, 2, 4)
+    assert Spent(1.23456, 0, 1).to_json() == {"computing": 1.2346, "compiling": 0, "importing": 1}

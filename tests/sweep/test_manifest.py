@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+
+import pytest
+
+from attsvm import __version__
+from attsvm.sweep import manifest as _manifest
+from attsvm.sweep.manifest import digest, read_manifest, versions, write_atomically, write_manifest
+
+
+def test_there_and_back(tmp_path):
+    content = {"a": [1, 2.5, None, "ä"], "b": {"c": True}}
+    write_manifest(tmp_path, content)
+    assert read_manifest(tmp_path) == content
+    assert read_manifest(tmp_path / "none") is None
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_only_what_json_knows(tmp_path, value):
+    with pytest.raises(ValueError, match="JSON"):
+        write_manifest(tmp_path, {"a": value})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff\xfe", b""])
+def test_a_strange_manifest_is_refused(tmp_path, content):
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(ValueError, match="is not a manifest that attsvm wrote"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, name):
+    target = tmp_path / "file"
+    write_atomically(target, b"old")
+
+    def fail(source: object, *_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source))
+
+    monkeypatch.setattr(_manifest.os, name, fail)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_atomically(target, b"new")
+    assert caught.value.filename == str(target)
+    assert target.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_manifest.os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "file", b"new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_versions_of_what_is_there():
+    found = versions("scipy", "no-such-library")
+    assert found["attsvm"] == __version__
+    assert {"python", "torch", "numpy", "numba", "scipy"} <= set(found)
+    assert "no-such-library" not in found
+
+
+def test_the_digest_is_sha256():
+    assert digest(b"abc") == hashlib.sha256(b"abc").hexdigest()
