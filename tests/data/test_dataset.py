@@ -356,6 +356,32 @@ def test_flatten() -> None:
     assert_same(make().flatten()[0], make())
 
 
+def test_real_is_the_mask_or_all_true_without_memory() -> None:
+    data = make(3)
+    assert data.real is data.mask
+    plain = replace_unchecked(data, mask=None)
+    assert plain.real.shape == (3, data.n, data.T)
+    assert bool(plain.real.all())
+    assert plain.real.stride() == (0, 0, 0)
+
+
+def test_tokens_and_values_of_inputs() -> None:
+    data = make(3)
+    assert data.input_tokens is data.tokens
+    assert data.input_values is data.values
+    shared = TokenDataset.sequence(parts(5)["tokens"], np.ones((5, 2, 4)), values=parts(5)["values"])
+    for i in range(8):
+        assert same_bits(shared.input_tokens[:, i], shared.tokens[:, i // 4])
+        assert same_bits(shared.input_values[:, i], shared.values[:, i // 4])
+
+
+def test_fill_masked() -> None:
+    data = make(3)
+    numbers = torch.arange(2 * 3 * data.n * data.T).double().reshape(2, 3, data.n, data.T)
+    assert same_bits(data.fill_masked(numbers, -1.0), torch.where(data.real, numbers, -1.0))
+    assert replace_unchecked(data, mask=None).fill_masked(numbers, -1.0) is numbers
+
+
 def test_take_inputs() -> None:
     data, index = make(3, n=4), torch.tensor([[0, 0], [3, 1], [2, 3]])
     taken = data.take_inputs(index)

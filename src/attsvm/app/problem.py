@@ -73,7 +73,7 @@ def data_to_problem(data: TokenDataset) -> dict[str, Any]:
         raise ValueError(
             f"data must lie in the plane, d = 2 and dq = 1 (a prompt) or 2; got d = {data.d}, dq = {data.dq}"
         )
-    longest = data.T if data.mask is None else int(data.mask.sum(-1).max())
+    longest = int(data.real.sum(-1).max())
     if data.n > MOST_INPUTS or longest > MOST_TOKENS:
         raise ValueError(
             f"data may have {MOST_INPUTS} inputs of {MOST_TOKENS} tokens to be drawn; got {data.n} of {longest}"
@@ -89,7 +89,7 @@ def data_to_problem(data: TokenDataset) -> dict[str, Any]:
     inputs = []
     for i in range(plain.n):
         row = i // plain.queries_per_sequence
-        real = range(plain.T) if plain.mask is None else torch.nonzero(plain.mask[i]).flatten().tolist()
+        real = torch.nonzero(plain.real[i]).flatten().tolist()
         places = [plain.tokens[row, t].tolist() for t in real]
         worth = [None if scores is None else float(scores[row, t]) for t in real]
         tokens = [{"x": place, "score": score} for place, score in zip(places, worth, strict=True)]
@@ -107,7 +107,7 @@ def selection(selected: object, data: TokenDataset) -> Tensor:
     if not isinstance(selected, list) or len(selected) != data.n:
         raise ValueError(f"selected must be a list of {data.n} token indices, one an input; got {_shown(selected)}")
     for i, token in enumerate(selected):
-        length = data.T if data.mask is None else int(data.mask[i].sum())
+        length = int(data.real[i].sum())
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < length:
             raise ValueError(f"selected[{i}] must be a token of input {i}, 0..{length - 1}; got {_shown(token)}")
     return torch.tensor(selected)

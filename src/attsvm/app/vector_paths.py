@@ -41,10 +41,7 @@ def paths(problem: VectorProblem) -> list[dict[str, Any]]:
 
 def ragged(data: TokenDataset, values: Tensor) -> list[list[float]]:
     """``[n, T]`` as one list an input, real tokens only."""
-    rows: list[list[float]] = values.tolist()
-    if data.mask is None:
-        return rows
-    return [row[:length] for row, length in zip(rows, data.mask.sum(-1).tolist(), strict=True)]
+    return [row[:length] for row, length in zip(values.tolist(), data.real.sum(-1).tolist(), strict=True)]
 
 
 def _optimizer(plan: Plan) -> Optimizer:

@@ -73,7 +73,7 @@ def write(path: str | Path) -> Path:
 
 def _selections(data: TokenDataset) -> list[list[int]]:
     """The optimal selection and then all others, or some of them drawn with a fixed seed."""
-    lengths = [data.T] * data.n if data.mask is None else data.mask.sum(-1).tolist()
+    lengths = data.real.sum(-1).tolist()
     best = token_scores(data).argmax(-1).tolist()
     if math.prod(lengths) <= _SELECTIONS:
         others = [list(each) for each in itertools.product(*map(range, lengths))]

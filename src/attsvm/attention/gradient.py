@@ -56,10 +56,10 @@ class RiskGradient:
 
 
 def log_softmax(
-    logits: Float[Tensor, "*lead n T"], mask: Bool[Tensor, "*batch n T"] | None
+    data: TokenDataset, logits: Float[Tensor, "*lead n T"]
 ) -> tuple[Float[Tensor, "*lead n T"], Int[Tensor, "*lead n"]]:
     """Log-probabilities measured from the winner, and the winner; masked tokens get -inf."""
-    real = logits if mask is None else logits.masked_fill(~mask, -math.inf)
+    real = data.fill_masked(logits, -math.inf)
     top, winner = real.max(-1, keepdim=True)
     shifted = real - top
     others = shifted.exp().scatter(-1, winner, 0.0).sum(-1, keepdim=True)
@@ -76,7 +76,7 @@ def attend(
 
     Given the `scores` of a fixed linear head (`fixed_scores`), margins are their means and values are not mixed.
     """
-    log_attention, winner = log_softmax(logits, data.mask)
+    log_attention, winner = log_softmax(data, logits)
     if scores is not None:
         return Attended(log_attention, winner, None, (log_attention.exp() * scores).sum(-1))
     values = flat_mixture(data, data.values, log_attention.exp())
@@ -151,8 +151,7 @@ class _Parts:
         effective = effective_scores(data, head, attended.values) if scores is None else scores
         self.effective = effective.expand_as(attended.log_attention)
         self.log_losers = attended.log_attention.scatter(-1, winner, -math.inf)
-        real = torch.ones_like(self.log_losers, dtype=torch.bool) if data.mask is None else data.mask
-        self.losers = real.expand_as(self.log_losers).scatter(-1, winner, False)
+        self.losers = data.real.expand_as(self.log_losers).scatter(-1, winner, False)
         self.gap = (self.effective.gather(-1, winner) - self.effective).masked_fill(~self.losers, 0.0)
 
 

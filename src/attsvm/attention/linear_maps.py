@@ -48,9 +48,7 @@ def logits_adjoint(data: TokenDataset, multipliers: ArrayLike) -> Float[Tensor, 
     """
     rows, lead = folded(data, multipliers, (data.n, data.T), "multipliers", "n, T")
     flat = data.flatten()
-    if flat.mask is not None:
-        rows = rows.masked_fill(~flat.mask, 0)
-    return flat_adjoint(flat, rows).reshape(*lead, data.d, data.dq)
+    return flat_adjoint(flat, flat.fill_masked(rows, 0.0)).reshape(*lead, data.d, data.dq)
 
 
 def flat_logits(data: TokenDataset, weights: Float[Tensor, "starts batch d dq"]) -> Float[Tensor, "starts batch n T"]:

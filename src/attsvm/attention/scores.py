@@ -38,7 +38,7 @@ def flat_scores(data: TokenDataset, head: Head) -> Float[Tensor, "batch n T"]:
     each = head.output(data.values.reshape(batch, sequences * length, dv)).reshape(batch, sequences, 1, length)
     spread = each.expand(batch, sequences, data.queries_per_sequence, length).reshape(batch, data.n, length)
     scores = spread * data.labels.unsqueeze(-1)
-    return scores if data.mask is None else scores.masked_fill(~data.mask, -math.inf)
+    return data.fill_masked(scores, -math.inf)
 
 
 def optimal_token_set(data: TokenDataset, head: object = None, tolerance: float = 0.0) -> Bool[Tensor, "*batch n T"]:

@@ -115,9 +115,7 @@ def _same_data(path: Path, data: TokenDataset, weights: Tensor, attention: Tenso
     settings = manifest.get("settings")
     if path.name in manifest.get("files", []) and isinstance(settings, dict) and "data" in settings:
         return bool(settings["data"] == data_digest(data))
-    scores = logits(data, weights.to(data.tokens))
-    if data.mask is not None:
-        scores = scores.masked_fill(~data.mask, -torch.inf)
+    scores = data.fill_masked(logits(data, weights.to(data.tokens)), -torch.inf)
     return bool(((scores.softmax(-1) - attention.to(scores)).abs() < 0.01).all())
 
 

@@ -155,6 +155,29 @@ class TokenDataset:
         parts += [name for name in ("mask", "head") if getattr(self, name) is not None]
         return f"TokenDataset({', '.join(parts)}, {str(self.dtype).removeprefix('torch.')}, {self.device})"
 
+    # ------------------------------------------------ what each input sees
+
+    @property
+    def real(self) -> Bool[Tensor, "*batch n T"]:
+        """True where a token is real: `mask`, or where that is None all True (a view of one number)."""
+        if self.mask is not None:
+            return self.mask
+        return torch.ones((), dtype=torch.bool, device=self.device).expand(*self.batch_shape, self.n, self.T)
+
+    @property
+    def input_tokens(self) -> Float[Tensor, "*batch n T d"]:
+        """The keys of each input; copied only where several inputs share a sequence."""
+        return self._of_inputs(self.tokens)
+
+    @property
+    def input_values(self) -> Float[Tensor, "*batch n T dv"]:
+        """The values of each input; copied only where several inputs share a sequence."""
+        return self._of_inputs(self.values)
+
+    def fill_masked(self, numbers: Tensor, value: float) -> Tensor:
+        """`numbers` ``[*starts, *batch, n, T]`` with `value` at masked tokens; the same tensor where none is masked."""
+        return numbers if self.mask is None else numbers.masked_fill(~self.mask, value)
+
     # ----------------------------------------------------------- other views
 
     def __getitem__(self, index: Any) -> TokenDataset:
@@ -393,6 +416,10 @@ class TokenDataset:
             head,
             queries_per_sequence=length,
         )
+
+    def _of_inputs(self, tokens: Tensor) -> Tensor:
+        shared = self.queries_per_sequence
+        return tokens if shared == 1 else tokens.repeat_interleave(shared, -3)
 
     def _map(self, function: Any) -> TokenDataset:
         tokens = function(self.tokens)

@@ -57,8 +57,8 @@ def compute(configuration: Causal, task: Task, device: torch.device) -> Piece:
     labels = drawn.labels.reshape(len(seeds), configuration.sequences, configuration.length)
     shared = TokenDataset.causal(drawn.tokens[:, : configuration.sequences], labels, head=drawn.head)
     # Every prefix with tokens of its own: larger, but the compiled engine does not share them between queries.
-    own = shared.tokens.repeat_interleave(shared.queries_per_sequence, -3)
-    data = TokenDataset(own, shared.queries, shared.labels, mask=shared.mask, head=shared.head).to(device)
+    own = TokenDataset(shared.input_tokens, shared.queries, shared.labels, mask=shared.mask, head=shared.head)
+    data = own.to(device)
     recorded = sorted({0, *np.geomspace(10, configuration.steps, 60).round().astype(int).tolist()})
     run = fit(
         data,

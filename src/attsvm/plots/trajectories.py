@@ -99,8 +99,8 @@ def _check(data: TokenDataset, runs: Mapping[str, Run]) -> None:
 
 
 def _tokens(data: TokenDataset, head: object) -> Tokens:
-    places = data.tokens.repeat_interleave(data.queries_per_sequence, dim=-3).cpu().numpy()
-    real = None if data.mask is None else data.mask.cpu().numpy()
+    places = data.input_tokens.cpu().numpy()
+    real = data.real.cpu().numpy()
     if head is None and data.head is None:
         return Tokens(places, real)
     scores = token_scores(data, head).cpu().numpy()

@@ -67,10 +67,7 @@ def label_svm(data: TokenDataset, selected: ArrayLike, *, solver: Solver | None 
         v_mm (NaN where the labels cannot be separated), its support inputs S, and the solution with its certificate.
     """
     chosen = AttentionSVM(data, selected).reference  # says what is wrong with the selection
-    values = (
-        data.values if data.queries_per_sequence == 1 else data.values.repeat_interleave(data.queries_per_sequence, -3)
-    )
-    kept = values.gather(-2, chosen[..., None, None].expand(*chosen.shape, 1, data.dv))
+    kept = data.input_values.gather(-2, chosen[..., None, None].expand(*chosen.shape, 1, data.dv))
     signed = kept * data.labels[..., None, None]
     pairs = torch.cat([signed, torch.zeros_like(signed)], dim=-2)
     ones = torch.ones(*data.batch_shape, data.n, 1, dtype=data.dtype, device=data.device)

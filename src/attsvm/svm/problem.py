@@ -69,15 +69,14 @@ class AttentionSVM:
             )
         data = data.to(dtype=torch.float64)
         shape = (*data.batch_shape, data.n, data.T)
-        real = torch.ones(shape, dtype=torch.bool, device=data.device) if data.mask is None else data.mask
         if selected is not None:
-            reference = _checked_selection(selected, data, real)
+            reference = _checked_selection(selected, data)
             kept = torch.zeros(shape, dtype=torch.bool, device=data.device).scatter(-1, reference.unsqueeze(-1), True)
         else:
-            kept = _checked_set(selected_set, data, real)
+            kept = _checked_set(selected_set, data)
             reference = kept.to(torch.uint8).argmax(-1)
         equalities = kept.scatter(-1, reference.unsqueeze(-1), False)
-        inequalities = real & ~kept
+        inequalities = data.real & ~kept
         if rows is not None:
             inequalities = inequalities & _checked_rows(rows, data)
         values = _right_hand_side(right_hand_side, data).masked_fill(~inequalities, 0.0)
@@ -196,8 +195,7 @@ def finite_component_problem(data: TokenDataset, attention: ArrayLike, selected_
     """
     probabilities = as_tensor(attention, "attention").to(torch.float64)
     check_shape(probabilities, "attention", (*data.batch_shape, data.n, data.T), "batch, n, T")
-    real = torch.ones_like(probabilities, dtype=torch.bool) if data.mask is None else data.mask
-    kept = _checked_set(selected_set, data, real, full_makes_sense=True)
+    kept = _checked_set(selected_set, data, full_makes_sense=True)
     bad = kept & ~(probabilities > 0)
     if bool(bad.any()):
         where = torch.nonzero(bad)[0].tolist()
@@ -221,7 +219,7 @@ def _unchecked(**fields: Any) -> AttentionSVM:
     return problem
 
 
-def _checked_selection(selected: ArrayOrList, data: TokenDataset, real: Tensor) -> Tensor:
+def _checked_selection(selected: ArrayOrList, data: TokenDataset) -> Tensor:
     index = as_tensor(selected, "selected")
     if index.is_floating_point() or index.dtype == torch.bool:
         raise ValueError(f"selected must hold token indices; got {str(index.dtype).removeprefix('torch.')}")
@@ -233,7 +231,7 @@ def _checked_selection(selected: ArrayOrList, data: TokenDataset, real: Tensor) 
         raise ValueError(
             f"selected must lie in 0..{data.T - 1}; got {index[tuple(where)].item()} at {_place_input(where)}"
         )
-    hidden = ~real.gather(-1, index.unsqueeze(-1)).squeeze(-1)
+    hidden = ~data.real.gather(-1, index.unsqueeze(-1)).squeeze(-1)
     if bool(hidden.any()):
         where = torch.nonzero(hidden)[0].tolist()
         raise ValueError(
@@ -242,11 +240,12 @@ def _checked_selection(selected: ArrayOrList, data: TokenDataset, real: Tensor) 
     return index
 
 
-def _checked_set(selected_set: Any, data: TokenDataset, real: Tensor, full_makes_sense: bool = False) -> Tensor:
+def _checked_set(selected_set: Any, data: TokenDataset, full_makes_sense: bool = False) -> Tensor:
     kept = as_tensor(selected_set, "selected_set").to(data.device)
     if kept.dtype != torch.bool:
         raise ValueError(f"selected_set must be a boolean mask; got {str(kept.dtype).removeprefix('torch.')}")
     check_shape(kept, "selected_set", (*data.batch_shape, data.n, data.T), "batch, n, T")
+    real = data.real
     if bool((kept & ~real).any()):
         raise ValueError(
             f"selected_set must hold real tokens; {_place(torch.nonzero(kept & ~real)[0].tolist())} is masked"
@@ -294,8 +293,7 @@ def _equality_values(value: ArrayLike, data: TokenDataset, equalities: Tensor, r
     check_shape(given, "equality_values", tuple(equalities.shape), "batch, n, T")
     kept = equalities.scatter(-1, reference.unsqueeze(-1), True)
     check_finite(given.masked_fill(~kept, 0.0), "equality_values", ("input", "token"))
-    shared = data.queries_per_sequence
-    tokens = data.tokens.repeat_interleave(shared, -3) if shared > 1 else data.tokens
+    tokens = data.input_tokens
     for t in range(data.T):
         twins = kept & kept[..., t, None] & (given != given[..., t, None]) & (tokens == tokens[..., t, None, :]).all(-1)
         if bool(twins.any()):

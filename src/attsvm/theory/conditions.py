@@ -258,9 +258,7 @@ def _support(margins: Tensor, rows: Tensor, solved: Tensor) -> tuple[Tensor, Ten
 
 
 def _rows(data: TokenDataset, selections: Int[Tensor, "k n"]) -> Bool[Tensor, "k n T"]:
-    rows = torch.ones(*selections.shape, data.T, dtype=torch.bool, device=data.device)
-    rows = rows if data.mask is None else rows & data.mask
-    return rows.scatter(-1, selections.unsqueeze(-1), False)
+    return data.real.expand(*selections.shape, data.T).scatter(-1, selections.unsqueeze(-1), False)
 
 
 def _linear(head: object, data: TokenDataset, name: str) -> LinearHead:

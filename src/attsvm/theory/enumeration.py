@@ -19,7 +19,7 @@ from attsvm.descent import fit
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, solve
 from attsvm.svm.solution import SUPPORT_TOLERANCE
-from attsvm.theory.optimality import is_locally_optimal, outscored, solve_or_retry, values_of_inputs
+from attsvm.theory.optimality import is_locally_optimal, outscored, solve_or_retry
 
 Progress = Callable[[int, int], None]
 
@@ -274,14 +274,9 @@ def _distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(found).to(rows.device), torch.from_numpy(counts).to(rows.device)
 
 
-def _real(data: TokenDataset) -> Tensor:
-    shape = (*data.batch_shape, data.n, data.T)
-    return torch.ones(shape, dtype=torch.bool, device=data.device) if data.mask is None else data.mask
-
-
 def _count(data: TokenDataset) -> int:
     total = 1
-    for tokens in _real(data).sum(-1).tolist():
+    for tokens in data.real.sum(-1).tolist():
         total *= tokens
     return total
 
@@ -296,7 +291,7 @@ def _copies(data: TokenDataset, count: int) -> TokenDataset:
 
 def _candidates(data: TokenDataset, limit: int) -> tuple[Tensor | None, int]:
     """Selections whose first n - 1 inputs can be separated, and how many others there are; None if above `limit`."""
-    real = _real(data)
+    real = data.real
     prefixes = torch.zeros(1, 0, dtype=torch.int64, device=data.device)
     later = _count(data)
     pruned, rate = 0, 1.0
@@ -328,10 +323,10 @@ def _higher_scoring(data: TokenDataset, head: Head) -> Bool[Tensor, "n T T"]:
     if isinstance(head, LinearHead):
         scores = token_scores(data, head).double().unsqueeze(-2).expand(-1, data.T, -1)
     else:
-        values = values_of_inputs(data)
+        values = data.input_values
         slopes = head.input_gradient(values.flatten(0, 1)).reshape(values.shape)
         scores = (torch.einsum("nad,ntd->nat", slopes, values) * data.labels[:, None, None]).double()
-        scores = scores.masked_fill(~_real(data).unsqueeze(-2), -torch.inf)
+        scores = scores.masked_fill(~data.real.unsqueeze(-2), -torch.inf)
     return outscored(data, scores, scores.diagonal(dim1=-2, dim2=-1))
 
 

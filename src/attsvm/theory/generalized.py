@@ -128,7 +128,7 @@ def generalized_components(
         raise ValueError(f"thresholds must satisfy ambiguous <= threshold <= 0.5; got {ambiguous:g} and {threshold:g}")
     norm = norm or Frobenius()
     probabilities, matrix, whole = _checked(data, attention, weights)
-    real = torch.ones_like(probabilities, dtype=torch.bool) if whole.mask is None else whole.mask
+    real = whole.real
     kept = (probabilities >= threshold) & real
     doubtful = (probabilities > ambiguous) & (probabilities <= threshold) & real
     asked = f"of probability at least {threshold:g}"

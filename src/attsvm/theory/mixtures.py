@@ -15,7 +15,7 @@ from attsvm.data.checks import ArrayLike
 from attsvm.data.streams import Seed
 from attsvm.svm import AttentionSVM, label_svm
 from attsvm.theory.conditions import Condition, leads, leads_of
-from attsvm.theory.optimality import effective_scores, tie_line, values_of_inputs
+from attsvm.theory.optimality import effective_scores, tie_line
 
 _PURPOSE = 9
 
@@ -104,7 +104,7 @@ def label_margin_assumption(
         one, best, mixed = flat[element], chosen[element], support[element]
         mixtures = _mixtures(one, best, mixed, samples, stream)
         taken = (1 - mixtures.gather(-1, best.expand(len(mixtures), -1).unsqueeze(-1)).squeeze(-1)).amax(-1)
-        values = torch.einsum("mnt,ntd->mnd", mixtures, values_of_inputs(one))
+        values = torch.einsum("mnt,ntd->mnd", mixtures, one.input_values)
         drop = 1 - _label_margins(values, one.labels) * size[element]
         refuted = bool((drop <= 1e-9).any())
         smallest = (drop / taken).amin().item() if len(mixtures) else math.inf
@@ -124,7 +124,7 @@ def label_margin_assumption(
 
 def _at_kink(data: TokenDataset, head: ReluHead, best: Tensor) -> Tensor:
     flat, own = data.flatten(), head.flatten(data.batch_shape)
-    values = values_of_inputs(flat)
+    values = flat.input_values
     index = best.reshape(*values.shape[:2], 1, 1).expand(-1, -1, 1, values.shape[-1])
     inner = values.gather(2, index).squeeze(2) @ own.matrix  # type: ignore[attr-defined]
     return (inner == 0).any(-1).reshape(*data.batch_shape, data.n)
@@ -133,7 +133,7 @@ def _at_kink(data: TokenDataset, head: ReluHead, best: Tensor) -> Tensor:
 def _sampled_gap(data: TokenDataset, head: Head, scores: Tensor, best: Tensor, samples: int, seed: Seed) -> Tensor:
     """Smallest ``(F(e_opt) - F(s)) / (1 - s_opt)`` over random mixtures s: ``[*batch, n]``."""
     flat, own = data.flatten(), head.flatten(data.batch_shape)
-    values, real = values_of_inputs(flat), _real(flat)
+    values, real = flat.input_values, flat.real
     top, chosen = scores.amax(-1).reshape(-1, data.n), best.reshape(-1, data.n, 1)
     drawn = [
         torch.from_numpy(stream.dirichlet([0.5] * data.T, (samples, data.n)))
@@ -150,15 +150,10 @@ def _sampled_gap(data: TokenDataset, head: Head, scores: Tensor, best: Tensor, s
     return smallest.reshape(*data.batch_shape, data.n)
 
 
-def _real(data: TokenDataset) -> Tensor:
-    shape = (*data.batch_shape, data.n, data.T)
-    return torch.ones(shape, dtype=torch.bool, device=data.device) if data.mask is None else data.mask
-
-
 def _mixtures(data: TokenDataset, best: Tensor, mixed: Tensor, samples: int, stream: object) -> Tensor:
     """Exchanges of one token of a support input by 1/1000, half and whole, and random mixtures ``[m, n, T]``."""
     pure = torch.nn.functional.one_hot(best, data.T).double()
-    real = _real(data)
+    real = data.real
     pairs = torch.nonzero(real & mixed.unsqueeze(-1) & (pure == 0))
     if len(pairs) == 0:
         return pure[None][:0]
@@ -190,7 +185,7 @@ def _label_margins(values: Float[Tensor, "m n dv"], labels: Float[Tensor, " n"])
 def _convex_bound(data: TokenDataset, best: Tensor, mixed: Tensor, vector: Tensor, duals: Tensor, limit: int) -> bool:
     """Whether ``||sum_i lam_i Y_i x_i,t_i||`` is largest at the selection alone, over all choices t of the support."""
     row = torch.arange(data.n, device=data.device)
-    signed = values_of_inputs(data) * data.labels[:, None, None]
+    signed = data.input_values * data.labels[:, None, None]
     # With more support inputs than needed lam is not unique; the least one leaves out none of them, if it is positive.
     least = torch.zeros_like(duals)
     least[mixed] = torch.linalg.pinv(signed[row, best][mixed].mT) @ (vector / vector.square().sum())
@@ -198,7 +193,7 @@ def _convex_bound(data: TokenDataset, best: Tensor, mixed: Tensor, vector: Tenso
     signed = signed * (weight / weight.sum())[:, None, None]
     own = signed[row, best]
     sums, changed = own[~mixed].sum(0, keepdim=True), torch.zeros(1, dtype=torch.bool, device=data.device)
-    real = _real(data)
+    real = data.real
     for i in torch.nonzero(mixed).flatten().tolist():
         tokens = torch.nonzero(real[i]).flatten()
         if len(sums) * len(tokens) > limit:

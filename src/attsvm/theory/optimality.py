@@ -48,19 +48,11 @@ def effective_scores(data: TokenDataset, head: object, selected: ArrayOrList) ->
     if isinstance(own, LinearHead):
         return token_scores(data, own).double()
     flat, flat_head = data.flatten(), own.flatten(data.batch_shape)
-    values = values_of_inputs(flat)
+    values = flat.input_values
     kept = values.gather(2, chosen.reshape(*values.shape[:2], 1, 1).expand(-1, -1, 1, values.shape[-1])).squeeze(2)
     slopes = flat_head.input_gradient(kept)
     scores = (torch.einsum("bntd,bnd->bnt", values, slopes) * flat.labels.unsqueeze(-1)).double()
-    if flat.mask is not None:
-        scores = scores.masked_fill(~flat.mask, -math.inf)
-    return scores.reshape(*data.batch_shape, data.n, data.T)
-
-
-def values_of_inputs(data: TokenDataset) -> Float[Tensor, "*batch n T dv"]:
-    """The values each input's head may read; sequences that serve several queries appear once for each."""
-    shared = data.queries_per_sequence
-    return data.values if shared == 1 else data.values.repeat_interleave(shared, -3)
+    return flat.fill_masked(scores, -math.inf).reshape(*data.batch_shape, data.n, data.T)
 
 
 def outscored(data: TokenDataset, scores: Float[Tensor, "*batch n T"], own: Float[Tensor, "*batch n"]) -> Tensor:

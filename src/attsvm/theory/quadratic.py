@@ -72,10 +72,7 @@ def quadratic_attention(data: TokenDataset, head: QuadraticHead) -> QuadraticAtt
         raise ValueError(f"head must be a QuadraticHead; got {type(head).__name__}")
     head.check(data)
     whole = data.to(dtype=torch.float64)
-    values = whole.values
-    if whole.queries_per_sequence > 1:
-        values = values.repeat_interleave(whole.queries_per_sequence, -3)
-    real = torch.ones(values.shape[:-1], dtype=torch.bool, device=values.device) if whole.mask is None else whole.mask
+    values, real = whole.input_values, whole.real
     _check_orthonormal(values, real, _ORTHONORMAL[data.dtype])
     vector = head.vector.to(torch.float64)
     penalty = head.penalty.to(torch.float64).expand(data.batch_shape)[..., None, None]

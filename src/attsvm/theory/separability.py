@@ -88,7 +88,7 @@ def separable_by_dimension(data: TokenDataset) -> Condition:
         A `Condition` over the batch; its margin is the number of dimensions to spare (negative: lacking) in the clause
         that comes closest.
     """
-    asks = _real(data).sum(-1) - 1
+    asks = data.real.sum(-1) - 1
     longest, inputs, rows = asks.amax(-1), (asks > 0).sum(-1), asks.sum(-1)
     cross = torch.minimum(data.d - longest, data.dq - inputs)
     # Inputs that share tokens also share rows, which are then no longer independent.
@@ -169,7 +169,7 @@ def rank_bound(
         ``[*batch]`` integers.
     """
     if selected is None:
-        asking = (_real(data).sum(-1) > 1).sum(-1)
+        asking = (data.real.sum(-1) > 1).sum(-1)
         return asking.clamp(max=min(data.d, data.dq))
     problem = AttentionSVM(data, selected)
     left = _rank(problem.differences().flatten(-3, -2), tolerance)
@@ -180,8 +180,3 @@ def rank_bound(
 def _rank(rows: Tensor, tolerance: float) -> Tensor:
     values = torch.linalg.svdvals(rows)
     return ((values > tolerance * values[..., :1]) & (values > 0)).sum(-1)
-
-
-def _real(data: TokenDataset) -> Tensor:
-    shape = (*data.batch_shape, data.n, data.T)
-    return torch.ones(shape, dtype=torch.bool, device=data.device) if data.mask is None else data.mask

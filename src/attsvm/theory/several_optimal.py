@@ -217,7 +217,7 @@ def _checked(data: TokenDataset, optimal_set: ArrayLike) -> tuple[TokenDataset, 
     if optimal.dtype != torch.bool:
         raise ValueError(f"optimal_set must be a boolean mask; got {str(optimal.dtype).removeprefix('torch.')}")
     check_shape(optimal, "optimal_set", (*data.batch_shape, data.n, data.T), "batch, n, T")
-    real = torch.ones_like(optimal) if whole.mask is None else whole.mask
+    real = whole.real
     for bad, sentence in (
         ((optimal & ~real).any(-1), "must hold real tokens; it holds a masked one at"),
         (~optimal.any(-1), "must keep a token of every input; none is kept at"),

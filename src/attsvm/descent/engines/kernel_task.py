@@ -111,12 +111,13 @@ def head_terms(data: TokenDataset, head: Head) -> HeadTerms | None:
         return HeadTerms(scores, None, RELU, scores.abs().flatten(1).amax(1))
     if type(head) is ReluHead:
         matrix = head.matrix if head.matrix.ndim == 2 else head.matrix.unsqueeze(1)
-        features = _real(data, data.values @ matrix)
+        features = (data.values @ matrix).masked_fill(~data.real.unsqueeze(-1), 0.0)
         bound = features.abs().sum(-1).flatten(1).amax(1)
         return HeadTerms(torch.zeros_like(features[..., 0]), features, RELU, bound)
     if type(head) is QuadraticHead:
         scores = scores_of(data, LinearHead(head.vector))
-        features = _real(data, data.values * head.penalty.sqrt().reshape(-1, 1, 1, 1))
+        features = data.values * head.penalty.sqrt().reshape(-1, 1, 1, 1)
+        features = features.masked_fill(~data.real.unsqueeze(-1), 0.0)
         squares = features.square().sum(-1).flatten(1).amax(1)
         return HeadTerms(scores, features, SQUARE, scores.abs().flatten(1).amax(1) + 2 * squares)
     return None
@@ -126,8 +127,4 @@ def scores_of(data: TokenDataset, head: LinearHead) -> Float[Tensor, "batch n T"
     """Token scores, 0 at masked tokens."""
     scores = fixed_scores(data, head)
     assert scores is not None  # it is linear
-    return scores[0] if data.mask is None else scores[0].masked_fill(~data.mask, 0.0)
-
-
-def _real(data: TokenDataset, features: Tensor) -> Tensor:
-    return features if data.mask is None else features.masked_fill(~data.mask.unsqueeze(-1), 0.0)
+    return data.fill_masked(scores[0], 0.0)

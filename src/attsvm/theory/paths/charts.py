@@ -180,7 +180,6 @@ def whole_spans(data: TokenDataset) -> tuple[TokenDataset, Tensor, Tensor]:
 def row_chart(data: TokenDataset) -> RowChart:
     """The chart for the Frobenius ball."""
     small, left, right = reduced_spans(data)
-    spread = small.tokens.repeat_interleave(data.queries_per_sequence, 1)
-    rows = torch.einsum("bntd,bnq->bntdq", spread, small.queries).flatten(-2).flatten(1, 2)
+    rows = torch.einsum("bntd,bnq->bntdq", small.input_tokens, small.queries).flatten(-2).flatten(1, 2)
     basis = torch.linalg.svd(rows, full_matrices=False)[2].mT
     return RowChart(small, left, right, basis)

@@ -100,10 +100,8 @@ class Search:
 
     def _mean_head(self) -> Tensor:
         """The mean of Y_i times the uniform mixture of input i: the first direction of a trained head."""
-        real = torch.ones(self.count, self.data.n, self.data.T, dtype=self.data.dtype, device=self.data.device)
-        real = real if self.data.mask is None else self.data.mask.to(self.data.dtype)
-        values = self.data.values.repeat_interleave(self.data.queries_per_sequence, 1)
-        mixed = torch.einsum("bnt,bntd->bnd", real / real.sum(-1, keepdim=True), values)
+        real = self.data.real.to(self.data.dtype)
+        mixed = torch.einsum("bnt,bntd->bnd", real / real.sum(-1, keepdim=True), self.data.input_values)
         return (self.data.labels.unsqueeze(-1) * mixed).mean(-2)
 
     def _max_margin(self) -> tuple[Tensor, Tensor | None]:

@@ -81,8 +81,7 @@ class Situation:
         of a product go the square root of the way.
         """
         data = self.data
-        tokens = data.tokens.repeat_interleave(data.queries_per_sequence, -3)
-        real = torch.ones_like(tokens[..., 0]) if data.mask is None else data.mask.to(tokens.dtype)
+        tokens, real = data.input_tokens, data.real.to(data.dtype)
         count = real.sum(-1, keepdim=True)
         centre = (tokens * real.unsqueeze(-1)).sum(-2) / count
         spread = (tokens - centre.unsqueeze(-2)).square().sum(-1) * real

@@ -118,9 +118,7 @@ class Launch:
         self._bytes = shape.bytes(threads)
         self._kernel = build(shape, threads)
         assert isinstance(task.head, LinearHead)  # refused otherwise
-        scores = scores_of(data, task.head).to(torch.float64)
-        if data.mask is not None:
-            scores = scores.masked_fill(~data.mask, MASKED_SCORE)
+        scores = data.fill_masked(scores_of(data, task.head).to(torch.float64), MASKED_SCORE)
         self._data = [value.reshape(batch, -1).contiguous() for value in (data.tokens, data.queries, scores)]
         self._factors = task.factors.to(torch.float64).expand(self._lead).reshape(-1).contiguous()
         self._codes = codes_of(task)

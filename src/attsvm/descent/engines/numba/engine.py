@@ -150,8 +150,7 @@ class _Layout:
         if terms.features is not None:
             features, labels = (_lanes_last(part, members) for part in (terms.features, data.labels))
             self.head = MixedFeatures(scores, features, labels, terms.curve)
-        real = torch.ones(data.n, data.T, dtype=torch.float64) if data.mask is None else data.mask.to(torch.float64)
-        self.real = _lanes_last(real.expand(batch, data.n, data.T), members)
+        self.real = _lanes_last(data.real, members).astype(np.float64)
 
     def pack(self, value: Tensor) -> np.ndarray:
         """``[starts, batch, ...]`` as ``[groups, ..., lanes]``."""
