@@ -89,7 +89,7 @@ def measure(case: tuple[int, int, int, str, str], sets: int, steps: int) -> list
     data = attsvm.data.random_sphere(n=n, T=T, d=d, batch=sets, seed=SEED)
     begin, run = reached(data, trained, start, SEED, steps)
     unsaturated = int(((1 - run.attention.amax(-1)).amax(-1) > SATURATED).sum())
-    open_ended = int((~is_locally_optimal(data, None, run.selected)).sum())
+    open_ended = int((~is_locally_optimal(data, None, run.selected).holds).sum())
     rows = []
     baseline = None
     for name, rule in prediction.RULES.items():

@@ -52,11 +52,11 @@ def followed(size: tuple[int, int, int], count: int) -> dict[str, Any]:
     data = attsvm.data.random_sphere(n=n, T=length, d=d, batch=count, seed=9000)
     early = attsvm.fit(data, steps=20_000, record=20_000, keep=("risk",))
     verdict = attsvm.is_locally_optimal(data, None, early.selected)
-    left = torch.nonzero(~verdict.as_subclass(torch.Tensor)).flatten().tolist()
+    left = torch.nonzero(~verdict.holds).flatten().tolist()
     still = 0
     if left:
         late = attsvm.fit(data[left], steps=200_000, record=200_000, keep=("risk",), seed=[(0, b) for b in left])
-        still = int((~attsvm.is_locally_optimal(data[left], None, late.selected).as_subclass(torch.Tensor)).sum())
+        still = int((~attsvm.is_locally_optimal(data[left], None, late.selected).holds).sum())
     return {
         "size": f"n={n} T={length} d={d}",
         "runs": count,

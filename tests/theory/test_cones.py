@@ -66,7 +66,7 @@ def test_descent_returns_to_locally_optimal_selections_and_leaves_the_others() -
     data = random_sphere(n=3, T=4, d=6, batch=10, seed=3)
     optimal = optimal_tokens(data)
     worst = (data.values @ data.head[:, None, :, None]).squeeze(-1).mul(data.labels.unsqueeze(-1)).argmin(-1)
-    assert not is_locally_optimal(data, None, worst).any()
+    assert not is_locally_optimal(data, None, worst).holds.any()
     grid = {"openings": (0.001, 0.1, 1.0), "radii": (10.0, 100.0), "directions": 8, "steps": 1500}
     home, lost = search_cone(data, None, optimal, **grid), search_cone(data, None, worst, **grid)
     print(f"returned to the optimum:\n{home}\nto a selection that is not locally optimal:\n{lost}")

@@ -30,7 +30,7 @@ def brute_force(data: TokenDataset, head: Head | None = None, norm: Norm | None 
     many = data.flatten()[torch.zeros(len(every), dtype=torch.int64)]
     verdict = is_locally_optimal(many, head if head is not None else data.head, every, norm)
     assert not verdict.undecided.any()
-    return {tuple(row) for row in every[verdict & True].tolist()}
+    return {tuple(row) for row in every[verdict.holds].tolist()}
 
 
 def found(result: LocalOptima) -> set[tuple[int, ...]]:
@@ -132,7 +132,7 @@ def test_pruning_reaches_beyond_the_limit() -> None:
     assert result.exhaustive
     assert (result.candidates, result.tried, len(result)) == (6**8, 252, 14)
     many = data.flatten()[torch.zeros(14, dtype=torch.int64)]
-    assert is_locally_optimal(many, data.head, result.selections).all()
+    assert is_locally_optimal(many, data.head, result.selections).holds.all()
 
 
 def test_descent_ends_only_at_local_optima() -> None:

@@ -45,19 +45,21 @@ def test_single_input(name: str, token: int, expected: bool) -> None:
         assert not verdict.feasible or verdict.offenders
 
 
-def test_the_verdict_is_a_boolean_tensor_that_knows_why() -> None:
+def test_the_verdict_knows_why() -> None:
     data = random_sphere(n=4, T=6, d=10, batch=(3, 2), seed=0)
     verdict = is_locally_optimal(data, data.head, torch.zeros(3, 2, 4, dtype=torch.int64))
-    assert verdict.shape == (3, 2)
-    assert verdict.dtype == torch.bool
-    assert type(verdict & True) is torch.Tensor
-    assert verdict.equal(~verdict.violations.flatten(2).any(-1) & verdict.feasible)
+    assert verdict.holds.shape == (3, 2)
+    assert verdict.holds.dtype == torch.bool
+    assert type(verdict.holds) is torch.Tensor
+    with pytest.raises(ValueError, match=r"use \.holds"):
+        bool(verdict)
+    assert verdict.holds.equal(~verdict.violations.flatten(2).any(-1) & verdict.feasible)
     assert verdict.violations.shape == (3, 2, 4, 6)
     assert (verdict.gap > 0).equal(~verdict.violations.flatten(2).any(-1))
-    lines = verdict.explain().splitlines()
-    assert len(lines) == int((~verdict).sum())
+    lines = str(verdict).splitlines()
+    assert len(lines) == int((~verdict.holds).sum())
     assert lines[0].startswith("element (0, 0): support tokens score at least as high")
-    assert is_locally_optimal(data[0, 0], None, optimal_tokens(data[0, 0])).explain() == "locally optimal"
+    assert str(is_locally_optimal(data[0, 0], None, optimal_tokens(data[0, 0]))) == "locally optimal"
 
 
 @every_case
@@ -76,9 +78,9 @@ def test_the_definition_on_every_case(case: Case) -> None:
                 wrong = bool(solution.support[b, i, t]) and float(scores[b, i, t]) >= own
                 assert bool(verdict.violations[b, i, t]) is (wrong and bool(solution.solved[b]))
                 good = good and not wrong
-        assert bool(verdict[b]) is good
+        assert bool(verdict.holds[b]) is good
     one = is_locally_optimal(data[0], None, selected[0])
-    assert bool(one) is bool(verdict[0])
+    assert bool(one) is bool(verdict.holds[0])
 
 
 def test_a_selection_that_no_weights_separate() -> None:
@@ -89,7 +91,7 @@ def test_a_selection_that_no_weights_separate() -> None:
     assert not verdict.undecided
     assert math.isnan(verdict.gap)
     assert verdict.offenders == []
-    assert verdict.explain() == "no weights separate this selection"
+    assert str(verdict) == "no weights separate this selection"
 
 
 def test_ties_are_violations_in_float32_and_float64() -> None:
@@ -139,7 +141,7 @@ def test_effective_scores_are_the_slopes_of_the_output(kind: str) -> None:
 def test_the_unique_optimum_is_locally_optimal_in_every_norm() -> None:
     data = random_sphere(n=3, T=4, d=5, batch=20, seed=5)
     for norm in (Frobenius(), Nuclear()):
-        assert is_locally_optimal(data, None, optimal_tokens(data), norm).all()
+        assert is_locally_optimal(data, None, optimal_tokens(data), norm).holds.all()
 
 
 def follow(data: TokenDataset, selected: torch.Tensor, radius: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -162,7 +164,7 @@ def test_local_convergence_and_its_failure() -> None:
     selected[one_off, 0] = selected[100:200, 0]
     verdict = is_locally_optimal(data, None, selected)
     stays, cosine = follow(data, selected, 100.0)
-    good, bad = verdict & True, ~verdict & verdict.feasible
+    good, bad = verdict.holds, ~verdict.holds & verdict.feasible
     print(f"locally optimal {int(good.sum())}: stayed {int(stays[good].sum())}, cosine >= {cosine[good].min():.5f};")
     print(f"not {int(bad.sum())}: stayed {int(stays[bad].sum())}")
     assert int(good.sum()) > 100

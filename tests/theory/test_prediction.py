@@ -182,7 +182,7 @@ def test_ascent_raises_the_score_and_ends_locally_optimal(sphere):
 
 def test_the_reached_selection_is_locally_optimal_and_a_fixed_point_of_ascent(sphere):
     data, _, reached = sphere
-    assert float(is_locally_optimal(data, None, reached).double().mean()) > 0.98
+    assert float(is_locally_optimal(data, None, reached).holds.double().mean()) > 0.98
 
 
 def test_points_of_the_local_path_are_stationary(sphere):
@@ -198,7 +198,7 @@ def test_candidates_are_locally_optimal_and_hold_the_optimum(sphere):
     data, start, _ = sphere
     problem = situation(data[:30], start[:30])
     found = nearby_candidates(problem)
-    assert bool(is_locally_optimal(data[found.element], None, found.selected).all())
+    assert bool(is_locally_optimal(data[found.element], None, found.selected).holds.all())
     optimal = (found.selected == attsvm.optimal_tokens(data[:30])[found.element]).all(-1)
     assert int(optimal.sum()) == 30
     rows = torch.cat([found.element.unsqueeze(-1), found.selected], -1)

@@ -116,7 +116,7 @@ def _optimality(data: TokenDataset, selections: list[list[int]], name: str) -> l
         {
             "selected": selected,
             "norm": name,
-            "answer": bool(verdict[k]),
+            "answer": bool(verdict.holds[k]),
             "violations": torch.nonzero(verdict.violations[k]).tolist(),
             "undecided": bool(verdict.undecided[k]),
         }

@@ -87,7 +87,7 @@ def compute(configuration: Causal, task: Task, device: torch.device) -> Piece:
         **{f"cosine_{name}": rows(direction_cosine(history.weights, each.weights)) for name, each in solutions.items()},
         "least_attention": rows(history.attention.amax(-1).amin(-1)),
         "optimal": rows(best),
-        "locally_optimal": rows(local.as_subclass(torch.Tensor)),
+        "locally_optimal": rows(local.holds),
         "separable": rows(solutions["frobenius"].solved),
     }
     counts = {f"{name} SVM not separable": int(each.infeasible.sum()) for name, each in solutions.items()}

@@ -105,7 +105,7 @@ def _selections(data: TokenDataset, seed: tuple[int, int]) -> dict[str, Tensor]:
     stream = streams([(seed[0] + _APART, seed[1])], (1,))[0]
     drawn = torch.from_numpy(stream.integers(0, data.T, (200, data.n)))
     local = is_locally_optimal(_copies(data, len(drawn)), None, drawn)
-    control = torch.nonzero(local.feasible & ~local.as_subclass(Tensor))
+    control = torch.nonzero(local.feasible & ~local.holds)
     if len(control):
         found["not local"] = drawn[int(control[0])]
     return found

@@ -97,7 +97,7 @@ def compute(configuration: ConvergenceTypes, task: Task, device: torch.device) -
         is_optimal = (selected == best).all(-1)
         local = is_locally_optimal(data, None, selected)
         undecided += int(local.undecided.sum())
-        kind = np.where(is_optimal, TYPES[0], np.where(local.numpy(), TYPES[1], TYPES[2]))
+        kind = np.where(is_optimal, TYPES[0], np.where(local.holds.numpy(), TYPES[1], TYPES[2]))
         columns = {
             "dataset": np.arange(first, last),
             "start": np.repeat(name, len(seeds)),

@@ -138,7 +138,7 @@ def _rows(
         "cosine_frobenius": long_column(direction_cosine(history.weights, solutions["frobenius"]), shape),
         "cosine_nuclear": long_column(direction_cosine(history.weights, solutions["nuclear"]), shape),
         "optimal": long_column((run.selected == optimal_tokens(data)).all(-1), shape, axis=1),
-        "locally_optimal": long_column(is_locally_optimal(data, None, run.selected, _OWN[kind]), shape, axis=1),
+        "locally_optimal": long_column(is_locally_optimal(data, None, run.selected, _OWN[kind]).holds, shape, axis=1),
     }
 
 

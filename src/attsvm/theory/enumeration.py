@@ -373,6 +373,5 @@ def _sampled(
 def _judged(data: TokenDataset, head: Head, norm: Norm, part: Tensor) -> tuple[Tensor, ...]:
     verdict = is_locally_optimal(_copies(data, part.shape[0]), head, part, norm)
     solution = verdict.solution
-    plain = verdict.violations.any(-1).any(-1).logical_not() & verdict.feasible
     values = norm.value(torch.nan_to_num(solution.weights))
-    return plain, solution.infeasible, verdict.undecided, verdict.ambiguous, values, solution.weights
+    return verdict.holds, solution.infeasible, verdict.undecided, solution.ambiguous, values, solution.weights

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attsvm.attention import LinearHead, token_scores
@@ -96,48 +96,57 @@ def solve_or_retry(problem: AttentionSVM, norm: Norm | None = None) -> SVMSoluti
     return replace(first, **merged(first, second), certificate=certificate, tolerance=second.tolerance)
 
 
-class LocalOptimality(Tensor):
-    """Whether each selection is locally optimal: a boolean tensor ``[*batch]`` that knows why.
-
-    It computes like any boolean tensor (results are plain tensors) and carries, for the selections it was made of,
+@dataclass(frozen=True, eq=False, repr=False)
+class LocalOptimality:
+    """Whether each selection of a batch is locally optimal, and why not.
 
     Attributes:
+        holds: ``[*batch]``; False where the selection cannot be separated and where that is undecided.
         violations: support tokens that score at least as high as the selected one ``[*batch, n, T]``.
-        feasible: where the SVM of the selection has a proved solution ``[*batch]``.
-        undecided: where neither a solution nor infeasibility was proved ``[*batch]``; these count as not optimal.
         gap: smallest score lead of a selected token over its support tokens ``[*batch]``; inf without support, NaN
             where not feasible.
-        ambiguous: number of rows too close to the line between support and not ``[*batch]``.
         solution: the `SVMSolution` of the selection.
     """
 
+    holds: Bool[Tensor, "*batch"]
     violations: Bool[Tensor, "*batch n T"]
-    feasible: Bool[Tensor, "*batch"]
-    undecided: Bool[Tensor, "*batch"]
     gap: Float[Tensor, "*batch"]
-    ambiguous: Int[Tensor, "*batch"]
     solution: SVMSolution
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    @property
+    def feasible(self) -> Bool[Tensor, "*batch"]:
+        """Where the SVM of the selection has a proved solution."""
+        return self.solution.solved
+
+    @property
+    def undecided(self) -> Bool[Tensor, "*batch"]:
+        """Where neither a solution nor infeasibility was proved."""
+        return ~self.solution.solved & ~self.solution.infeasible
 
     @property
     def offenders(self) -> list[tuple[int, ...]]:
         """`violations` as tuples: batch indices, input, token."""
         return [tuple(where) for where in torch.nonzero(self.violations).tolist()]
 
-    def explain(self) -> str:
-        """One sentence an element that is not locally optimal, with every offending token."""
+    def __bool__(self) -> bool:
+        if self.holds.ndim:
+            raise ValueError("local optimality was checked on a batch of selections; use .holds")
+        return bool(self.holds)
+
+    def __str__(self) -> str:
+        """One sentence for each selection that is not locally optimal, with every offending token."""
         lines = []
-        for where in torch.nonzero(~self).tolist() if self.ndim else ([] if bool(self) else [[]]):
-            head = f"{place(where, ())}: " if where else ""
-            if bool(self.undecided[tuple(where)]):
-                lines.append(f"{head}the solver proved neither a solution nor that there is none")
-            elif not bool(self.feasible[tuple(where)]):
-                lines.append(f"{head}no weights separate this selection")
+        for where in torch.nonzero(~self.holds).tolist():
+            at = tuple(where)
+            if bool(self.undecided[at]):
+                sentence = "the solver proved neither a solution nor that there is none"
+            elif not bool(self.feasible[at]):
+                sentence = "no weights separate this selection"
             else:
-                pairs = torch.nonzero(self.violations[tuple(where)]).tolist()
+                pairs = torch.nonzero(self.violations[at]).tolist()
                 named = ", ".join(f"input {i} token {t}" for i, t in pairs)
-                lines.append(f"{head}support tokens score at least as high as the selected ones: {named}")
+                sentence = f"support tokens score at least as high as the selected ones: {named}"
+            lines.append(f"{place(where, ())}: {sentence}" if where else sentence)
         return "\n".join(lines) or "locally optimal"
 
 
@@ -166,14 +175,14 @@ def is_locally_optimal(
         solution: of ``AttentionSVM(data, selected)``, if at hand.
 
     Returns:
-        A boolean tensor ``[*batch]`` with `.violations`, `.feasible`, `.undecided`, `.gap` and `.solution`.
+        A `LocalOptimality`: `.holds` ``[*batch]`` says whether, `.violations` ``[*batch, n, T]`` why not.
 
     Raises:
         ValueError: if selection, head or solution do not fit the data.
 
     >>> from attsvm.data import example
-    >>> is_locally_optimal(example("single-input-local"), selected=[1])
-    LocalOptimality(True)
+    >>> bool(is_locally_optimal(example("single-input-local"), selected=[1]))
+    True
     >>> is_locally_optimal(example("single-input-global"), selected=[1]).offenders
     [(0, 2)]
     """
@@ -188,11 +197,9 @@ def is_locally_optimal(
     support = solution.support & solution.solved[..., None, None]
     violations = support & outscored(data, scores, own)
     lead = (own.unsqueeze(-1) - scores).masked_fill(~support, math.inf)
-    answer = (solution.solved & ~violations.any(-1).any(-1)).as_subclass(LocalOptimality)
-    answer.violations = violations
-    answer.feasible = solution.solved
-    answer.undecided = ~solution.solved & ~solution.infeasible
-    answer.gap = lead.amin((-1, -2)).masked_fill(~solution.solved, math.nan)
-    answer.ambiguous = solution.ambiguous
-    answer.solution = solution
-    return answer
+    return LocalOptimality(
+        holds=solution.solved & ~violations.any(-1).any(-1),
+        violations=violations,
+        gap=lead.amin((-1, -2)).masked_fill(~solution.solved, math.nan),
+        solution=solution,
+    )

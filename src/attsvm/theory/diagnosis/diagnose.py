@@ -234,7 +234,7 @@ def diagnose(
 
 def _limit(name: str, data: TokenDataset, head: Head, selected: Tensor, norm: Norm) -> Limit:
     solution = solve(AttentionSVM(data, selected), norm)
-    attracts = is_locally_optimal(data, head, selected, solution=solution).as_subclass(Tensor)
+    attracts = is_locally_optimal(data, head, selected, solution=solution).holds
     return Limit(name, selected, solution, attracts)
 
 

@@ -109,7 +109,7 @@ def verify(diagnosis: Diagnosis, run: Run, *, threshold: float = 0.99) -> Verifi
     norm = diagnosis.bias.norm
     problem = AttentionSVM(data, reached)
     solution = solve(problem, norm)
-    attracts = is_locally_optimal(data, diagnosis.head, reached, solution=solution).as_subclass(Tensor)
+    attracts = is_locally_optimal(data, diagnosis.head, reached, solution=solution).holds
     as_predicted = (reached == diagnosis.predicted).all(-1)
     codes = torch.full_like(saturated, 0, dtype=torch.int64)
     codes[~as_predicted] = OUTCOMES.index(Outcome.ANOTHER_LOCAL)

@@ -111,7 +111,7 @@ def predict_selection(
     problem = Situation(whole.flatten(), double.flatten(data.batch_shape), as_loss(loss or Logistic()), kind, start)
     selected, confidence = rule.select(problem)
     shaped = selected.reshape(*data.batch_shape, data.n)
-    optimal = is_locally_optimal(whole, double, shaped).as_subclass(Tensor)
+    optimal = is_locally_optimal(whole, double, shaped).holds
     return Prediction(shaped, confidence.reshape(data.batch_shape), optimal, rule.name, rule.family)
 
 
