@@ -93,7 +93,7 @@ def compare(name: str, data: attsvm.TokenDataset, peer_sets: int, steps: int) ->
                 "times_faster": 1.0,
             }
         )
-        for engine in (attsvm.CompiledEngine(), attsvm.TorchEngine()):
+        for engine in (attsvm.descent.CompiledEngine(), attsvm.descent.TorchEngine()):
             attsvm.fit(data, parameterization=kind, steps=1, engine=engine)
             taken, run = cpu_seconds(
                 lambda kind=kind, engine=engine: attsvm.fit(data, parameterization=kind, steps=steps, engine=engine)
@@ -108,7 +108,7 @@ def compare(name: str, data: attsvm.TokenDataset, peer_sets: int, steps: int) ->
                     "steps": steps,
                     "cpu_ms_per_set": 1e3 * taken / batch,
                     "times_faster": each / (taken / batch),
-                    "early_distance": float(attsvm.direction_distance(sound.weights, early).max()),
+                    "early_distance": float(attsvm.norms.direction_distance(sound.weights, early).max()),
                     "final_cosine": float(attsvm.direction_cosine(run.weights[:peer_sets], torch.stack(peer)).min()),
                     "peak_memory_mb": round(peak_memory_mb()),
                 }
@@ -165,8 +165,8 @@ def on_gpu(quick: bool) -> None:
             began = time.perf_counter()
             start = attsvm.fit(moved, parameterization=kind, steps=0, keep=("risk",)).parameters
             drawing = time.perf_counter() - began
-            for engine in (attsvm.CudaEngine(), attsvm.TorchEngine()):
-                steps = STEPS if isinstance(engine, attsvm.CudaEngine) else 200
+            for engine in (attsvm.descent.CudaEngine(), attsvm.descent.TorchEngine()):
+                steps = STEPS if isinstance(engine, attsvm.descent.CudaEngine) else 200
                 common = {
                     "parameterization": kind,
                     "engine": engine,

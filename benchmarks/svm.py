@@ -45,7 +45,7 @@ def problems(
     return attsvm.AttentionSVM(data.to(device), chosen.to(device))
 
 
-def gap_of(problem: attsvm.AttentionSVM, norm: attsvm.Norm, weights: np.ndarray, dual: torch.Tensor) -> float:
+def gap_of(problem: attsvm.AttentionSVM, norm: attsvm.norms.Norm, weights: np.ndarray, dual: torch.Tensor) -> float:
     """Median relative gap of a peer's weights against the certified dual values."""
     matrix = torch.from_numpy(np.ascontiguousarray(weights))
     margin = torch.where(problem.inequalities, problem.margins(matrix), torch.inf).amin((-1, -2))
@@ -137,7 +137,7 @@ def _timed(solve: peers.Solve, dense: list[Any], tried: int) -> tuple[float, np.
 def _moreau(
     name: str,
     problem: attsvm.AttentionSVM,
-    norm: attsvm.Norm,
+    norm: attsvm.norms.Norm,
     dual: torch.Tensor,
     dense: list[Any],
     ours: float,
@@ -171,7 +171,7 @@ def accuracy(quick: bool) -> None:
     torch.set_num_threads(1)
     count = 50 if quick else 1000
     rows = []
-    norms: dict[str, tuple[attsvm.Norm, int]] = {name: (norm, count) for name, norm in NORMS.items()}
+    norms: dict[str, tuple[attsvm.norms.Norm, int]] = {name: (norm, count) for name, norm in NORMS.items()}
     some = max(5, count // 100)
     norms |= {
         "max entry": (attsvm.MaxEntry(), some),

@@ -20,7 +20,9 @@ from benchmarks.record import publish
 SIZES = ((4, 6, 10), (4, 6, 20), (6, 8, 10), (6, 8, 20), (8, 8, 8), (10, 5, 5))
 
 
-def measured(size: tuple[int, int, int], count: int, kind: attsvm.Parameterization, steps: int) -> dict[str, Any]:
+def measured(
+    size: tuple[int, int, int], count: int, kind: attsvm.attention.Parameterization, steps: int
+) -> dict[str, Any]:
     """One row: counts of every outcome, and how close saturated runs are to their max-margin direction."""
     n, length, d = size
     data = attsvm.data.random_sphere(n=n, T=length, d=d, batch=count, seed=9000)

@@ -43,7 +43,7 @@ def draw_softmax(limit: torch.Tensor) -> Figure:
     figure = new_figure(9.6, 2.7, layout="constrained")
     for axes, norm in zip(figure.subplots(1, 4), (0.0, 1.0, 4.0, 16.0), strict=True):
         plane(axes)
-        attention = attsvm.evaluate(one_input(), norm * unit[:, None]).attention[0]
+        attention = attsvm.attention.evaluate(one_input(), norm * unit[:, None]).attention[0]
         for place, share, score in zip(PLACES, attention.tolist(), SCORES, strict=True):
             colour = BEST if score == 1 else OTHER
             axes.plot(*place, "o", color=colour, markersize=3 + 26 * share**0.5, alpha=0.75, markeredgewidth=0)
@@ -107,7 +107,7 @@ def main() -> None:
     """Train, solve, draw."""
     data = one_input()
     record = sorted({0, *np.geomspace(1, 10_000, 120).astype(int).tolist()})
-    run = attsvm.fit(data, initial="zeros", steps=10_000, record=record, engine=attsvm.TorchEngine())
+    run = attsvm.fit(data, initial="zeros", steps=10_000, record=record, engine=attsvm.descent.TorchEngine())
     solution = attsvm.solve(attsvm.AttentionSVM(data, run.selected)).require_solved()
     assert run.selected.tolist() == [0]
     FOLDER.mkdir(parents=True, exist_ok=True)

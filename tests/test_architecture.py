@@ -125,20 +125,3 @@ def test_the_walk_can_pass(code):
 def test_svm_and_descent_do_not_know_each_other():
     assert wrong_arrows("from attsvm.svm import solve", "attsvm.descent.made_up", {})
     assert wrong_arrows("from attsvm.descent import fit", "attsvm.svm.made_up", {})
-
-
-@pytest.mark.parametrize("name", [
-    "TokenDataset", "LinearHead", "ReluHead", "QuadraticHead", "ModuleHead", "token_scores", "optimal_tokens",
-    "optimal_token_set", "best_risk", "fit", "Run", "Weights", "KeyQuery", "GradientDescent",
-    "NormalizedGradientDescent", "SteepestDescent", "MirrorDescent", "Adam", "PolyakDescent", "Logistic", "Exponential",
-    "Linear", "Frobenius", "Nuclear", "Spectral", "Entrywise", "MaxEntry", "SumEntry", "direction_cosine", "data",
-])  # fmt: skip
-def test_public_names_are_at_the_top(name):
-    assert hasattr(attsvm, name)
-    assert name in attsvm.__all__
-
-
-def test_every_public_name_exists_once():
-    assert len(attsvm.__all__) == len(set(attsvm.__all__))
-    for name in attsvm.__all__:
-        assert hasattr(attsvm, name), name

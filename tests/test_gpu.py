@@ -31,7 +31,7 @@ def data() -> attsvm.TokenDataset:
 
 
 @pytest.mark.parametrize("norm", NORMS, ids=lambda norm: norm.name)
-def test_norms(norm: attsvm.Norm) -> None:
+def test_norms(norm: attsvm.norms.Norm) -> None:
     matrix = torch.randn(20, 5, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     far = matrix.cuda()
     for here, there in (
@@ -84,7 +84,7 @@ def test_a_saved_run_resumes_on_the_device(data: attsvm.TokenDataset, tmp_path: 
 
 @pytest.mark.parametrize("norm", [attsvm.Frobenius(), attsvm.Nuclear()], ids=lambda norm: norm.name)
 @pytest.mark.parametrize("shape", [(6, 8, 10), (10, 8, 3), (15, 5, 20)])
-def test_solutions(norm: attsvm.Norm, shape: tuple[int, int, int]) -> None:
+def test_solutions(norm: attsvm.norms.Norm, shape: tuple[int, int, int]) -> None:
     n, length, d = shape
     data = attsvm.data.random_sphere(n=n, T=length, d=d, batch=100, seed=3)
     selected = attsvm.optimal_tokens(data)

@@ -27,8 +27,8 @@ run = attsvm.fit(data, steps=5000, record=sorted({*np.geomspace(1, 5000, 60).ast
 same = bool((run.selected == attsvm.optimal_tokens(data)).all())
 print(f"descent reached the best tokens: {same}")
 
-away = attsvm.direction_distance(path.weights, limit.weights)
-walked = attsvm.direction_distance(run.history.weights, limit.weights)
+away = attsvm.norms.direction_distance(path.weights, limit.weights)
+walked = attsvm.norms.direction_distance(run.history.weights, limit.weights)
 with house_style():
     picture = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = picture.add_subplot()

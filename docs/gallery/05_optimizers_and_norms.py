@@ -15,7 +15,7 @@ import attsvm
 from attsvm.plots import house_style
 
 norms = {"Frobenius": attsvm.Frobenius(), "max entry": attsvm.MaxEntry(), "spectral": attsvm.Spectral()}
-decaying = attsvm.InverseSqrt(0.3)
+decaying = attsvm.descent.InverseSqrt(0.3)
 optimizers = {f"{name} steps": attsvm.SteepestDescent(norm, decaying) for name, norm in norms.items()}
 optimizers["Adam"] = attsvm.Adam(decaying)
 

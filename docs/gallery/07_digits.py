@@ -20,7 +20,7 @@ print(data)
 # Head and attention are trained together, from a small random start.
 
 run = attsvm.fit(data, torch.zeros(data.d, dtype=torch.float64), train_head=True, steps=1500, record=50)
-found = attsvm.evaluate(data, run.weights, run.parameters["head"])
+found = attsvm.attention.evaluate(data, run.weights, run.parameters["head"])
 print(f"images on the right side: {int((found.margin > 0).sum())} of {data.n}")
 print(f"attention on the selected patch: median {run.attention.amax(-1).median():.3f}")
 

@@ -6,18 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from attsvm import (
-    KeyQuery,
-    LinearHead,
-    ModuleHead,
-    QuadraticHead,
-    ReluHead,
-    TokenDataset,
-    evaluate,
-    gradient,
-    optimal_tokens,
-    token_scores,
-)
+from attsvm import KeyQuery, LinearHead, ModuleHead, QuadraticHead, ReluHead, TokenDataset, optimal_tokens, token_scores
+from attsvm.attention import evaluate, gradient
 from attsvm.data import random_sphere
 
 DATA = random_sphere(n=2, T=3, d=4, batch=2, seed=0)

@@ -9,20 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from attsvm import (
-    CustomLoss,
-    Exponential,
-    KeyQuery,
-    Linear,
-    LinearHead,
-    Logistic,
-    ModuleHead,
-    QuadraticHead,
-    ReluHead,
-    TokenDataset,
-    evaluate,
-    gradient,
-)
+from attsvm import Exponential, KeyQuery, LinearHead, Logistic, ModuleHead, QuadraticHead, ReluHead, TokenDataset
+from attsvm.attention import CustomLoss, Linear, evaluate, gradient
 from attsvm.data import random_sphere
 from cases import Case, every_case
 

@@ -9,19 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attsvm import (
-    Exponential,
-    KeyQuery,
-    Linear,
-    LinearHead,
-    Logistic,
-    Loss,
-    QuadraticHead,
-    ReluHead,
-    TokenDataset,
-    evaluate,
-    gradient,
-)
+from attsvm import Exponential, KeyQuery, LinearHead, Logistic, QuadraticHead, ReluHead, TokenDataset
+from attsvm.attention import Linear, Loss, evaluate, gradient
 from attsvm.data import orthonormal_tokens, random_sphere
 from cases import Case, every_case
 
@@ -42,7 +31,7 @@ def assert_finite(found: dict[str, object]) -> None:
 
 
 def test_the_check_can_fail() -> None:
-    from attsvm import ScaledTensor
+    from attsvm.attention import ScaledTensor
 
     bad = ScaledTensor(torch.tensor([[torch.nan]]), torch.tensor([0.0]))
     with pytest.raises(AssertionError, match="mantissa of weights"):

@@ -16,19 +16,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from attsvm import (
-    Exponential,
-    KeyQuery,
-    Linear,
-    LinearHead,
-    Logistic,
-    QuadraticHead,
-    ReluHead,
-    TokenDataset,
-    evaluate,
-    gradient,
-    optimal_tokens,
-)
+from attsvm import Exponential, KeyQuery, LinearHead, Logistic, QuadraticHead, ReluHead, TokenDataset, optimal_tokens
+from attsvm.attention import Linear, evaluate, gradient
 from attsvm.data import random_sphere
 
 from .reference import (

@@ -11,7 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm import CustomLoss, Exponential, Linear, Logistic, Loss
+from attsvm import Exponential, Logistic
+from attsvm.attention import CustomLoss, Linear, Loss
 from attsvm.attention.losses import as_loss
 
 LOSSES: dict[Loss, Callable[[Any], Any]] = {

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from attsvm import TokenDataset, gradient
-from attsvm.attention import ScaledTensor
+from attsvm import TokenDataset
+from attsvm.attention import ScaledTensor, gradient
 from attsvm.data import random_sphere
 
 from .reference import (

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm import ScaledTensor
+from attsvm.attention import ScaledTensor
 
 
 def scaled(entries: list[float], log_scale: float) -> ScaledTensor:

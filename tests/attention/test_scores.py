@@ -12,23 +12,20 @@ from torch import Tensor
 from attsvm import (
     Exponential,
     GradientDescent,
-    Linear,
-    LipschitzStep,
     Logistic,
-    Loss,
     QuadraticHead,
     ReluHead,
     TokenDataset,
     best_risk,
-    evaluate,
     fit,
-    gradient,
     lipschitz_bound,
     optimal_token_set,
     optimal_tokens,
     token_scores,
 )
+from attsvm.attention import Linear, Loss, evaluate, gradient
 from attsvm.data import random_gaussian, random_sphere
+from attsvm.descent import LipschitzStep
 
 
 def normal(seed: int, *shape: int) -> Tensor:

@@ -11,16 +11,16 @@ from attsvm.cli.registry import OptimizerOptions
 def test_every_optimizer_can_be_made(name):
     takes = registry.OPTIMIZERS[name].takes
     options = OptimizerOptions(norm="nuclear" if "norm" in takes else None, p=3.0 if "p" in takes else None)
-    assert isinstance(registry.optimizer_named(name, options), attsvm.Optimizer)
+    assert isinstance(registry.optimizer_named(name, options), attsvm.descent.Optimizer)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("gd", attsvm.GradientDescent(attsvm.Constant(0.1))),
-        ("sign", attsvm.SteepestDescent(attsvm.MaxEntry(), attsvm.Constant(0.1))),
-        ("muon", attsvm.SteepestDescent(attsvm.Spectral(), attsvm.Constant(0.1), 0.95)),
-        ("polyak", attsvm.PolyakDescent(attsvm.Constant(1.0))),
+        ("gd", attsvm.GradientDescent(attsvm.descent.Constant(0.1))),
+        ("sign", attsvm.SteepestDescent(attsvm.MaxEntry(), attsvm.descent.Constant(0.1))),
+        ("muon", attsvm.SteepestDescent(attsvm.Spectral(), attsvm.descent.Constant(0.1), 0.95)),
+        ("polyak", attsvm.PolyakDescent(attsvm.descent.Constant(1.0))),
     ],
 )
 def test_names_stand_for_these_objects(name, expected):
@@ -30,11 +30,11 @@ def test_names_stand_for_these_objects(name, expected):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (OptimizerOptions(0.5, "constant"), attsvm.Constant(0.5)),
-        (OptimizerOptions(0.5, "inverse-sqrt"), attsvm.InverseSqrt(0.5)),
-        (OptimizerOptions(0.5, "geometric", growth=1.1, largest=7.0), attsvm.Geometric(0.5, 1.1, 7.0)),
-        (OptimizerOptions(None, "geometric"), attsvm.Geometric(0.1, 1.01)),
-        (OptimizerOptions(None, "lipschitz"), attsvm.LipschitzStep(1.0)),
+        (OptimizerOptions(0.5, "constant"), attsvm.descent.Constant(0.5)),
+        (OptimizerOptions(0.5, "inverse-sqrt"), attsvm.descent.InverseSqrt(0.5)),
+        (OptimizerOptions(0.5, "geometric", growth=1.1, largest=7.0), attsvm.descent.Geometric(0.5, 1.1, 7.0)),
+        (OptimizerOptions(None, "geometric"), attsvm.descent.Geometric(0.1, 1.01)),
+        (OptimizerOptions(None, "lipschitz"), attsvm.descent.LipschitzStep(1.0)),
     ],
 )
 def test_schedules(options, expected):
@@ -62,12 +62,13 @@ def test_the_entrywise_norm_has_its_exponent_beside_it():
 
 @pytest.mark.parametrize("name", sorted(registry.SOLVERS))
 def test_every_solver_can_be_made(name):
-    assert isinstance(registry.solver_named(name), attsvm.Solver)
+    assert isinstance(registry.solver_named(name), attsvm.svm.Solver)
 
 
 def test_every_public_solver_has_a_name():
+    base = attsvm.svm.Solver
     public = {getattr(attsvm.svm, name) for name in attsvm.svm.__all__}
-    solvers = {kind for kind in public if isinstance(kind, type) and issubclass(kind, attsvm.Solver)} - {attsvm.Solver}
+    solvers = {kind for kind in public if isinstance(kind, type) and issubclass(kind, base)} - {base}
     assert set(registry.SOLVERS.values()) == solvers
     assert registry.solver_named(None) is None
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import attsvm
-from attsvm import Status, SVMSolution, TokenDataset
+from attsvm import SVMSolution, TokenDataset
 from attsvm.cli import verdict
 from attsvm.cli.report import status_line
+from attsvm.svm import Status
 from cases import CASES
 from cli.runner import invoke, refused, shell
 
@@ -125,12 +126,12 @@ def test_infeasible_is_exit_code_3_and_the_saved_ray_is_a_proof(infeasible, out,
     assert "Primal value" not in result.stdout
     solution, data = saved(out), TokenDataset.load(infeasible)
     problem = attsvm.AttentionSVM(data, attsvm.optimal_tokens(data))
-    proof = attsvm.certify(problem, solution.norm, torch.zeros(2, 2), solution.duals)
+    proof = attsvm.svm.certify(problem, solution.norm, torch.zeros(2, 2), solution.duals)
     assert bool(proof.proves_infeasible(1e-10))
     assert float(proof.bound) > 1e9
     assert bool(solution.weights.isnan().all())
     guess = torch.ones_like(solution.duals)  # not every vector is a ray
-    assert not bool(attsvm.certify(problem, solution.norm, torch.zeros(2, 2), guess).proves_infeasible(1e-10))
+    assert not bool(attsvm.svm.certify(problem, solution.norm, torch.zeros(2, 2), guess).proves_infeasible(1e-10))
 
 
 def test_infeasible_as_json(infeasible, out):

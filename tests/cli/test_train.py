@@ -40,7 +40,7 @@ def test_a_run_is_the_same_as_in_python(tmp_path, data, file):
     expected = attsvm.fit(
         data,
         parameterization=attsvm.KeyQuery(2),
-        optimizer=attsvm.Adam(attsvm.Constant(0.1)),
+        optimizer=attsvm.Adam(attsvm.descent.Constant(0.1)),
         steps=40,
         record=10,
         seed=4,
@@ -58,7 +58,7 @@ def test_the_manifest_says_how_it_was_made(tmp_path, file):
     assert manifest["command"].startswith("attsvm train ")
     assert "--loss exponential" in manifest["command"]
     assert manifest["settings"]["loss"] == "Exponential()"
-    assert manifest["settings"]["optimizer"] == repr(attsvm.Adam(attsvm.Constant(0.1)))
+    assert manifest["settings"]["optimizer"] == repr(attsvm.Adam(attsvm.descent.Constant(0.1)))
     assert manifest["seed"] == 7
     assert manifest["device"] == "cpu"
     assert manifest["step"] == manifest["steps"] == 40
@@ -121,7 +121,7 @@ def test_stopping_rules_stop(tmp_path):
 
 def test_mini_batches(tmp_path, data, file):
     invoke("train", file, *SHORT, "--batch-size", 2, "--out", tmp_path)
-    expected = attsvm.fit(data, optimizer=attsvm.Adam(attsvm.Constant(0.1)), steps=40, record=10, batch_size=2)
+    expected = attsvm.fit(data, optimizer=attsvm.Adam(attsvm.descent.Constant(0.1)), steps=40, record=10, batch_size=2)
     same(Run.load(tmp_path / "run.safetensors"), expected)
 
 

@@ -10,25 +10,20 @@ import torch
 
 from attsvm import (
     Adam,
-    Constant,
-    Geometric,
     GradientDescent,
-    InverseSqrt,
     KeyQuery,
-    LipschitzStep,
     MaxEntry,
     MirrorDescent,
     NormalizedGradientDescent,
     NormalizedMirrorDescent,
     PolyakDescent,
     ReluHead,
-    Saturated,
-    Settled,
     SteepestDescent,
     TokenDataset,
     fit,
 )
 from attsvm.data import random_sphere
+from attsvm.descent import Constant, Geometric, InverseSqrt, LipschitzStep, Saturated, Settled
 
 DATA = random_sphere(n=4, T=5, d=4, dq=3, batch=2, seed=1)
 MAKERS = (

@@ -13,16 +13,10 @@ from torch import Tensor
 
 from attsvm import (
     Adam,
-    CompiledEngine,
-    Constant,
     Exponential,
     Frobenius,
-    Geometric,
     GradientDescent,
-    InverseSqrt,
     KeyQuery,
-    Linear,
-    LipschitzStep,
     Logistic,
     MaxEntry,
     NormalizedGradientDescent,
@@ -31,10 +25,11 @@ from attsvm import (
     Spectral,
     SteepestDescent,
     TokenDataset,
-    TorchEngine,
     fit,
 )
+from attsvm.attention import Linear
 from attsvm.data import random_sphere
+from attsvm.descent import CompiledEngine, Constant, Geometric, InverseSqrt, LipschitzStep, TorchEngine
 from attsvm.descent.engines.numba.lanes import exponential, load, store
 from cases import Case, every_case
 

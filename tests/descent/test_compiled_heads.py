@@ -12,28 +12,23 @@ from torch import Tensor
 
 from attention.reference import plain_risk
 from attsvm import (
-    CompiledEngine,
     Exponential,
     GradientDescent,
-    Head,
-    InverseSqrt,
     KeyQuery,
-    Linear,
     LinearHead,
     Logistic,
     MaxEntry,
     NormalizedGradientDescent,
     QuadraticHead,
     ReluHead,
-    Saturated,
-    Settled,
     SteepestDescent,
     TokenDataset,
-    TorchEngine,
     Weights,
     fit,
 )
+from attsvm.attention import Head, Linear
 from attsvm.data import random_sphere
+from attsvm.descent import CompiledEngine, InverseSqrt, Saturated, Settled, TorchEngine
 from attsvm.descent.engines.choice import choose_engine
 from attsvm.descent.engines.torch import Engine, Task
 

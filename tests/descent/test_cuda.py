@@ -70,7 +70,7 @@ CASES: dict[str, dict[str, Any]] = {
     "weights": {"data": {"batch": 3}},
     "masked": {"data": {"masked": True}, "loss": attsvm.Exponential()},
     "key_query": {"parameterization": attsvm.KeyQuery(2), "data": {"masked": True}},
-    "sign": {"optimizer": attsvm.SteepestDescent(attsvm.MaxEntry(), 0.1), "loss": attsvm.Linear()},
+    "sign": {"optimizer": attsvm.SteepestDescent(attsvm.MaxEntry(), 0.1), "loss": attsvm.attention.Linear()},
     "plain": {"optimizer": attsvm.GradientDescent(0.7)},
     "plain_key_query": {"optimizer": attsvm.GradientDescent(0.7), "parameterization": attsvm.KeyQuery()},
     "shifted": {"norm": 1e4},
@@ -175,7 +175,7 @@ on_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), rea
 RULES = [
     attsvm.NormalizedGradientDescent(0.1),
     attsvm.GradientDescent(0.5),
-    attsvm.NormalizedGradientDescent(attsvm.InverseSqrt(1.0)),
+    attsvm.NormalizedGradientDescent(attsvm.descent.InverseSqrt(1.0)),
     attsvm.SteepestDescent(attsvm.Frobenius(), 0.1),
     attsvm.SteepestDescent(attsvm.MaxEntry(), 0.01),
 ]
@@ -196,7 +196,9 @@ def assert_same_runs(
 class TestRules:
     pytestmark = on_gpu
 
-    def test_same_runs(self, rule: attsvm.Optimizer, parameterization: attsvm.Parameterization) -> None:
+    def test_same_runs(
+        self, rule: attsvm.descent.Optimizer, parameterization: attsvm.attention.Parameterization
+    ) -> None:
         data = random_data(4, 5, 4, batch=20, masked=True).to("cuda")
         assert_same_runs(data, optimizer=rule, parameterization=parameterization, steps=20, starts=3)
 
@@ -214,8 +216,8 @@ class TestDevice:
         data = random_data(n, max(T, 2), d, batch=7, masked=masked).to("cuda")
         assert_same_runs(data, threads=threads, steps=30, starts=2)
 
-    @pytest.mark.parametrize("loss", [attsvm.Logistic(), attsvm.Exponential(), attsvm.Linear()], ids=repr)
-    def test_losses(self, loss: attsvm.Loss) -> None:
+    @pytest.mark.parametrize("loss", [attsvm.Logistic(), attsvm.Exponential(), attsvm.attention.Linear()], ids=repr)
+    def test_losses(self, loss: attsvm.attention.Loss) -> None:
         assert_same_runs(random_data(6, 8, 10, batch=50).to("cuda"), loss=loss, steps=100)
 
     def test_many_steps_from_a_large_norm(self) -> None:
@@ -241,7 +243,7 @@ class TestDevice:
 
     def test_a_step_for_each_data_set(self) -> None:
         data = random_data(6, 8, 10, batch=20).to("cuda")
-        assert_same_runs(data, optimizer=attsvm.GradientDescent(attsvm.LipschitzStep()), steps=50)
+        assert_same_runs(data, optimizer=attsvm.GradientDescent(attsvm.descent.LipschitzStep()), steps=50)
 
     def test_chosen_on_the_device(self) -> None:
         assert type(choose_engine(None, task_of(random_data().to("cuda")), 1)) is CudaEngine
@@ -262,7 +264,7 @@ class TestDevice:
 
     def test_stopping_and_overflow(self) -> None:
         data = random_data(6, 8, 10, batch=20).to("cuda")
-        assert_same_runs(data, steps=400, stop=attsvm.Settled())
+        assert_same_runs(data, steps=400, stop=attsvm.descent.Settled())
         task = task_of(data)
         progress = progress_of(task, 1)
         progress.parameters["weights"][0, 3] = 1.7e308

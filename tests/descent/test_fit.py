@@ -11,30 +11,25 @@ from torch import Tensor
 
 from attsvm import (
     Adam,
-    CompiledEngine,
-    Engine,
     GradientDescent,
     KeyQuery,
     MaxEntry,
     ModuleHead,
     NormalizedGradientDescent,
     NormalizedMirrorDescent,
-    Optimizer,
     PolyakDescent,
     QuadraticHead,
     ReluHead,
-    Saturated,
-    Settled,
     Spectral,
     SteepestDescent,
     TokenDataset,
-    TorchEngine,
-    direction_distance,
-    evaluate,
     fit,
 )
+from attsvm.attention import evaluate
 from attsvm.data import random_sphere
+from attsvm.descent import CompiledEngine, Engine, Optimizer, Saturated, Settled, TorchEngine
 from attsvm.descent.batches import InputBatches
+from attsvm.norms import direction_distance
 from cases import Case, every_case
 
 from .reference import assert_close, normal

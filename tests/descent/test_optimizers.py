@@ -13,33 +13,30 @@ from torch import Tensor
 
 from attsvm import (
     Adam,
-    CompiledEngine,
     Entrywise,
     Exponential,
     Frobenius,
     GradientDescent,
     KeyQuery,
-    Linear,
     Logistic,
     MaxEntry,
     MirrorDescent,
     NormalizedGradientDescent,
     NormalizedMirrorDescent,
     Nuclear,
-    Optimizer,
     PolyakDescent,
     QuadraticHead,
     Spectral,
     SteepestDescent,
     SumEntry,
     TokenDataset,
-    TorchEngine,
     best_risk,
-    evaluate,
     fit,
     optimal_tokens,
 )
+from attsvm.attention import Linear, evaluate
 from attsvm.data import random_sphere
+from attsvm.descent import CompiledEngine, Optimizer, TorchEngine
 
 from .reference import Rule, assert_close, descend, normal
 
@@ -268,7 +265,7 @@ def test_momentum_of_tiny_gradients_is_the_running_mean() -> None:
     start = far_start(5e3)
     optimizer = SteepestDescent(Frobenius(), 0.5, momentum=0.9)
     run = fit(DATA, optimizer=optimizer, initial=start, steps=12, record=1)
-    from attsvm import gradient
+    from attsvm.attention import gradient
 
     assert run.history.weights is not None
     each = [gradient(DATA, weights)["weights"] for weights in run.history.weights[:-1]]

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from attsvm import CompiledEngine, GradientDescent, KeyQuery, TorchEngine, Weights, fit
+from attsvm import GradientDescent, KeyQuery, Weights, fit
 from attsvm.data import random_sphere
+from attsvm.descent import CompiledEngine, TorchEngine
 
 every_engine = pytest.mark.parametrize("engine", [CompiledEngine(), TorchEngine()], ids=["compiled", "torch"])
 

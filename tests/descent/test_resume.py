@@ -12,25 +12,20 @@ from torch import Tensor
 
 from attsvm import (
     Adam,
-    CompiledEngine,
-    CustomLoss,
-    Geometric,
     GradientDescent,
-    InverseSqrt,
     KeyQuery,
     MaxEntry,
     NormalizedGradientDescent,
     NormalizedMirrorDescent,
     PolyakDescent,
     Run,
-    Saturated,
-    Settled,
     Spectral,
     SteepestDescent,
-    TorchEngine,
     fit,
 )
+from attsvm.attention import CustomLoss
 from attsvm.data import random_sphere
+from attsvm.descent import CompiledEngine, Geometric, InverseSqrt, Saturated, Settled, TorchEngine
 
 DATA = random_sphere(n=4, T=5, d=4, batch=3, seed=1)
 TENSORS = ("weights", "attention", "log_attention", "risk", "steps_taken", "stalled", "overflowed", "invisible")

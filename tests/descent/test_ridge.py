@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 
 from attsvm import (
-    CompiledEngine,
     GradientDescent,
     KeyQuery,
     LinearHead,
-    LipschitzStep,
     Logistic,
     MaxEntry,
     NormalizedGradientDescent,
@@ -23,12 +21,12 @@ from attsvm import (
     ReluHead,
     SteepestDescent,
     TokenDataset,
-    TorchEngine,
     Weights,
     fit,
-    gradient,
 )
+from attsvm.attention import gradient
 from attsvm.data import random_sphere
+from attsvm.descent import CompiledEngine, LipschitzStep, TorchEngine
 from attsvm.descent.engines.kernel_task import linear_refusal
 from attsvm.descent.engines.torch import Task
 

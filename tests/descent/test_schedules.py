@@ -8,20 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attsvm import (
-    Constant,
-    Geometric,
-    GradientDescent,
-    InverseSqrt,
-    LipschitzStep,
-    NormalizedGradientDescent,
-    Schedule,
-    TokenDataset,
-    TorchEngine,
-    fit,
-    lipschitz_bound,
-)
+from attsvm import GradientDescent, NormalizedGradientDescent, TokenDataset, fit, lipschitz_bound
 from attsvm.data import random_sphere
+from attsvm.descent import Constant, Geometric, InverseSqrt, LipschitzStep, Schedule, TorchEngine
 
 from .reference import assert_close
 

@@ -9,23 +9,20 @@ import pytest
 import torch
 
 from attsvm import (
-    CompiledEngine,
-    Engine,
     Frobenius,
-    Geometric,
     GradientDescent,
     MaxEntry,
     NormalizedGradientDescent,
     Run,
     SteepestDescent,
     TokenDataset,
-    TorchEngine,
     direction_cosine,
-    direction_distance,
     fit,
     optimal_tokens,
 )
 from attsvm.data import random_sphere
+from attsvm.descent import CompiledEngine, Engine, Geometric, TorchEngine
+from attsvm.norms import direction_distance
 
 from .reference import assert_close, normal
 

@@ -15,16 +15,16 @@ def start(name):
 def test_it_agrees_with_the_exact_descent_while_nothing_saturates(name):
     data = attsvm.data.example(name)
     naive = naive_descent(data, start(name), steps=60, record=[0, 60])
-    exact = attsvm.fit(data, initial=start(name)[..., None], steps=60, engine=attsvm.TorchEngine())
+    exact = attsvm.fit(data, initial=start(name)[..., None], steps=60, engine=attsvm.descent.TorchEngine())
     assert torch.equal(naive.prompts[0], start(name))
     assert torch.allclose(naive.prompts[1], exact.weights[..., 0], atol=1e-3)
 
 
-@pytest.mark.parametrize("loss", [attsvm.Linear(), attsvm.Logistic(), attsvm.Exponential()])
+@pytest.mark.parametrize("loss", [attsvm.attention.Linear(), attsvm.Logistic(), attsvm.Exponential()])
 def test_every_loss_takes_the_exact_first_steps(loss):
     data = attsvm.data.example("loss-comparison", C=3.0)
     naive = naive_descent(data, torch.zeros(2).double(), steps=5, record=[5], loss=loss)
-    exact = attsvm.fit(data, initial="zeros", steps=5, loss=loss, engine=attsvm.TorchEngine())
+    exact = attsvm.fit(data, initial="zeros", steps=5, loss=loss, engine=attsvm.descent.TorchEngine())
     assert torch.allclose(naive.prompts[0], exact.weights[:, 0], atol=1e-5)
 
 
@@ -32,7 +32,7 @@ def test_heads_are_trained_beside_prompts():
     data, starts = attsvm.data.example("joint-training-tight"), attsvm.data.starting_points("joint-training-tight")
     naive = naive_descent(data, starts.weights[0, :, 0], steps=30, record=[30], initial_head=starts.head[0])
     exact = attsvm.fit(
-        data, starts.head[0], initial=starts.weights[0], steps=30, train_head=True, engine=attsvm.TorchEngine()
+        data, starts.head[0], initial=starts.weights[0], steps=30, train_head=True, engine=attsvm.descent.TorchEngine()
     )
     assert torch.allclose(naive.prompts[0], exact.weights[:, 0], atol=1e-3)
     assert torch.allclose(naive.heads[0], exact.parameters["head"], atol=1e-3)

@@ -12,7 +12,7 @@ from plots.checks import assert_no_clipped_text, drawn
 
 
 def trained(data, **options):
-    return attsvm.fit(data, engine=attsvm.TorchEngine(), **{"steps": 60, "record": 5, **options})
+    return attsvm.fit(data, engine=attsvm.descent.TorchEngine(), **{"steps": 60, "record": 5, **options})
 
 
 @pytest.fixture(scope="module")

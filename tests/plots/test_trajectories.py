@@ -14,7 +14,9 @@ EXAMPLES = ("two-inputs", "trajectories", "hyperplanes", "multi-input", "single-
 
 
 def trained(data, steps=120, **options):
-    return attsvm.fit(data, steps=steps, record=1, engine=attsvm.TorchEngine(), **{"initial": "zeros", **options})
+    return attsvm.fit(
+        data, steps=steps, record=1, engine=attsvm.descent.TorchEngine(), **{"initial": "zeros", **options}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +195,7 @@ def test_bad_input(data, runs):
     with pytest.raises(ValueError, match="at least one run"):
         plot_trajectory_2d(data, {})
     with pytest.raises(ValueError, match="no recorded weights"):
-        plot_trajectory_2d(data, attsvm.fit(data, steps=5, keep=("risk",), engine=attsvm.TorchEngine()))
+        plot_trajectory_2d(data, attsvm.fit(data, steps=5, keep=("risk",), engine=attsvm.descent.TorchEngine()))
     with pytest.raises(ValueError, match=r"must have weights \[records, 2, 1\]"):
         plot_trajectory_2d(attsvm.data.example("multi-input"), runs)
     larger = attsvm.data.random_sphere(n=2, T=3, d=5, seed=0)

@@ -12,9 +12,7 @@ from scipy.optimize import nnls
 from attsvm import (
     AttentionSVM,
     Exponential,
-    Geometric,
     GradientDescent,
-    LipschitzStep,
     Logistic,
     ModuleHead,
     NormalizedGradientDescent,
@@ -23,15 +21,15 @@ from attsvm import (
     Run,
     TokenDataset,
     direction_cosine,
-    evaluate,
     fit,
-    gradient,
     label_svm,
     lipschitz_bound,
     optimal_tokens,
     solve,
 )
+from attsvm.attention import evaluate, gradient
 from attsvm.data import equal_scores, example, orthonormal_tokens, random_sphere
+from attsvm.descent import Geometric, LipschitzStep
 from attsvm.theory.conditions import (
     Condition,
     all_tokens_support,

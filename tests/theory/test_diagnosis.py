@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import attsvm
-from attsvm import KeyQuery, NormalizedGradientDescent, Outcome, Standing, Weights, diagnose, fit, verify
+from attsvm import KeyQuery, NormalizedGradientDescent, Weights, diagnose, fit, verify
 from attsvm.data import equal_scores, example, random_sphere
+from attsvm.theory import Outcome, Standing
 from attsvm.theory.diagnosis.verify import OUTCOMES
 
 

@@ -9,9 +9,10 @@ import time
 import pytest
 import torch
 
-from attsvm import AttentionSVM, Frobenius, Norm, Nuclear, QuadraticHead, TokenDataset, fit, solve
+from attsvm import AttentionSVM, Frobenius, Nuclear, QuadraticHead, TokenDataset, fit, solve
 from attsvm.attention import Head
 from attsvm.data import example, random_sphere
+from attsvm.norms import Norm
 from attsvm.theory.enumeration import (
     LocalOptima,
     every_separable_selection,

@@ -9,7 +9,6 @@ from torch import Tensor
 from attsvm import (
     AttentionSVM,
     Frobenius,
-    Geometric,
     KeyQuery,
     ModuleHead,
     NormalizedGradientDescent,
@@ -17,12 +16,13 @@ from attsvm import (
     QuadraticHead,
     ReluHead,
     TokenDataset,
-    evaluate,
-    finite_component,
     fit,
     solve,
 )
+from attsvm.attention import evaluate
 from attsvm.data import orthonormal_tokens, random_sphere
+from attsvm.descent import Geometric
+from attsvm.svm import finite_component
 from attsvm.theory.generalized import GeneralizedComponents, generalized_components
 
 

@@ -17,12 +17,12 @@ from attsvm import (
     ReluHead,
     TokenDataset,
     direction_cosine,
-    evaluate,
     fit,
     optimal_tokens,
     solve,
     token_scores,
 )
+from attsvm.attention import evaluate
 from attsvm.data import example, random_sphere
 from attsvm.theory.optimality import effective_scores, is_locally_optimal
 from cases import CASES, Case

@@ -105,7 +105,7 @@ class TestFrobeniusPath:
                 weights = run.history.weights[record, element]
                 path = regularization_path(data[element], radii=[radius], restarts=0)
                 descent = attsvm.best_risk(data[element])
-                risk = attsvm.evaluate(data[element], weights).risk
+                risk = attsvm.attention.evaluate(data[element], weights).risk
                 assert float(risk - descent) >= float(path.log_excess[0].exp()) * (1 - 1e-6) - 1e-15
                 assert float(direction_cosine(weights, path.weights[0])) > (0.98, 0.999)[record]
 
@@ -137,7 +137,7 @@ class TestNuclearPath:
         data = attsvm.data.random_sphere(n=3, T=4, d=5, batch=6, seed=1)
         problem, solution = optimal_svm(data, Nuclear())
         path = regularization_path(data, radii=DECADES, parameterization=KeyQuery(), restarts=1)
-        away = torch.stack([attsvm.distance_to_solution_set(w, problem, solution=solution) for w in path.weights])
+        away = torch.stack([attsvm.svm.distance_to_solution_set(w, problem, solution=solution) for w in path.weights])
         rate = exponent(path.radii, away)
         print(f"6 data sets: distance at 1e4 {away[-1].tolist()}, exponents {rate.tolist()}")
         assert float(away[-1].max()) < 2e-3
@@ -161,7 +161,7 @@ class TestNuclearPath:
         assert bool((solution.rank() > 1).all())
         path = regularization_path(data, radii=[1e3], parameterization=KeyQuery(1), restarts=0)
         assert path.key.shape[-1] == 1
-        away = attsvm.distance_to_solution_set(path.weights[-1], problem, solution=solution)
+        away = attsvm.svm.distance_to_solution_set(path.weights[-1], problem, solution=solution)
         print(f"4 data sets at rank 1: distance {away.tolist()}")
         assert float(away.min()) > 0.01
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from attsvm import (
-    Geometric,
     GradientDescent,
     LinearHead,
     MaxEntry,
@@ -15,10 +14,11 @@ from attsvm import (
     QuadraticHead,
     SteepestDescent,
     TokenDataset,
-    evaluate,
     fit,
 )
+from attsvm.attention import evaluate
 from attsvm.data import orthonormal_tokens, random_sphere
+from attsvm.descent import Geometric
 from attsvm.theory.generalized import generalized_components
 from attsvm.theory.quadratic import quadratic_attention
 

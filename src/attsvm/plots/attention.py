@@ -35,7 +35,7 @@ def plot_attention(run: Run, *, element: int | tuple[int, ...] = (), title: str 
 
     >>> import attsvm
     >>> data = attsvm.data.random_sphere(n=4, T=3, d=5, seed=0)
-    >>> run = attsvm.fit(data, steps=30, record=1, engine=attsvm.TorchEngine())
+    >>> run = attsvm.fit(data, steps=30, record=1, engine=attsvm.descent.TorchEngine())
     >>> len(plot_attention(run).axes)
     4
     """

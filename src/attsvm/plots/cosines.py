@@ -40,7 +40,7 @@ def plot_cosines(
 
     >>> import attsvm
     >>> data = attsvm.data.random_sphere(n=2, T=3, d=4, batch=5, seed=0)
-    >>> run = attsvm.fit(data, steps=50, record=5, engine=attsvm.TorchEngine())
+    >>> run = attsvm.fit(data, steps=50, record=5, engine=attsvm.descent.TorchEngine())
     >>> solution = attsvm.solve(attsvm.AttentionSVM(data, run.selected))
     >>> len(plot_cosines(run, solution).axes)
     2

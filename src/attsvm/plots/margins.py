@@ -42,7 +42,7 @@ def plot_margins(
 
     >>> import attsvm
     >>> data = attsvm.data.random_sphere(n=2, T=3, d=4, seed=0)
-    >>> run = attsvm.fit(data, steps=50, engine=attsvm.TorchEngine())
+    >>> run = attsvm.fit(data, steps=50, engine=attsvm.descent.TorchEngine())
     >>> problem = attsvm.AttentionSVM(data, run.selected)
     >>> len(plot_margins(problem, attsvm.solve(problem), run.weights).axes)
     1

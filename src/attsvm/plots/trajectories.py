@@ -53,7 +53,7 @@ def plot_trajectory_2d(
 
     >>> import attsvm
     >>> data = attsvm.data.example("two-inputs")
-    >>> run = attsvm.fit(data, steps=20, record=1, initial="zeros", engine=attsvm.TorchEngine())
+    >>> run = attsvm.fit(data, steps=20, record=1, initial="zeros", engine=attsvm.descent.TorchEngine())
     >>> len(plot_trajectory_2d(data, run).axes)
     1
     """
