@@ -1,9 +1,9 @@
 """How often each rule names the selection descent reaches: ``python -m benchmarks.prediction [--quick | --learn]``.
 
-Every rule of `attsvm.theory.prediction.predict.RULES` on unit-sphere data, against 10,000 steps of normalized
-descent from the same start. Accuracy is the share of data sets whose whole selection is named (with its standard
-error), and the share of inputs. Radii, steps and coefficients of the rules were chosen on seeds below 1000; the
-table is of seed 5000.
+Every rule of `benchmarks.prediction_rules.RULES` on unit-sphere data, against 10,000 steps of normalized descent from
+the same start. Accuracy is the share of data sets whose whole selection is named (with its standard error), and the
+share of inputs. Radii, steps and coefficients of the rules were chosen on seeds below 1000; the table is of seed 5000.
+
 ``--learn`` fits the coefficients of the one learned rule, on seeds below 1000, and prints them.
 """
 
@@ -19,9 +19,8 @@ import torch
 
 import attsvm
 from attsvm.theory.optimality import is_locally_optimal
-from attsvm.theory.prediction.predict import predict as prediction
-from attsvm.theory.prediction.predict import situation as prediction_situation
-from attsvm.theory.prediction.predict import svm_rules as prediction_svm
+from attsvm.theory.prediction import Situation, predict_selection
+from benchmarks.prediction_rules import RULES, learned_features, nearby_candidates
 from benchmarks.record import publish
 
 STEPS = 10_000
@@ -59,7 +58,7 @@ TRIED = [
     " 0.80, 0.84, 0.87, 0.89",
     "descent on every input alone to its end (zero start) 0.69",
     "proximal points |W - W(0)|^2 / 2 tau by plain gradient steps, not converged: 0.55 at tau = 10,000",
-    "local path, less converged, then ascent (1 iteration a radius, damping 0.2): 120 radii 0.91, 60 radii 0.93,"
+    "local path, less converged, then ascent (1 iteration per radius, damping 0.2): 120 radii 0.91, 60 radii 0.93,"
     " 30 radii 0.96, 20 radii 0.97: the fewer, the more it is a coarse descent",
     "ascent that also leaves local optima with a rival's margin below 1.05, 1.1, 1.2, 1.5, after the local path: 0.911,"
     " 0.911, 0.875, 0.766 (exact: 0.909)",
@@ -92,9 +91,9 @@ def measure(case: tuple[int, int, int, str, str], sets: int, steps: int) -> list
     open_ended = int((~is_locally_optimal(data, None, run.selected).holds).sum())
     rows = []
     baseline = None
-    for name, rule in prediction.RULES.items():
+    for name, rule in RULES.items():
         began = time.perf_counter()
-        guess = prediction.predict_selection(data, initial=begin, rule=rule, parameterization=KINDS[trained])
+        guess = predict_selection(data, initial=begin, rule=rule, parameterization=KINDS[trained])
         taken = time.perf_counter() - began
         right = (guess.selected == run.selected).all(-1).double()
         baseline = right if baseline is None else baseline
@@ -122,11 +121,11 @@ def learn(sets: int) -> dict[str, float]:
     for n, T, d in ((6, 8, 10), (4, 6, 10), (8, 8, 8)):
         data = attsvm.data.random_sphere(n=n, T=T, d=d, batch=sets, seed=LEARN_SEED)
         begin, run = reached(data, "W", "default", LEARN_SEED, STEPS)
-        problem = prediction_situation.Situation(
+        problem = Situation(
             data, attsvm.LinearHead(data.head), attsvm.Logistic(), attsvm.Weights(), {"weights": begin["weights"][None]}
         )
-        candidates = prediction_svm.nearby_candidates(problem)
-        features = prediction_svm.learned_features(problem, candidates)
+        candidates = nearby_candidates(problem)
+        features = learned_features(problem, candidates)
         hit = (candidates.selected == run.selected[candidates.element]).all(-1)
         parts.append((candidates.element + offset, torch.stack(list(features.values()), -1), hit))
         offset += sets

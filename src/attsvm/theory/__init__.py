@@ -20,7 +20,7 @@ from attsvm.theory.mixtures import label_margin_assumption, one_winner
 from attsvm.theory.optimality import LocalOptimality, effective_scores, is_locally_optimal
 from attsvm.theory.paths.cone import AngleCone
 from attsvm.theory.paths.path import RegularizationPath, regularization_path
-from attsvm.theory.prediction.predict import RULES, Prediction, predict_selection
+from attsvm.theory.prediction import Prediction, predict_selection
 from attsvm.theory.quadratic import QuadraticAttention, quadratic_attention
 from attsvm.theory.separability import (
     Separability,
@@ -38,7 +38,6 @@ __all__ = [
     "Limit",
     "Outcome",
     "Prediction",
-    "RULES",
     "Result",
     "Standing",
     "Verification",

@@ -1,4 +1,8 @@
-"""Rules of prediction that follow the risk away from the start: the local regularization path, and coarse descent."""
+"""The prediction rules that ship: the local regularization path, coarse descent, and the ascent after either.
+
+The benchmark that compares them with others, ``python -m benchmarks.prediction``, has its own in
+``benchmarks/prediction_rules.py``.
+"""
 
 from __future__ import annotations
 
@@ -7,54 +11,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from attsvm.attention.linear_maps import flat_logits
 from attsvm.data.checks import check_count, check_positive
-from attsvm.data.dataset import replace_unchecked
+from attsvm.svm import AttentionSVM, solve
+from attsvm.svm.solution import SUPPORT_TOLERANCE
 from attsvm.theory.prediction.situation import Parameters, Rule, Situation
-
-
-@dataclass(frozen=True)
-class SeparateInputs(Rule):
-    """Another rule on every input alone: what would be right if the queries were orthogonal.
-
-    Confidence: the smallest of the inputs'.
-    """
-
-    each: Rule
-
-    @property
-    def family(self) -> str:  # type: ignore[override]
-        """That of the other rule."""
-        return self.each.family
-
-    @property
-    def name(self) -> str:
-        return f"every input alone: {self.each.name}"
-
-    def select(self, problem: Situation) -> tuple[Tensor, Tensor]:
-        count, n = problem.data.batch_shape[0], problem.data.n
-        device = problem.data.device
-        each = problem.data.take_inputs(torch.arange(n, device=device).expand(count, n))  # no shared sequences
-
-        def apart(tensor: Tensor) -> Tensor:
-            return tensor.reshape(count * n, 1, *tensor.shape[2:])
-
-        tokens = apart(each.tokens)
-        data = replace_unchecked(
-            each,
-            tokens=tokens,
-            queries=apart(each.queries),
-            labels=apart(each.labels),
-            mask=None if each.mask is None else apart(each.mask),
-            values=tokens if each.values is each.tokens else apart(each.values),
-            head=None,
-        )
-        head = problem.head_of(torch.arange(count, device=device).repeat_interleave(n))
-        start = {name: value.repeat_interleave(n, 1) for name, value in problem.start.items()}
-        alone = Situation(data, head, problem.loss, problem.parameterization, start)
-        selected, confidence = self.each.select(alone)
-        return selected.reshape(count, n), confidence.reshape(count, n).amin(-1)
 
 
 @dataclass(frozen=True)
@@ -155,6 +119,73 @@ class CoarseDescent(Rule):
             here = {name: value + step * direction[name] for name, value in here.items()}
             length = longer
         return problem.looked_at(here)
+
+
+@dataclass(frozen=True)
+class Ascent(Rule):
+    """Another rule's selection, changed token by token until it is locally optimal.
+
+    Saturated attention at alpha moves along the max-margin direction against the tokens it must beat, the lower-scoring
+    ones; a higher-scoring token whose margin there is not above 1 gains weight and takes over. So: solve the SVM of
+    alpha with lower-scoring rows only; among higher-scoring tokens of margin m <= 1 swap in the one that pulls hardest,
+    the largest (gamma_t - gamma_alpha) exp(-sharpness m); repeat. The total score grows with every swap, so it ends,
+    and it ends locally optimal (or at the optimal tokens, where those cannot be separated).
+
+    Confidence: the other rule's.
+    """
+
+    first: Rule
+    sharpness: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.first, Rule):
+            raise ValueError(f"first must be a rule such as LocalPath(); got {self.first!r}")
+        check_positive(self.sharpness, "sharpness")
+
+    @property
+    def family(self) -> str:  # type: ignore[override]
+        """That of the rule it starts from, and at least "svm"."""
+        return "svm" if self.first.family == "closed form" else self.first.family
+
+    @property
+    def name(self) -> str:
+        return f"{self.first.name}, then ascent"
+
+    def select(self, problem: Situation) -> tuple[Tensor, Tensor]:
+        selected, confidence = self.first.select(problem)
+        selected = selected.clone()
+        left = torch.arange(selected.shape[0], device=selected.device)
+        while left.numel():
+            now = selected[left]
+            _, margins = relaxed_svm(problem, left, now)
+            gain = problem.scores[left] - problem.scores[left].gather(-1, now.unsqueeze(-1))
+            pulls = (gain > 0) & ((margins <= 1 + SUPPORT_TOLERANCE) | margins.isnan())
+            # Where even the lower-scoring tokens cannot be beaten, every margin counts as 0.
+            strength = gain.clamp(min=1e-300).log() - self.sharpness * margins.nan_to_num(0.0, 0.0, 0.0)
+            best = strength.masked_fill(~pulls, -math.inf).flatten(1).argmax(-1)
+            moves = pulls.flatten(1).any(-1)
+            left, best = left[moves], best[moves]
+            selected[left, best // problem.data.T] = best % problem.data.T
+        return selected, confidence
+
+
+def relaxed_svm(
+    problem: Situation, element: Int[Tensor, "k"], selected: Int[Tensor, "k n"]
+) -> tuple[Float[Tensor, "k d dq"], Float[Tensor, "k n T"]]:
+    """The SVM of selections of ``problem.data[element]`` with rows against lower-scoring tokens only.
+
+    Returns:
+        W ``[k, d, dq]``, and the margins of all tokens, also those without a row, ``[k, n, T]``; NaN where it has no
+        solution.
+    """
+    scores = problem.scores[element]
+    lower = torch.isfinite(scores) & (scores <= scores.gather(-1, selected.unsqueeze(-1)))
+    some = problem.data[element]
+    if element.numel() == 0:
+        return torch.zeros(0, some.d, some.dq, dtype=some.dtype, device=some.device), torch.zeros_like(scores)
+    weights = solve(AttentionSVM(some, selected, rows=lower)).weights
+    logits = flat_logits(some, weights[None])[0]
+    return weights, logits.gather(-1, selected.unsqueeze(-1)) - logits
 
 
 def _unit(matrix: Tensor) -> Tensor:

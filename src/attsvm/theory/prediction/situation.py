@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -40,11 +39,6 @@ class Situation:
     def _fixed(self) -> Tensor | None:
         return fixed_scores(self.data, self.head)
 
-    @property
-    def weights(self) -> Float[Tensor, "batch d dq"]:
-        """W at the start."""
-        return self.parameterization.weights(self.start)[0]
-
     def head_of(self, element: Int[Tensor, " k"]) -> Head:
         """The head for ``data[element]``."""
         axes = self.head.event_axes()
@@ -60,14 +54,6 @@ class Situation:
         rows = risk_gradient(data, self.head, self.loss, attended, scores=self._fixed).logits
         gradients = self.parameterization.gradients(at, rows.map(flat_adjoint(data, rows.mantissa)))
         return {name: -value.normalized() for name, value in gradients.items()}
-
-    def first_change(self) -> Float[Tensor, "batch d dq"]:
-        """The direction in which W leaves the start, of norm 1."""
-        step = self.direction(self.start)
-        ahead, behind = ({name: self.start[name] + sign * step[name] for name in step} for sign in (1, -1))
-        # Exact for W and for products: the part of second order is the same on both sides.
-        change = (self.parameterization.weights(ahead) - self.parameterization.weights(behind))[0]
-        return change / torch.linalg.matrix_norm(change).clamp(min=1e-300)[:, None, None]
 
     def looked_at(self, at: Mapping[str, Tensor]) -> tuple[Int[Tensor, "batch n"], Float[Tensor, "batch"]]:
         """The most probable token of each input, and the smallest of their probabilities."""

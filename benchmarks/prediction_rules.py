@@ -1,4 +1,16 @@
-"""Rules of prediction that solve the SVMs of selections: ascent, and the choice among nearby local optima."""
+"""Prediction rules that only the comparison uses, and `RULES`: every rule that ``benchmarks/prediction.py`` measures.
+
+Families, cheapest claims first:
+
+- ``closed form``: scores and at most the gradient at the start.
+- ``svm``: SVMs of selections, solved exactly, and at most one tuned number.
+- ``learned``: the same, with a few coefficients fitted to runs of descent on other data.
+- ``path``: the regularization path around the start, solved radius by radius; no step of descent is taken, but the
+  gradient is evaluated some hundred times.
+- ``descent``: a short, coarse integration of descent itself (5 to 20 large steps), and called so.
+
+The last two families, and the ascent that may follow any rule, ship with the package (`attsvm.theory.prediction`).
+"""
 
 from __future__ import annotations
 
@@ -17,58 +29,93 @@ from attsvm.attention.gradient import attend
 from attsvm.attention.linear_maps import flat_logits
 from attsvm.data.checks import check_positive
 from attsvm.data.dataset import replace_unchecked
-from attsvm.svm import AttentionSVM, solve
-from attsvm.theory.prediction.situation import Rule, Situation
-
-_TOLERANCE = 1e-6
+from attsvm.svm.solution import SUPPORT_TOLERANCE
+from attsvm.theory.prediction import Ascent, CoarseDescent, LocalPath, Rule, Situation
+from attsvm.theory.prediction.rules import relaxed_svm
 
 
 @dataclass(frozen=True)
-class Ascent(Rule):
-    """Another rule's selection, swapped upwards until it is locally optimal.
+class OptimalTokens(Rule):
+    """The highest-scoring token of every input (the first of tied ones), whatever the start.
 
-    Saturated attention at alpha moves along the max-margin direction against the tokens it must beat, the lower-scoring
-    ones; a higher-scoring token whose margin there is not above 1 gains weight and takes over. So: solve the SVM of
-    alpha with lower-scoring rows only; among higher-scoring tokens of margin m <= 1 swap in the one that pulls hardest,
-    the largest (gamma_t - gamma_alpha) exp(-sharpness m); repeat. The total score grows with every swap, so it ends,
-    and it ends locally optimal (or at the optimal tokens, where those cannot be separated).
-
-    Confidence: the other rule's.
+    Confidence: the smallest lead in score over an input's second best.
     """
 
-    first: Rule
-    sharpness: float = 3.0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.first, Rule):
-            raise ValueError(f"first must be a rule such as LocalPath(); got {self.first!r}")
-        check_positive(self.sharpness, "sharpness")
-
-    @property
-    def family(self) -> str:  # type: ignore[override]
-        """That of the rule it starts from, and at least "svm"."""
-        return "svm" if self.first.family == "closed form" else self.first.family
+    family: ClassVar[str] = "closed form"
 
     @property
     def name(self) -> str:
-        return f"{self.first.name}, then ascent"
+        return "optimal tokens"
 
     def select(self, problem: Situation) -> tuple[Tensor, Tensor]:
-        selected, confidence = self.first.select(problem)
-        selected = selected.clone()
-        left = torch.arange(selected.shape[0], device=selected.device)
-        while left.numel():
-            now = selected[left]
-            _, margins = _relaxed_svm(problem, left, now)
-            gain = problem.scores[left] - problem.scores[left].gather(-1, now.unsqueeze(-1))
-            pulls = (gain > 0) & ((margins <= 1 + _TOLERANCE) | margins.isnan())
-            # Where even the lower-scoring tokens cannot be beaten, every margin counts as 0.
-            strength = gain.clamp(min=1e-300).log() - self.sharpness * margins.nan_to_num(0.0, 0.0, 0.0)
-            best = strength.masked_fill(~pulls, -math.inf).flatten(1).argmax(-1)
-            moves = pulls.flatten(1).any(-1)
-            left, best = left[moves], best[moves]
-            selected[left, best // problem.data.T] = best % problem.data.T
-        return selected, confidence
+        top = problem.scores.topk(min(2, problem.data.T), -1).values
+        lead = top[..., 0] - top[..., 1] if problem.data.T > 1 else torch.full_like(top[..., 0], math.inf)
+        return problem.scores.argmax(-1), lead.amin(-1)
+
+
+@dataclass(frozen=True)
+class GradientStep(Rule):
+    """The most probable tokens after one step of size `radius` (see `Situation.stride`) along the first gradient.
+
+    Confidence: the smallest of their probabilities.
+    """
+
+    radius: float = 100.0
+    family: ClassVar[str] = "closed form"
+
+    def __post_init__(self) -> None:
+        check_positive(self.radius, "radius")
+
+    @property
+    def name(self) -> str:
+        return f"one gradient step of {self.radius:g}"
+
+    def select(self, problem: Situation) -> tuple[Tensor, Tensor]:
+        direction, reach = problem.direction(problem.start), problem.stride(self.radius)
+        return problem.looked_at({name: value + reach * direction[name] for name, value in problem.start.items()})
+
+
+@dataclass(frozen=True)
+class SeparateInputs(Rule):
+    """Another rule on every input alone: what would be right if the queries were orthogonal.
+
+    Confidence: the smallest of the inputs'.
+    """
+
+    each: Rule
+
+    @property
+    def family(self) -> str:  # type: ignore[override]
+        """That of the other rule."""
+        return self.each.family
+
+    @property
+    def name(self) -> str:
+        return f"every input alone: {self.each.name}"
+
+    def select(self, problem: Situation) -> tuple[Tensor, Tensor]:
+        count, n = problem.data.batch_shape[0], problem.data.n
+        device = problem.data.device
+        each = problem.data.take_inputs(torch.arange(n, device=device).expand(count, n))  # no shared sequences
+
+        def apart(tensor: Tensor) -> Tensor:
+            return tensor.reshape(count * n, 1, *tensor.shape[2:])
+
+        tokens = apart(each.tokens)
+        data = replace_unchecked(
+            each,
+            tokens=tokens,
+            queries=apart(each.queries),
+            labels=apart(each.labels),
+            mask=None if each.mask is None else apart(each.mask),
+            values=tokens if each.values is each.tokens else apart(each.values),
+            head=None,
+        )
+        head = problem.head_of(torch.arange(count, device=device).repeat_interleave(n))
+        start = {name: value.repeat_interleave(n, 1) for name, value in problem.start.items()}
+        alone = Situation(data, head, problem.loss, problem.parameterization, start)
+        selected, confidence = self.each.select(alone)
+        return selected.reshape(count, n), confidence.reshape(count, n).amin(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +149,7 @@ class Nearby(Rule):
 
     @abstractmethod
     def rate(self, problem: Situation, candidates: Candidates) -> Float[Tensor, "k"]:
-        """One number a candidate, larger is better."""
+        """One number per candidate; larger is better."""
 
     def select(self, problem: Situation) -> tuple[Tensor, Tensor]:
         candidates = nearby_candidates(problem)
@@ -141,7 +188,7 @@ class AlignedWithGradient(Nearby):
         return "nearby, aligned with the first gradient"
 
     def rate(self, problem: Situation, candidates: Candidates) -> Tensor:
-        return _inner(problem.first_change()[candidates.element], candidates.directions)
+        return _inner(first_change(problem)[candidates.element], candidates.directions)
 
 
 @dataclass(frozen=True)
@@ -206,8 +253,8 @@ def learned_features(problem: Situation, candidates: Candidates) -> dict[str, Fl
     features = {f"risk at {margin}": data.n * _risk_at(problem, candidates, margin) for margin in _RISK_MARGINS}
     chosen = problem.scores[taken].gather(-1, candidates.selected.unsqueeze(-1)).sum((-1, -2))
     return features | {
-        "gradient cosine": _inner(problem.first_change()[taken], candidates.directions),
-        "start along it": _inner(problem.weights[taken], candidates.directions),
+        "gradient cosine": _inner(first_change(problem)[taken], candidates.directions),
+        "start along it": _inner(start_weights(problem)[taken], candidates.directions),
         "log norm": candidates.norm.clamp(min=1e-300).log(),
         "inputs not optimal": (candidates.selected != problem.scores.argmax(-1)[taken]).sum(-1).double(),
         "nearness of a rival": 1 / candidates.rival,
@@ -264,33 +311,61 @@ def _judged(
     none = problem.scores.argmax(-1)[:0]
     element = torch.cat([elements for elements, _ in groups] or [none[:, 0]])
     selected = torch.cat([swapped(elements, *changes) for elements, changes in groups] or [none])
-    weights, margins = _relaxed_svm(problem, element, selected)
+    weights, margins = relaxed_svm(problem, element, selected)
     higher = problem.scores[element] > problem.scores[element].gather(-1, selected.unsqueeze(-1))
     rival = margins.masked_fill(~higher, math.inf).flatten(1).amin(-1)
     norm = torch.linalg.matrix_norm(weights)
-    kept = (rival > 1 + _TOLERANCE) & torch.isfinite(norm)
+    kept = (rival > 1 + SUPPORT_TOLERANCE) & torch.isfinite(norm)
     return Candidates(element[kept], selected[kept], weights[kept], norm[kept], rival[kept], norm[kept])
-
-
-def _relaxed_svm(problem: Situation, element: Tensor, selected: Tensor) -> tuple[Tensor, Tensor]:
-    """W of the SVM against the lower-scoring tokens only, and the margins of all tokens; NaN where there is none."""
-    scores = problem.scores[element]
-    lower = torch.isfinite(scores) & (scores <= scores.gather(-1, selected.unsqueeze(-1)))
-    some = problem.data[element]
-    if element.numel() == 0:
-        return torch.zeros(0, some.d, some.dq, dtype=some.dtype, device=some.device), torch.zeros_like(scores)
-    weights = solve(AttentionSVM(replace_unchecked(some, mask=lower), selected)).weights
-    logits = flat_logits(some, weights[None])[0]
-    return weights, logits.gather(-1, selected.unsqueeze(-1)) - logits
 
 
 def _risk_at(problem: Situation, candidates: Candidates, margin: float) -> Float[Tensor, "k"]:
     some = problem.data[candidates.element]
     own = problem.head_of(candidates.element)
     reach = (margin * candidates.reference)[:, None, None]
-    weights = problem.weights[candidates.element] + reach * candidates.directions
+    weights = start_weights(problem)[candidates.element] + reach * candidates.directions
     return problem.loss.value(attend(some, own, flat_logits(some, weights[None])).margin[0]).mean(-1)
+
+
+def start_weights(problem: Situation) -> Float[Tensor, "batch d dq"]:
+    """W at the start."""
+    return problem.parameterization.weights(problem.start)[0]
+
+
+def first_change(problem: Situation) -> Float[Tensor, "batch d dq"]:
+    """The direction in which W leaves the start, of norm 1."""
+    start, step = problem.start, problem.direction(problem.start)
+    ahead, behind = ({name: start[name] + sign * step[name] for name in step} for sign in (1, -1))
+    # Exact for W and for products: the part of second order is the same on both sides.
+    change = (problem.parameterization.weights(ahead) - problem.parameterization.weights(behind))[0]
+    return change / torch.linalg.matrix_norm(change).clamp(min=1e-300)[:, None, None]
 
 
 def _inner(left: Tensor, right: Tensor) -> Tensor:
     return (left * right).sum((-1, -2))
+
+
+RULES: dict[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        OptimalTokens(),
+        GradientStep(1.0),
+        GradientStep(100.0),
+        Ascent(GradientStep(100.0)),
+        SmallestNorm(),
+        AlignedWithGradient(),
+        LowestRisk(2.0),
+        LowestRisk(4.0),
+        LowestRisk(6.0),
+        LearnedChoice(),
+        SeparateInputs(LocalPath()),
+        LocalPath(),
+        Ascent(LocalPath()),
+        CoarseDescent(5, 2.0, 1.3),
+        Ascent(CoarseDescent(5, 2.0, 1.3)),
+        CoarseDescent(10, 1.0, 1.1),
+        Ascent(CoarseDescent(10, 1.0, 1.1)),
+        CoarseDescent(20),
+        Ascent(CoarseDescent(20)),
+    )
+}
