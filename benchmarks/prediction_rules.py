@@ -111,7 +111,7 @@ class SeparateInputs(Rule):
             values=tokens if each.values is each.tokens else apart(each.values),
             head=None,
         )
-        head = problem.head_of(torch.arange(count, device=device).repeat_interleave(n))
+        head = problem.head[torch.arange(count, device=device).repeat_interleave(n)]
         start = {name: value.repeat_interleave(n, 1) for name, value in problem.start.items()}
         alone = Situation(data, head, problem.loss, problem.parameterization, start)
         selected, confidence = self.each.select(alone)
@@ -321,7 +321,7 @@ def _judged(
 
 def _risk_at(problem: Situation, candidates: Candidates, margin: float) -> Float[Tensor, "k"]:
     some = problem.data[candidates.element]
-    own = problem.head_of(candidates.element)
+    own = problem.head[candidates.element]
     reach = (margin * candidates.reference)[:, None, None]
     weights = start_weights(problem)[candidates.element] + reach * candidates.directions
     return problem.loss.value(attend(some, own, flat_logits(some, weights[None])).margin[0]).mean(-1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from benchmarks.prediction_rules import (
@@ -79,6 +80,20 @@ class TestEveryRule:
         causal = attsvm.TokenDataset.causal(tokens, torch.ones(2, 3), head=head)
         selected = predict_selection(causal, rule=rule).selected
         assert bool((selected.reshape(2, 3) <= torch.arange(3)).all())
+
+    @pytest.mark.parametrize("batch", [(3,), (2, 2)])
+    def test_a_penalty_of_its_own_for_each_data_set(self, rule, batch):
+        data = attsvm.data.random_sphere(n=3, T=4, d=5, batch=batch, seed=9)
+        penalty = torch.linspace(0.05, 2.0, math.prod(batch), dtype=torch.float64).reshape(batch)
+        start = attsvm.fit(data, steps=0, keep=()).weights
+        for vector in (data.head, data.head[(0,) * len(batch)]):  # one for each data set, and one for all
+            guess = predict_selection(data, attsvm.QuadraticHead(vector, penalty), start, rule)
+            for place in np.ndindex(*batch):
+                own = attsvm.QuadraticHead(vector if vector.ndim == 1 else vector[place], penalty[place])
+                single = predict_selection(data[place], own, start[place], rule)
+                assert torch.equal(single.selected, guess.selected[place])
+                assert torch.allclose(single.confidence, guess.confidence[place], rtol=1e-9)
+                assert torch.equal(single.locally_optimal, guess.locally_optimal[place])
 
 
 def test_every_family_is_there_and_names_are_unique():

@@ -241,7 +241,7 @@ def test_stops_and_resumes_bit_for_bit(head: Any, kind: Any, stop: Any) -> None:
 
 def engine_for(data: TokenDataset, head: Head, **changes: Any) -> Engine:
     optimizer = NormalizedGradientDescent(0.1)
-    flat, own = data.flatten(), head.flatten(data.batch_shape)
+    flat, own = data.flatten(), head.flatten()
     options = {"train_head": False, "factors": optimizer.schedule.factors(flat, own, Logistic())} | changes
     return choose_engine(None, Task(flat, own, Logistic(), Weights(), optimizer, **options), 1)
 

@@ -55,7 +55,7 @@ def evaluate(
     """
     matrix, lead = folded(data, weights, (data.d, data.dq), "weights", "d, dq")
     check_finite(as_floating(weights, "weights"), "weights", ("row", "column"))
-    flat, own = data.flatten(), as_head(head, data).flatten(data.batch_shape)
+    flat, own = data.flatten(), as_head(head, data).flatten()
     attended = attend(flat, own, flat_logits(flat, matrix))
     risk = as_loss(loss or Logistic()).value(attended.margin).mean(-1)
     shape = (*lead, data.n)
@@ -96,7 +96,7 @@ def gradient(
     shapes = kind.shapes(data)
     if set(given) != set(shapes):
         raise ValueError(f"parameters of {kind} must be {', '.join(shapes)}; got {', '.join(given)}")
-    flat, own = data.flatten(), as_head(head, data).flatten(data.batch_shape)
+    flat, own = data.flatten(), as_head(head, data).flatten()
     matrices: dict[str, Tensor] = {}
     lead: tuple[int, ...] = ()
     for name, shape in shapes.items():

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, as_tensor, check_finite
+from attsvm.data.checks import ArrayLike, as_floating, as_tensor, batch_index, check_finite
 
 
 class Head(ABC):
@@ -54,51 +54,45 @@ class Head(ABC):
     def check(self, data: TokenDataset) -> None:
         """Raise a ValueError if this head does not fit the data."""
 
-    def moved(self, function: Any) -> Head:
-        """The head with `function` applied to every tensor of it."""
-        return self.with_parameters({name: function(value) for name, value in self.parameters().items()})
+    def map(self, function: Callable[[Tensor, int], Tensor]) -> Head:
+        """The head with ``function(tensor, axes)`` in place of each of its tensors, trained or not.
 
-    def doubled(self) -> Head:
-        """The head in float64; itself unchanged."""
-        return self.moved(lambda tensor: tensor.double())
+        ``axes`` is how many trailing axes of the tensor belong to one head. A subclass with tensors that are not
+        trained extends this method, and with it all the methods below.
+        """
+        axes = self.event_axes()
+        return self.with_parameters({name: function(value, axes[name]) for name, value in self.parameters().items()})
+
+    def __getitem__(self, index: Any) -> Head:
+        """The head for ``data[index]``: tensors with a batch are indexed, those that serve all data sets stay.
+
+        Raises:
+            IndexError: if the index does not fit the batch.
+        """
+
+        def some(tensor: Tensor, axes: int) -> Tensor:
+            lead = tuple(tensor.shape[: tensor.ndim - axes])
+            return tensor[batch_index(index, lead, tensor.device)] if lead else tensor
+
+        return self.map(some)
+
+    __iter__ = None  # a head that serves all data sets can be indexed for ever
+
+    def flatten(self) -> Head:
+        """The head for ``data.flatten()``."""
+        return self.map(
+            lambda tensor, axes: (
+                tensor.reshape(-1, *tensor.shape[tensor.ndim - axes :]) if tensor.ndim > axes else tensor
+            )
+        )
 
     def broadcast(self, lead: tuple[int, ...]) -> Head:
-        """The head with one set of parameters for each element of `lead`."""
-        axes = self.event_axes()
-        return self.with_parameters(
-            {
-                name: value.expand(*lead, *value.shape[value.ndim - axes[name] :]).clone()
-                for name, value in self.parameters().items()
-            }
-        )
+        """The head with tensors of its own for each element of `lead`."""
+        return self.map(lambda tensor, axes: tensor.expand(*lead, *tensor.shape[tensor.ndim - axes :]).clone())
 
-    def flatten(self, batch_shape: tuple[int, ...]) -> Head:
-        """The head for data whose batch axes were flattened into one."""
-        axes = self.event_axes()
-
-        def fold(name: str, value: Tensor) -> Tensor:
-            lead = value.ndim - axes[name]
-            return value if lead == 0 else value.reshape(-1, *value.shape[lead:])
-
-        return self.with_parameters({name: fold(name, value) for name, value in self.parameters().items()})
-
-
-def check_parameter(value: Tensor, name: str, data: TokenDataset, event: tuple[int | str, ...]) -> None:
-    """Raise unless `value` is ``[*event]`` or ``[*batch, *event]``, of the data's kind; names in `event` are free."""
-    shape = tuple(value.shape)
-    own = shape[len(shape) - len(event) :]
-    fits = len(own) == len(event) and all(
-        isinstance(want, str) or want == got for want, got in zip(event, own, strict=True)
-    )
-    lead = shape[: len(shape) - len(event)]
-    if not fits or lead not in ((), data.batch_shape):
-        both = f" or {[*data.batch_shape, *event]}" if data.batch_shape else ""
-        raise ValueError(f"{name} must have shape {list(event)}{both} to fit the data; got {list(shape)}")
-    if value.dtype != data.dtype or value.device != data.device:
-        raise ValueError(
-            f"{name} must be {str(data.dtype).removeprefix('torch.')} on {data.device}, like the data;"
-            f" got {str(value.dtype).removeprefix('torch.')} on {value.device}"
-        )
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Head:
+        """The same head on another device or in another precision."""
+        return self.map(lambda tensor, _: tensor.to(device=device, dtype=dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,24 +223,12 @@ class QuadraticHead(Head):
     def event_axes(self) -> dict[str, int]:
         return {"head": 1}
 
-    def moved(self, function: Any) -> QuadraticHead:
-        return _rebuilt(self, vector=function(self.vector), penalty=function(self.penalty))
-
-    def flatten(self, batch_shape: tuple[int, ...]) -> QuadraticHead:
-        vector = self.vector if self.vector.ndim == 1 else self.vector.reshape(-1, self.vector.shape[-1])
-        return _rebuilt(self, vector=vector, penalty=self.penalty.reshape(-1) if self.penalty.ndim else self.penalty)
+    def map(self, function: Callable[[Tensor, int], Tensor]) -> QuadraticHead:
+        return _rebuilt(self, vector=function(self.vector, 1), penalty=function(self.penalty, 0))
 
     def check(self, data: TokenDataset) -> None:
         check_parameter(self.vector, "head", data, (data.dv,))
         check_parameter(self.penalty, "penalty", data, ())
-
-
-def _rebuilt(head: Any, **changes: Any) -> Any:
-    """A copy of a frozen head with some tensors exchanged and nothing checked again."""
-    fresh = object.__new__(type(head))
-    for name, value in {**head.__dict__, **changes}.items():
-        object.__setattr__(fresh, name, value)
-    return fresh
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,15 +266,15 @@ class ModuleHead(Head):
     def with_parameters(self, parameters: Mapping[str, Tensor]) -> ModuleHead:
         return _rebuilt(self, stacked=dict(parameters))
 
-    def flatten(self, batch_shape: tuple[int, ...]) -> Head:
-        return self if self.stacked is None else super().flatten(batch_shape)
+    def __getitem__(self, index: Any) -> Head:
+        return self if self.stacked is None else super().__getitem__(index)
 
-    def moved(self, function: Callable[[Tensor], Tensor]) -> Head:
-        return self if self.stacked is None else super().moved(function)
+    def flatten(self) -> Head:
+        return self if self.stacked is None else super().flatten()
 
-    def doubled(self) -> ModuleHead:
-        stacked = self.stacked and {name: value.double() for name, value in self.stacked.items()}
-        return ModuleHead(copy.deepcopy(self.module).double(), stacked)
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> ModuleHead:
+        stacked = self.stacked and {name: value.to(device, dtype) for name, value in self.stacked.items()}
+        return ModuleHead(copy.deepcopy(self.module).to(device, dtype), stacked)
 
     def parameter_gradient(self, values: Tensor, weights: Tensor) -> dict[str, Tensor]:
         with torch.enable_grad():
@@ -345,21 +327,6 @@ class ModuleHead(Head):
         return each(sets, rows).reshape(values.shape[:-1])
 
 
-def _one_number(output: Tensor, values: Tensor) -> Tensor:
-    return output.squeeze(-1) if output.ndim == values.ndim and output.shape[-1] == 1 else output
-
-
-def doubled_head(head: object) -> object:
-    """A head in float64, whatever precision the user's data came in; anything that is no head as it is."""
-    if isinstance(head, torch.nn.Module):
-        head = ModuleHead(head)
-    if isinstance(head, Head):
-        return head.doubled()
-    if isinstance(head, np.ndarray | Tensor) and as_tensor(head, "head vector").is_floating_point():
-        return as_tensor(head, "head vector").double()
-    return head
-
-
 def as_head(head: object, data: TokenDataset) -> Head:
     """A head that fits `data`: None means the data's own vector, a vector a `LinearHead`, a module a `ModuleHead`.
 
@@ -380,3 +347,44 @@ def as_head(head: object, data: TokenDataset) -> Head:
         head = LinearHead(head)  # type: ignore[arg-type]
     head.check(data)
     return head
+
+
+def doubled_head(head: object) -> object:
+    """A head in float64, whatever precision the user's data came in; anything that is no head as it is."""
+    if isinstance(head, torch.nn.Module):
+        head = ModuleHead(head)
+    if isinstance(head, Head):
+        return head.to(dtype=torch.float64)
+    if isinstance(head, np.ndarray | Tensor) and as_tensor(head, "head vector").is_floating_point():
+        return as_tensor(head, "head vector").double()
+    return head
+
+
+def check_parameter(value: Tensor, name: str, data: TokenDataset, event: tuple[int | str, ...]) -> None:
+    """Raise unless `value` is ``[*event]`` or ``[*batch, *event]``, of the data's kind; names in `event` are free."""
+    shape = tuple(value.shape)
+    own = shape[len(shape) - len(event) :]
+    fits = len(own) == len(event) and all(
+        isinstance(want, str) or want == got for want, got in zip(event, own, strict=True)
+    )
+    lead = shape[: len(shape) - len(event)]
+    if not fits or lead not in ((), data.batch_shape):
+        both = f" or {[*data.batch_shape, *event]}" if data.batch_shape else ""
+        raise ValueError(f"{name} must have shape {list(event)}{both} to fit the data; got {list(shape)}")
+    if value.dtype != data.dtype or value.device != data.device:
+        raise ValueError(
+            f"{name} must be {str(data.dtype).removeprefix('torch.')} on {data.device}, like the data;"
+            f" got {str(value.dtype).removeprefix('torch.')} on {value.device}"
+        )
+
+
+def _rebuilt(head: Any, **changes: Any) -> Any:
+    """A copy of a frozen head with some tensors exchanged and nothing checked again."""
+    fresh = object.__new__(type(head))
+    for name, value in {**head.__dict__, **changes}.items():
+        object.__setattr__(fresh, name, value)
+    return fresh
+
+
+def _one_number(output: Tensor, values: Tensor) -> Tensor:
+    return output.squeeze(-1) if output.ndim == values.ndim and output.shape[-1] == 1 else output

@@ -29,7 +29,7 @@ def token_scores(data: TokenDataset, head: object = None) -> Float[Tensor, "*bat
     [[-1.0, -2.0]]
     """
     own = as_head(head, data)
-    return flat_scores(data.flatten(), own.flatten(data.batch_shape)).reshape(*data.batch_shape, data.n, data.T)
+    return flat_scores(data.flatten(), own.flatten()).reshape(*data.batch_shape, data.n, data.T)
 
 
 def flat_scores(data: TokenDataset, head: Head) -> Float[Tensor, "batch n T"]:
@@ -105,7 +105,7 @@ def lipschitz_bound(
     if not isinstance(linear, LinearHead):
         raise ValueError(f"lipschitz_bound needs a linear head; got {type(linear).__name__}")
     flat = data.flatten()
-    scores = flat_scores(flat, linear.flatten(data.batch_shape))
+    scores = flat_scores(flat, linear.flatten())
     high = scores.amax(-1)
     low = scores.masked_fill(torch.isinf(scores), math.inf).amin(-1)
     slope, curvature = as_loss(loss or Logistic()).slope_bounds(low, high)

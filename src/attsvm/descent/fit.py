@@ -120,7 +120,7 @@ def fit(
     own_loss = as_loss(loss or Logistic())
     check_optimizer_fits(optimizer, own_head, parameterization, train_head, ridge)
     keys = stream_keys(seed, data.batch_shape)
-    flat, flat_head = data.flatten(), own_head.flatten(data.batch_shape)
+    flat, flat_head = data.flatten(), own_head.flatten()
     task = Task(
         flat,
         flat_head,
@@ -182,7 +182,7 @@ def _moved(head: object, device: torch.device) -> object:
     if isinstance(head, Tensor):
         return head.to(device)
     if isinstance(head, Head):
-        return head.moved(lambda tensor: tensor.to(device))
+        return head.to(device)
     return head
 
 

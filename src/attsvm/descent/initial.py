@@ -47,7 +47,7 @@ def starting_point(
     for name, value in given.items():
         parameters[name] = value.expand(count, batch, *value.shape[2:]).clone()
     if train_head:
-        for name, value in head.flatten(data.batch_shape).broadcast((count, batch)).parameters().items():
+        for name, value in head.flatten().broadcast((count, batch)).parameters().items():
             parameters.setdefault(name, value)
     ordered = {name: parameters[name] for name in (*shapes, *(name for name in parameters if name not in shapes))}
     parameterization.check_initial(ordered)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.attention import Head, LinearHead, QuadraticHead, optimal_token_set, token_scores
+from attsvm.attention import Head, LinearHead, optimal_token_set, token_scores
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import Seed, TokenDataset, streams
 from attsvm.data.checks import check_count
@@ -212,13 +212,13 @@ def locally_optimal_selections_of_each(
         data: ``[*batch]`` data sets; the others as in `locally_optimal_selections`, except that
         progress: is called with (data sets done, data sets in all), or, for one data set, (candidates done, in all).
     """
-    flat, own = data.flatten(), as_head(head, data).flatten(data.batch_shape)
+    flat, own = data.flatten(), as_head(head, data).flatten()
     inner = progress if len(flat) == 1 else None
     results = []
     for element in range(len(flat)):
         one = locally_optimal_selections(
             flat[element],
-            _head_of(own, element),
+            own[element],
             norm,
             limit,
             inner,
@@ -252,15 +252,6 @@ def every_separable_selection(
         undecided += int((~solution.solved & ~solution.infeasible).sum())
     empty = torch.zeros(0, data.n, data.T, dtype=torch.float64, device=data.device)
     return torch.cat([*kept, candidates[:0]]), torch.cat([*margins, empty]), undecided
-
-
-def _head_of(head: Head, element: int) -> Head:
-    """The head of one element, from a head flattened with its batch."""
-    axes = head.event_axes()
-    own = {name: value if value.ndim == axes[name] else value[element] for name, value in head.parameters().items()}
-    if isinstance(head, QuadraticHead):
-        return QuadraticHead(own["head"], head.penalty if head.penalty.ndim == 0 else head.penalty[element])
-    return head.with_parameters(own)
 
 
 def _parts(rows: Tensor, size: int) -> Iterator[Tensor]:

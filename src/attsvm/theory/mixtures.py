@@ -123,7 +123,7 @@ def label_margin_assumption(
 
 
 def _at_kink(data: TokenDataset, head: ReluHead, best: Tensor) -> Tensor:
-    flat, own = data.flatten(), head.flatten(data.batch_shape)
+    flat, own = data.flatten(), head.flatten()
     values = flat.input_values
     index = best.reshape(*values.shape[:2], 1, 1).expand(-1, -1, 1, values.shape[-1])
     inner = values.gather(2, index).squeeze(2) @ own.matrix  # type: ignore[attr-defined]
@@ -132,7 +132,7 @@ def _at_kink(data: TokenDataset, head: ReluHead, best: Tensor) -> Tensor:
 
 def _sampled_gap(data: TokenDataset, head: Head, scores: Tensor, best: Tensor, samples: int, seed: Seed) -> Tensor:
     """Smallest ``(F(e_opt) - F(s)) / (1 - s_opt)`` over random mixtures s: ``[*batch, n]``."""
-    flat, own = data.flatten(), head.flatten(data.batch_shape)
+    flat, own = data.flatten(), head.flatten()
     values, real = flat.input_values, flat.real
     top, chosen = scores.amax(-1).reshape(-1, data.n), best.reshape(-1, data.n, 1)
     drawn = [

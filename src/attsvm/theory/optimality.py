@@ -47,7 +47,7 @@ def effective_scores(data: TokenDataset, head: object, selected: ArrayOrList) ->
     own = as_head(head, data)
     if isinstance(own, LinearHead):
         return token_scores(data, own).double()
-    flat, flat_head = data.flatten(), own.flatten(data.batch_shape)
+    flat, flat_head = data.flatten(), own.flatten()
     values = flat.input_values
     kept = values.gather(2, chosen.reshape(*values.shape[:2], 1, 1).expand(-1, -1, 1, values.shape[-1])).squeeze(2)
     slopes = flat_head.input_gradient(kept)

@@ -160,7 +160,7 @@ def regularization_path(
     own_head = None if train_head and head is None and data.head is None else as_head(doubled_head(head), double)
     search = Search(
         double.flatten(),
-        None if own_head is None else own_head.flatten(data.batch_shape),
+        None if own_head is None else own_head.flatten(),
         as_loss(loss or Logistic()),
         own_norm,
         rank=rank,

@@ -63,9 +63,8 @@ class WeightsLandscape(Landscape):
         return cls(data, own, loss, chart, fixed_scores(data, own))
 
     def take(self, index: Tensor) -> WeightsLandscape:
-        head = self.head.moved(lambda tensor: tensor[index] if tensor.ndim else tensor)
         scores = None if self.scores is None else self.scores[:, index]
-        return WeightsLandscape(self.data[index], head, self.loss, self.chart.take(index), scores)
+        return WeightsLandscape(self.data[index], self.head[index], self.loss, self.chart.take(index), scores)
 
     def with_head(self, vector: Float[Tensor, "elements dv"]) -> WeightsLandscape:
         """The same with another linear head."""

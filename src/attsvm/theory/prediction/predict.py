@@ -88,9 +88,9 @@ def predict_selection(
     if several:
         raise ValueError("initial must hold one start for each data set; got an axis of starts before the batch")
     whole = data.to(dtype=torch.float64)
-    double = own.doubled()
+    double = own.to(dtype=torch.float64)
     start = {name: value.double() for name, value in start.items()}
-    problem = Situation(whole.flatten(), double.flatten(data.batch_shape), as_loss(loss or Logistic()), kind, start)
+    problem = Situation(whole.flatten(), double.flatten(), as_loss(loss or Logistic()), kind, start)
     selected, confidence = rule.select(problem)
     shaped = selected.reshape(*data.batch_shape, data.n)
     optimal = is_locally_optimal(whole, double, shaped).holds

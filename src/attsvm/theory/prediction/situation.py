@@ -39,14 +39,6 @@ class Situation:
     def _fixed(self) -> Tensor | None:
         return fixed_scores(self.data, self.head)
 
-    def head_of(self, element: Int[Tensor, " k"]) -> Head:
-        """The head for ``data[element]``."""
-        axes = self.head.event_axes()
-        parameters = self.head.parameters()
-        return self.head.with_parameters(
-            {name: value if value.ndim == axes[name] else value[element] for name, value in parameters.items()}
-        )
-
     def direction(self, at: Mapping[str, Tensor]) -> Parameters:
         """The normalized descent direction of each parameter."""
         data = self.data
