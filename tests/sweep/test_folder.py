@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from attsvm.data.files import PARTIAL
 from attsvm.experiments import run
-from attsvm.sweep import manifest as _manifest
 from sweep.files import chunk_files, left_over, place, stored
 from sweep.tiny import TINY, environment
 
@@ -33,7 +33,7 @@ def test_a_disk_that_fills_loses_nothing(tmp_path, monkeypatch, whole, failing, 
             raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(_manifest.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match=r"finished chunks are kept, .* and add --resume") as caught:
             run(TINY, folder=tmp_path)
     assert os.strerror(number).lower() in str(caught.value).lower()
@@ -106,8 +106,8 @@ def test_a_file_in_the_way(tmp_path):
 def test_what_a_killed_process_left_is_cleared(tmp_path):
     store = place(tmp_path)
     store.chunks.mkdir(parents=True)
-    (tmp_path / f".manifest.json.ab{_manifest.PARTIAL}").write_text("half")
-    (store.chunks / f".draws-000.chunk.cd{_manifest.PARTIAL}").write_text("half")
+    (tmp_path / f".manifest.json.ab{PARTIAL}").write_text("half")
+    (store.chunks / f".draws-000.chunk.cd{PARTIAL}").write_text("half")
     (tmp_path / "mine.partial").write_text("the user's own")
     run(TINY, folder=tmp_path)
     assert [path.name for path in tmp_path.rglob("*.partial")] == ["mine.partial"]

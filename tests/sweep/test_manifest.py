@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
 
 import pytest
 
 from attsvm import __version__
-from attsvm.sweep import manifest as _manifest
-from attsvm.sweep.manifest import digest, read_manifest, versions, write_atomically, write_manifest
+from attsvm.sweep.manifest import digest, read_manifest, versions, write_manifest
 
 
 def test_there_and_back(tmp_path):
@@ -31,32 +28,6 @@ def test_a_strange_manifest_is_refused(tmp_path, content):
     (tmp_path / "manifest.json").write_bytes(content)
     with pytest.raises(ValueError, match="is not a manifest that attsvm wrote"):
         read_manifest(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["fsync", "replace"])
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, name):
-    target = tmp_path / "file"
-    write_atomically(target, b"old")
-
-    def fail(source: object, *_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source))
-
-    monkeypatch.setattr(_manifest.os, name, fail)
-    with pytest.raises(OSError, match="No space left") as caught:
-        write_atomically(target, b"new")
-    assert caught.value.filename == str(target)
-    assert target.read_bytes() == b"old"
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
-    def interrupt(_: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(_manifest.os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(tmp_path / "file", b"new")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_versions_of_what_is_there():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.app.bundle import module_text
-from attsvm.sweep.manifest import write_atomically
+from attsvm.data.files import write_atomically
 
 TITLE = "attsvm playground: drag a token, watch attention choose"
 MODULE_PATH = "/playground.js"

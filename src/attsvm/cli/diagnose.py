@@ -15,6 +15,7 @@ from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_dev
 from attsvm.cli.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named
 from attsvm.cli.report import print_json, status_line
 from attsvm.cli.train_task import starting_head, starting_point
+from attsvm.data.files import write_atomically
 from attsvm.descent import fit
 from attsvm.sweep.manifest import now, versions, write_manifest
 from attsvm.theory import diagnose as diagnose_data
@@ -90,7 +91,7 @@ def diagnose(
             "median_cosine": _number(verdict.cosine.nanmedian().item()),
             "median_efficiency": _number(verdict.efficiency.nanmedian().item()),
         }
-    (folder / "diagnosis.json").write_text(json_format.dumps(result, indent=1) + "\n")
+    write_atomically(folder / "diagnosis.json", (json_format.dumps(result, indent=1) + "\n").encode())
     write_manifest(folder, {
         "kind": "diagnose",
         "command": shlex.join(["attsvm", *(context.obj or [])]),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attsvm.data.files import write_atomically
 from attsvm.experiments import Check, Experiment, ExperimentResult, Verdict
-from attsvm.sweep.manifest import write_atomically
 
 SUMMARY = "summary.json"
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from attsvm.attention import LinearHead, optimal_token_set
 from attsvm.cli.report import number, print_table
 from attsvm.data import TokenDataset
+from attsvm.data.files import write_atomically
 from attsvm.descent import Run
-from attsvm.sweep.manifest import write_atomically
 
 
 def summary(data: TokenDataset, head: LinearHead | None, run: Run, *, train_head: bool) -> dict[str, Any]:

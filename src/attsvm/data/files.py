@@ -1,8 +1,14 @@
-"""Named arrays in .npz or .safetensors files, written atomically and read without pickle."""
+"""Files in and out: whole or not there, the same bytes for the same numbers, and read without pickle.
+
+Everything the library writes goes through `replacing` or `write_atomically`. Named arrays are stored as .npz or
+.safetensors (`write_arrays`, `read_arrays`).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
 import secrets
@@ -10,7 +16,7 @@ import stat
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +24,111 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_METADATA = "__metadata__"
+PARTIAL = ".partial"
+"""Suffix of a file that is being written; one that is left over belongs to a process that was killed."""
+
 SUFFIXES = (".npz", ".safetensors")
+_METADATA = "__metadata__"
+
+# ------------------------------------------------------------------------- writing
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file to write into, which takes the place of `path` when the block ends without an error.
+
+    A reader sees the old file or the new one, never half of one, and the new one is on the disk when the block has
+    ended. After an error, whichever it is, nothing is left behind and the old file stays as it was.
+
+    Raises:
+        OSError: if it cannot be written; its `filename` is `path`, what the caller asked for.
+    """
+    temporary = path.with_name(f".{secrets.token_hex(8)}{PARTIAL}")
+    try:
+        temporary.touch(exist_ok=False)
+        mode = stat.S_IMODE(temporary.stat().st_mode)  # that of any new file; safetensors would leave 0600
+        yield temporary
+        temporary.chmod(mode)
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError) and error.filename is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+def write_atomically(path: Path, content: bytes) -> Path:
+    """Write `content` to `path` in the manner of `replacing`."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+    return path
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Tensor], metadata: Mapping[str, object]) -> Path:
+    """Write `arrays` and JSON-able `metadata` to `path`, making its folder where there is none.
+
+    The same arrays give the same bytes, whenever and wherever they are written.
+
+    Raises:
+        ValueError: if the suffix is neither .npz nor .safetensors.
+        OSError: if the file cannot be written.
+    """
+    path = Path(path)
+    suffix = _checked_suffix(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in arrays.items()}
+    described = json.dumps(dict(metadata))
+    with replacing(path) as temporary:
+        if suffix == ".npz":
+            _write_npz(temporary, {**plain, _METADATA: np.array(described)})
+        else:
+            _write_safetensors(temporary, plain, described)
+    return path
+
+
+def npz_bytes(arrays: Mapping[str, np.ndarray], compression: int = zipfile.ZIP_STORED) -> bytes:
+    """The arrays as a .npz file; `compression` is one of zipfile's constants."""
+    target = io.BytesIO()
+    _write_npz(target, arrays, compression)
+    return target.getvalue()
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    """The array as a .npy file, in C order."""
+    target = io.BytesIO()
+    np.lib.format.write_array(target, np.asarray(array, order="C"), allow_pickle=False)
+    return target.getvalue()
+
+
+def _write_npz(
+    target: Path | io.BytesIO, arrays: Mapping[str, np.ndarray], compression: int = zipfile.ZIP_STORED
+) -> None:
+    # np.savez stamps the time of day on each member and takes the names "file" and "allow_pickle" for itself.
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, array in arrays.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), npy_bytes(array), compression)
+
+
+def _write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: str) -> None:
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file  # the torch one refuses tensors that share memory, as causal data do
+
+    try:
+        save_file(dict(arrays), path, metadata={_METADATA: metadata})
+    except SafetensorError as error:
+        raise OSError(errno.EIO, f"cannot be written: {error}", str(path)) from error
+
+
+def _checked_suffix(path: Path) -> str:
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"{path} must end in .npz or .safetensors; got {path.suffix or 'no suffix'!r}")
+    return path.suffix
+
+
+# ------------------------------------------------------------------------- reading
 
 # What zipfile, zlib and NumPy's header parser raise on damaged bytes; a flipped bit can reach any of them.
 _DAMAGE = (
@@ -36,43 +145,6 @@ _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-
-
-def _checked_suffix(path: Path) -> str:
-    if path.suffix not in SUFFIXES:
-        raise ValueError(f"{path} must end in .npz or .safetensors; got {path.suffix or 'no suffix'!r}")
-    return path.suffix
-
-
-def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Tensor], metadata: Mapping[str, object]) -> Path:
-    """Write `arrays` and JSON-able `metadata` to `path`; a reader never sees half a file.
-
-    The same arrays give the same bytes, whenever and wherever they are written.
-
-    Raises:
-        ValueError: if the suffix is neither .npz nor .safetensors.
-        OSError: if the folder cannot be written.
-    """
-    path = Path(path)
-    suffix = _checked_suffix(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    plain = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in arrays.items()}
-    described = json.dumps(dict(metadata))
-    temporary = path.with_name(f".{secrets.token_hex(8)}{suffix}")
-    try:
-        temporary.touch(exist_ok=False)
-        mode = temporary.stat().st_mode  # that of any new file; safetensors would leave 0600
-        if suffix == ".npz":
-            _write_npz(temporary, {**plain, _METADATA: np.array(described)})
-        else:
-            _write_safetensors(temporary, plain, described)
-        temporary.chmod(stat.S_IMODE(mode))
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-    return path
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, object]]:
@@ -95,29 +167,6 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[s
         raise ValueError(f"{path} is not a readable {suffix} file (truncated, or of another kind): {reason}") from None
 
 
-def _write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    # np.savez stamps the time of day on each member and takes the names "file" and "allow_pickle" for itself.
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-def _write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: str) -> None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file  # the torch one refuses tensors that share memory, as causal data do
-
-    try:
-        save_file(dict(arrays), path, metadata={_METADATA: metadata})
-    except SafetensorError as error:
-        raise OSError(f"{path} cannot be written: {error}") from error
-
-
-def _parse(text: str) -> dict[str, object]:
-    parsed = json.loads(text)
-    return parsed if isinstance(parsed, dict) else {}
-
-
 def _read_npz(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
     with path.open("rb") as handle:  # np.load forgets to close a damaged file that it opened itself
         start = handle.read(6)
@@ -132,12 +181,6 @@ def _read_npz(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
     return arrays, metadata
 
 
-def _numeric(array: Any, name: str) -> Tensor:
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufc":
-        raise ValueError(f"{name!r} is not a numeric array")
-    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
-
-
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
     from safetensors import SafetensorError, safe_open
 
@@ -149,3 +192,14 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]
     except SafetensorError as error:
         raise ValueError(str(error)) from None
     return arrays, _parse(header[_METADATA]) if _METADATA in header else {}
+
+
+def _parse(text: str) -> dict[str, object]:
+    parsed = json.loads(text)
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _numeric(array: Any, name: str) -> Tensor:
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufc":
+        raise ValueError(f"{name!r} is not a numeric array")
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
+from attsvm.data.files import npy_bytes
 from attsvm.sweep.clock import Spent
 from attsvm.sweep.task import Columns, Piece
 
@@ -106,13 +107,6 @@ def parquet_bytes(table: pa.Table) -> bytes:
     pq.write_table(table, target, compression="zstd")
     content: bytes = target.getvalue().to_pybytes()
     return content
-
-
-def npy_bytes(array: np.ndarray) -> bytes:
-    """`array` as a .npy file, in C order."""
-    target = io.BytesIO()
-    np.lib.format.write_array(target, np.ascontiguousarray(array), allow_pickle=False)
-    return target.getvalue()
 
 
 def _table(name: str, columns: Columns, described: Mapping[str, str]) -> pa.Table:

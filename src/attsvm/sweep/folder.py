@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import os
 import re
 import zipfile
@@ -16,9 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from attsvm.sweep.chunks import Chunk, DamagedChunkError, decode, npy_bytes, parquet_bytes
+from attsvm.data.files import PARTIAL, npz_bytes, write_atomically
+from attsvm.sweep.chunks import Chunk, DamagedChunkError, decode, parquet_bytes
 from attsvm.sweep.configuration import differences
-from attsvm.sweep.manifest import PARTIAL, digest, read_manifest, write_atomically, write_manifest
+from attsvm.sweep.manifest import digest, read_manifest, write_manifest
 from attsvm.sweep.result import ARRAYS
 from attsvm.sweep.task import Task
 
@@ -142,7 +142,7 @@ class ResultFolder:
                 pieces = [chunk.arrays[name] for chunk in chunks if name in chunk.arrays]
                 arrays[name] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
             if arrays:
-                files[ARRAYS] = self._write(ARRAYS, _npz(arrays))
+                files[ARRAYS] = self._write(ARRAYS, npz_bytes(arrays, zipfile.ZIP_DEFLATED))
         return Joined(tables, arrays, files)
 
     def write_manifest(self, content: Mapping[str, Any]) -> None:
@@ -190,12 +190,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """A .npz without the time of day in it, so that the same arrays give the same bytes."""
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in arrays.items():
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), npy_bytes(array), zipfile.ZIP_DEFLATED)
-    return target.getvalue()

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and manifest.json: how a result was made, and whether it is complete."""
+"""manifest.json: how a result was made, and whether it is complete."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import datetime
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from attsvm.data.files import write_atomically
+
 NAME = "manifest.json"
-PARTIAL = ".partial"
-"""Suffix of a file that is being written; one that is left over belongs to a process that was killed."""
 
 
 def versions(*libraries: str) -> dict[str, str]:
@@ -28,28 +26,6 @@ def versions(*libraries: str) -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
-
-
-def write_atomically(path: Path, content: bytes) -> Path:
-    """Write `content` to `path` and onto the disk; a reader sees the old file or the new one, never half of one.
-
-    Raises:
-        OSError: if it cannot be written; nothing is left behind and an older file stays as it was.
-    """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{PARTIAL}")
-    try:
-        with temporary.open("wb") as handle:
-            handle.write(content)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError) and error.filename is not None:
-            error.filename, error.filename2 = str(path), None  # what the user asked for, not our way of writing it
-        raise
-    return path
 
 
 def digest(content: bytes) -> str:

@@ -8,10 +8,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from attsvm.data.files import write_atomically
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.model import HeadModel, Sentence
 from attsvm.heads.report.records import HeadReport, from_plain, to_plain
-from attsvm.sweep.manifest import write_atomically
 
 _FORMAT = 1  # of the files; another number leaves older results unread
 

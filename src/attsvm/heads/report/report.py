@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from attsvm.data.files import write_atomically
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.report.records import HeadReport, to_plain
 from attsvm.heads.report.table import HeadTable, head_row
 from attsvm.heads.report.verdict import Verdict, verdicts
-from attsvm.sweep.manifest import write_atomically
 
 
 @dataclass(frozen=True, repr=False)

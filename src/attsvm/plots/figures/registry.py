@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
+from attsvm.data.files import write_atomically
 from attsvm.experiments import ExperimentResult
 from attsvm.plots.figures.attention_sparsity import draw_attention_sparsity
 from attsvm.plots.figures.causal import draw_causal
@@ -28,7 +29,6 @@ from attsvm.plots.figures.rank import draw_rank
 from attsvm.plots.figures.regularization import draw_regularization
 from attsvm.plots.figures.single_input import draw_single_input
 from attsvm.plots.style import house_style
-from attsvm.sweep.manifest import write_atomically
 
 FIGURES: Mapping[str, Callable[[ExperimentResult], Mapping[str, Figure]]] = MappingProxyType(
     {
