@@ -101,7 +101,7 @@ def test_json_is_one_object_and_nothing_else(file, out):
     assert found["problems"] == 1
     assert found["exit_code"] == result.exit_code == 0
     assert found["certificate"]["relative_gap"]["highest"] == float(solution.certificate.relative_gap)
-    assert found["ray"] == {"ray_residual": None, "bound": None}
+    assert found["ray"] == {"ray_residual": None, "dual_value": None}
     (element,) = found["elements"]
     assert element["status"] == "solved"
     assert element["support"] == int(solution.support.sum())
@@ -128,7 +128,7 @@ def test_infeasible_is_exit_code_3_and_the_saved_ray_is_a_proof(infeasible, out,
     problem = attsvm.AttentionSVM(data, attsvm.optimal_tokens(data))
     proof = attsvm.svm.certify(problem, solution.norm, torch.zeros(2, 2), solution.duals)
     assert bool(proof.proves_infeasible(1e-10))
-    assert float(proof.bound) > 1e9
+    assert float(proof.dual_value) > 1e9
     assert bool(solution.weights.isnan().all())
     guess = torch.ones_like(solution.duals)  # not every vector is a ray
     assert not bool(attsvm.svm.certify(problem, solution.norm, torch.zeros(2, 2), guess).proves_infeasible(1e-10))

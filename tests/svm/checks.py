@@ -10,23 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.data import TokenDataset, random_sphere
+from attsvm.data import TokenDataset
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
 from attsvm.svm import (
     ActiveSet,
     AttentionSVM,
     BatchedActiveSet,
     BlockDescent,
-    Conic,
     Cvxpy,
-    LinearProgram,
     Solver,
     SVMSolution,
     solve,
 )
-from attsvm.svm.solve import choose_solver
 
-EVERY_NORM: tuple[Norm, ...] = (
+NORMS: tuple[Norm, ...] = (
     Frobenius(),
     Nuclear(),
     Spectral(),
@@ -35,30 +32,19 @@ EVERY_NORM: tuple[Norm, ...] = (
     Entrywise(1.5),
     Entrywise(3),
 )
-# Clarabel as tight as it goes; CVXPY's own accuracy claim is not what the tests rely on.
-TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
-REFERENCE = Cvxpy(options=TIGHT)
-
-
-def _known(norm: Norm) -> bool:
-    """Whether the library has a solver of its own for this norm."""
-    try:
-        choose_solver(None, AttentionSVM(random_sphere(1, 2, 2, batch=1, seed=0), [[0]]), norm)
-    except ValueError:
-        return False
-    return True
-
-
-NORMS: tuple[Norm, ...] = tuple(norm for norm in EVERY_NORM if _known(norm))
+"""Every norm of the library; `test_checks` asks that none is missing and that each has a solver of its own."""
 UNIQUE: tuple[Norm, ...] = tuple(norm for norm in NORMS if isinstance(norm, (Frobenius, Entrywise)))
 INVARIANT: tuple[Norm, ...] = tuple(norm for norm in NORMS if norm.unitarily_invariant)
+
+# Clarabel as tight as it goes; CVXPY's own accuracy claim is not what the tests rely on.
+REFERENCE = Cvxpy(options={"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11})
 
 SOLVERS: tuple[tuple[Norm, Solver | None], ...] = (
     *((norm, None) for norm in NORMS),
     (Frobenius(), ActiveSet()),
     (Frobenius(), BatchedActiveSet()),
     (Frobenius(), BlockDescent()),
-    *((norm, REFERENCE) for norm in EVERY_NORM),
+    *((norm, REFERENCE) for norm in NORMS),
 )
 """Every norm with every solver of it; None is the library's choice."""
 
@@ -66,17 +52,6 @@ SOLVERS: tuple[tuple[Norm, Solver | None], ...] = (
 def solver_id(pair: tuple[Norm, Solver | None]) -> str:
     norm, solver = pair
     return f"{norm!r}-{'chosen' if solver is None else type(solver).__name__}"
-
-
-# Relative gap and violation that each solver promises.
-ACCURACY = {
-    ActiveSet: 1e-10,
-    BatchedActiveSet: 1e-10,
-    BlockDescent: 1e-8,
-    LinearProgram: 1e-7,
-    Conic: 1e-7,
-    Cvxpy: 1e-6,
-}
 
 
 # ------------------------------------------------------------------- rows, one by one

@@ -50,7 +50,6 @@ def test_frobenius(size, selection: str, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.slow
 @every_size
 @every_selection
-@pytest.mark.skipif(Nuclear() not in NORMS, reason="no nuclear solver")
 def test_nuclear(size, selection: str, capsys: pytest.CaptureFixture[str]) -> None:
     solution = solve(problems(size, selection, 60), Nuclear())
     shown(solution, capsys)

@@ -14,7 +14,7 @@ from attsvm.svm import ActiveSet, AttentionSVM, BatchedActiveSet, BlockDescent, 
 from attsvm.svm.solution import norm_from_repr
 from cases import case
 
-from .checks import EVERY_NORM, NORMS, check_ray, check_same_weights, dataset, explicit_rows, random_selection
+from .checks import NORMS, check_ray, check_same_weights, dataset, explicit_rows, random_selection
 
 every_norm = pytest.mark.parametrize("norm", NORMS, ids=repr)
 FROBENIUS = [ActiveSet(), BatchedActiveSet(), BlockDescent()]
@@ -196,7 +196,7 @@ def test_save_and_load_one(tmp_path, suffix: str) -> None:
     assert back.weights.equal(solution.weights)
 
 
-@pytest.mark.parametrize("norm", EVERY_NORM, ids=repr)
+@pytest.mark.parametrize("norm", NORMS, ids=repr)
 def test_norms_come_back_from_their_names(norm: Norm) -> None:
     assert norm_from_repr(repr(norm)) == norm
 
@@ -275,8 +275,7 @@ def test_devices_and_time_are_reported() -> None:
     assert solution.seconds > 0
     assert solution.solver in {"ActiveSet", "BatchedActiveSet"}
     assert solve(problem, solver=ActiveSet()).solver == "ActiveSet"
-    if Nuclear() in NORMS:
-        assert "Nuclear" in solve(problem, Nuclear()).solver
+    assert solve(problem, Nuclear()).solver == "NuclearInteriorPoint"
     assert solve(problem, MaxEntry()).solver == "LinearProgram"
     assert solve(problem, Entrywise(3)).solver == "Conic"
 

@@ -141,7 +141,6 @@ def test_numbers_are_those_of_the_definition(norm: Norm) -> None:
     margins = np.einsum("kij,ij->k", rows.inequalities, weights)
     assert found.primal_value.item() == pytest.approx(norm_value(norm, weights), rel=1e-12)
     assert found.dual_value.item() == pytest.approx(lam.sum() / dual_norm_value(norm, combined), rel=1e-12)
-    assert found.bound.item() == found.dual_value.item()
     assert found.min_margin.item() == pytest.approx(margins.min(), rel=1e-12)
     assert found.largest_violation.item() == pytest.approx((1 - margins.min()) / 2, rel=1e-12)
     lengths = np.linalg.norm(rows.inequalities, axis=(1, 2))
@@ -238,7 +237,7 @@ def test_a_ray_that_earns_nothing_proves_nothing() -> None:
     ray = solve(problem).duals
     idle = AttentionSVM(bad.data, bad.selected, right_hand_side=0.0)
     found = certify(idle, Frobenius(), torch.zeros(2, 2).double(), ray)
-    assert found.bound.item() == 0
+    assert found.dual_value.item() == 0
     assert not bool(found.proves_infeasible(1e-10))
     assert bool(solve(idle).solved)
     negative = certify(
@@ -253,7 +252,7 @@ def test_idle_rows_do_not_hide_a_small_bound() -> None:
     problem = AttentionSVM(dataset(tokens, np.ones((3, 1))), [0, 0, 0], right_hand_side=np.array([0.0, 0.0, 1.0]))
     whisper = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1e-12]]).double()
     found = certify(problem, Frobenius(), torch.zeros(2, 1).double(), whisper)
-    assert found.bound.item() == pytest.approx(1.0)
+    assert found.dual_value.item() == pytest.approx(1.0)
     assert not bool(found.proves_infeasible(1e-9))
     solution = solve(problem).require_solved()
     torch.testing.assert_close(solution.weights, torch.tensor([[0.0], [1.0]]).double(), rtol=0, atol=1e-12)
@@ -265,7 +264,7 @@ def test_the_bound_of_a_ray_that_nearly_cancels() -> None:
     tokens = np.array([[[1.0, small], [0.0, 0.0]], [[-1.0, small], [0.0, 0.0]]])
     problem = AttentionSVM(dataset(tokens, np.ones((2, 1))), [0, 0])
     found = certify(problem, Frobenius(), torch.zeros(2, 1).double(), torch.tensor([[0.0, 1.0], [0.0, 1.0]]).double())
-    assert found.bound.item() == pytest.approx(1 / small, rel=1e-14)
+    assert found.dual_value.item() == pytest.approx(1 / small, rel=1e-14)
     assert not bool(found.proves_infeasible(1e-9))
     solution = solve(problem).require_solved()
     torch.testing.assert_close(solution.weights, torch.tensor([[0.0], [1 / small]]).double(), rtol=1e-10, atol=1e-6)

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from attsvm import norms
 from attsvm.data import random_sphere
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, solve
+from attsvm.svm.solve import choose_solver
 from cases import case
 
 from .checks import (
-    EVERY_NORM,
+    NORMS,
     check_optimal,
     check_ray,
     check_same_weights,
@@ -105,7 +107,7 @@ def test_check_same_weights_can_fail() -> None:
         check_same_weights(one, torch.ones(2, 3).double(), 1e-8)
 
 
-@pytest.mark.parametrize("norm", EVERY_NORM, ids=repr)
+@pytest.mark.parametrize("norm", NORMS, ids=repr)
 def test_norms_by_numpy_are_dual_to_each_other(norm: Norm) -> None:
     rng = np.random.default_rng(1)
     matrix = rng.standard_normal((3, 4))
@@ -134,6 +136,15 @@ def test_rows_of_the_problem_are_the_rows_of_the_definition(name: str) -> None:
         [lengths[place] for place in rows.places], np.linalg.norm(rows.inequalities, axis=(1, 2)), rtol=1e-12
     )
     assert not lengths[~problem.rows.numpy()].any()
+
+
+def test_every_norm_of_the_library_is_tested_and_has_a_solver() -> None:
+    exported = [getattr(norms, name) for name in norms.__all__]
+    kinds = {kind for kind in exported if isinstance(kind, type) and issubclass(kind, Norm)} - {Norm}
+    assert {type(norm) for norm in NORMS} == kinds
+    problem = AttentionSVM(random_sphere(1, 2, 2, batch=1, seed=0), [[0]])
+    for norm in NORMS:
+        assert choose_solver(None, problem, norm).refusal(problem, norm) is None
 
 
 def test_written_out_copies_tokens() -> None:

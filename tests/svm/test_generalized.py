@@ -140,7 +140,7 @@ def test_right_hand_sides_of_every_shape() -> None:
         problem = AttentionSVM(data, selected, right_hand_side=side)
         full = np.broadcast_to(np.asarray(side)[..., None] if np.ndim(side) == 2 else side, (2, 3, 4))
         expected = torch.where(problem.inequalities, torch.from_numpy(full.copy()), 0.0)
-        assert problem.values.equal(expected.double())
+        assert problem.right_hand_side.equal(expected.double())
         solution = solve(problem).require_solved()
         for element in range(2):
             written = explicit_rows(data[element], selected[element])

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ import torch
 
 from attsvm import optimal_tokens
 from attsvm.data import TokenDataset, random_sphere
+from attsvm.norms import MaxEntry
 from attsvm.svm import ActiveSet, AttentionSVM, BlockDescent, Status, solve
+from cases import case
 
 from .checks import check_same_weights, dataset, sphere_points
 
@@ -124,6 +127,27 @@ def test_limits_are_honoured_and_said() -> None:
         assert solution.status is Status.NOT_CONVERGED
         assert bool(torch.isfinite(solution.weights).all())
         assert solution.certificate.relative_gap.item() > 1e-8
+
+
+@pytest.mark.parametrize("size", [(60, 30, 32), (30, 10, 20)], ids=["large", "small"])
+def test_no_search_goes_past_the_limit(size: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where block descent gives up, no solver goes on to look for a ray, neither an exact one nor itself anew."""
+    problem = planted(*size, 8)
+    value = solve(problem, solver=BlockDescent()).require_solved().certificate.primal_value.item()
+
+    def other_solver(*arguments: object) -> None:
+        raise AssertionError("another solver was asked")
+
+    monkeypatch.setattr(import_module("attsvm.svm.solve"), "feasibility_solver", other_solver)
+    lines: list[str] = []
+    solution = solve(problem, solver=BlockDescent(rounds=2), progress=lines.append)
+    assert solution.status is Status.NOT_CONVERGED
+    assert solution.iterations.item() == len(lines) == 2
+    assert 0 < solution.certificate.dual_value.item() <= value * (1 + 1e-8)
+    assert solution.certificate.relative_gap.item() > 1e-8
+    hopeless = case("infeasible")
+    with pytest.raises(AssertionError, match="another solver was asked"):  # so that the line above can fail
+        solve(AttentionSVM(hopeless.data, hopeless.selected), MaxEntry())
 
 
 def test_shared_tokens_at_some_size() -> None:

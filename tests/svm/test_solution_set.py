@@ -11,9 +11,7 @@ from attsvm.norms import Entrywise, Frobenius, MaxEntry, Nuclear
 from attsvm.svm import AttentionSVM, distance_to_solution_set, solve
 from cases import case
 
-from .checks import NORMS, dataset, random_selection
-
-pytestmark = pytest.mark.skipif(Nuclear() not in NORMS, reason="no nuclear solver")
+from .checks import dataset, random_selection
 
 
 def many() -> AttentionSVM:

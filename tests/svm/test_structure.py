@@ -68,7 +68,6 @@ def test_entrywise_solutions_leave_the_spans() -> None:
             assert outside_part(weights, differences, data.queries.numpy()) > 1e-2
 
 
-@pytest.mark.skipif(Nuclear() not in NORMS, reason="no nuclear solver")
 def test_nuclear_ranks_are_lower() -> None:
     """On the papers' data the nuclear solution has the lower rank, on average."""
     data = random_sphere(n=6, T=4, d=8, batch=10, seed=3)

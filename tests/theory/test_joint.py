@@ -253,7 +253,7 @@ def test_right_hand_sides_are_a_fixed_point() -> None:
     slack = torch.where(prediction.support_inputs, 0.0, prediction.label.solution.margins[..., 1] - 1)
     value = torch.linalg.matrix_norm(prediction.weights)[..., None]
     expected = (1 - 0.3 * value * slack / length).clamp(min=0)
-    sides = prediction.problem.values.amax(-1)
+    sides = prediction.problem.right_hand_side.amax(-1)
     assert torch.allclose(sides, expected, atol=1e-6)
     assert bool(((sides > 0) & (sides < 1)).any())
 

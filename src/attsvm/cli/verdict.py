@@ -29,7 +29,7 @@ _PROOF = (
 )
 _RAY = (
     ("ray_residual", "Residual of the ray", 3),
-    ("bound", "No solution has a norm below", 6),
+    ("dual_value", "No solution has a norm below", 6),
 )
 _MOST_ELEMENTS = 100
 

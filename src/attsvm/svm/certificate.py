@@ -30,7 +30,6 @@ class Certificate:
         ray_residual: ``||M||_F / sum_k |lam_k| ||A_k||_F``, the sum over the rows that earn b^T lam > 0 (and less where
             others cost): 0 for an exact ray of infeasibility, inf where nothing is earned. Rows with b = 0 may cancel
             each other at any size and prove nothing, so they do not count.
-        bound: below this N no solution exists, proved by the duals; +inf where the ray is exact.
     """
 
     primal_value: Float[Tensor, "*batch"]
@@ -40,7 +39,6 @@ class Certificate:
     largest_violation: Float[Tensor, "*batch"]
     dual_violation: Float[Tensor, "*batch"]
     ray_residual: Float[Tensor, "*batch"]
-    bound: Float[Tensor, "*batch"]
 
     def proves_optimal(self, tolerance: float) -> Tensor:
         """Where weights and duals are feasible and within `tolerance` of each other."""
@@ -52,7 +50,7 @@ class Certificate:
 
     def proves_infeasible(self, tolerance: float) -> Tensor:
         """Where the duals are a ray: A*(lam) vanishes to `tolerance` while b^T lam > 0."""
-        return (self.ray_residual <= tolerance) & (self.bound > 0)
+        return (self.ray_residual <= tolerance) & (self.dual_value > 0)
 
     def __getitem__(self, index: Any) -> Certificate:
         return Certificate(**{name: value[index] for name, value in self.__dict__.items()})
@@ -66,29 +64,28 @@ def certify(
     lam = torch.where(problem.equalities, duals, duals.clamp(min=0.0)).masked_fill(~problem.rows, 0.0)
     combined = problem.combine(lam)
     size = norm.dual_value(combined)
-    reward = (lam * problem.values).sum((-1, -2))
+    sides = problem.right_hand_side
+    reward = (lam * sides).sum((-1, -2))
     dual_value = torch.where(reward > 0, reward / size, torch.zeros_like(reward))
     dual_value = torch.where((reward > 0) & (size == 0), torch.full_like(reward, torch.inf), dual_value)
 
     margins = problem.margins(weights)
-    asks = problem.values
-    short = torch.where(problem.equalities, (margins - asks).abs(), (asks - margins).clamp(min=0.0)) / (1 + asks.abs())
-    violation = short.masked_fill(~problem.rows, 0.0).amax((-1, -2))
-    wanted = problem.inequalities & (asks > 0)
-    ratio = torch.where(wanted, margins / torch.where(wanted, asks, 1.0), torch.inf)
+    miss = torch.where(problem.equalities, (margins - sides).abs(), (sides - margins).clamp(min=0.0))
+    violation = (miss / (1 + sides.abs())).masked_fill(~problem.rows, 0.0).amax((-1, -2))
+    wanted = problem.inequalities & (sides > 0)
+    ratio = torch.where(wanted, margins / torch.where(wanted, sides, 1.0), torch.inf)
     min_margin = ratio.amin((-1, -2))
 
     value = norm.value(weights)
-    # Scaling W up is allowed where equalities ask for 0 and no row asks for a negative margin.
-    scalable = ~((problem.equalities & (asks != 0)) | (problem.inequalities & (asks < 0))).any(-1).any(-1)
-    stretch = torch.where(scalable & (min_margin > 0) & (min_margin < 1), 1 / min_margin, torch.ones_like(min_margin))
+    short = problem.scalable & (min_margin > 0) & (min_margin < 1)
+    stretch = torch.where(short, 1 / min_margin, torch.ones_like(min_margin))
     upper = torch.where(min_margin > 0, value * stretch, torch.full_like(value, torch.inf))
     nothing = (upper == 0) & (dual_value == 0)
     gap = torch.where(nothing, torch.zeros_like(upper), (upper - dual_value) / dual_value)
     gap = torch.where(torch.isnan(gap), torch.full_like(gap, torch.inf), gap)
 
     negative = (-duals).masked_fill(~problem.inequalities, 0.0).clamp(min=0.0).amax((-1, -2))
-    earned = (lam * problem.values).clamp(min=0.0)
+    earned = (lam * sides).clamp(min=0.0)
     weight = (lam.abs() * problem.row_norms()).masked_fill(earned == 0, 0.0).sum((-1, -2))
     weight = weight * (reward / earned.sum((-1, -2))).nan_to_num()
     left = torch.linalg.matrix_norm(combined)
@@ -103,5 +100,4 @@ def certify(
         largest_violation=violation,
         dual_violation=torch.maximum(negative / duals.abs().amax((-1, -2)).clamp(min=1e-300), off),
         ray_residual=residual,
-        bound=dual_value,
     )

@@ -38,8 +38,8 @@ def margin_efficiency(
     norm = norm or Frobenius()
     matrix = as_floating(weights, "weights").to(torch.float64)
     best = solution if solution is not None else solve(problem, norm)
-    asks = problem.inequalities & (problem.values > 0)
-    relative = torch.where(asks, problem.margins(matrix) / torch.where(asks, problem.values, 1.0), torch.inf)
+    asks = problem.inequalities & (problem.right_hand_side > 0)
+    relative = torch.where(asks, problem.margins(matrix) / torch.where(asks, problem.right_hand_side, 1.0), torch.inf)
     size = norm.value(matrix)
     smallest = relative.amin((-1, -2))
     margin = torch.where(size > 0, smallest / size, torch.where(torch.isinf(smallest), torch.inf, -torch.inf))
@@ -150,7 +150,7 @@ def _projected(problem: AttentionSVM, target: Tensor, duals: Tensor, value: floa
     margins = torch.stack([problem.margins(one)[rows] for one in images]).numpy().T
     equal = problem.equalities
     fixed = torch.stack([problem.margins(one)[equal] for one in images]).numpy().T
-    sides, values = problem.values[rows].numpy() / value, problem.values[equal].numpy() / value
+    sides, values = problem.right_hand_side[rows].numpy() / value, problem.right_hand_side[equal].numpy() / value
     size = len(pairs)
     trace = np.array([1.0 if i == j else 0.0 for i, j in pairs])
     # x = (h, t): minimise t with ||U H V^T - target|| <= t, h the scaled triangle of H.

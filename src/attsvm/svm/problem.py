@@ -45,7 +45,7 @@ class AttentionSVM:
     reference: Int[Tensor, "*batch n"]
     inequalities: Bool[Tensor, "*batch n T"]
     equalities: Bool[Tensor, "*batch n T"]
-    values: Float[Tensor, "*batch n T"]
+    right_hand_side: Float[Tensor, "*batch n T"]
 
     def __init__(
         self,
@@ -79,18 +79,10 @@ class AttentionSVM:
         inequalities = data.real & ~kept
         if rows is not None:
             inequalities = inequalities & _checked_rows(rows, data)
-        values = _right_hand_side(right_hand_side, data).masked_fill(~inequalities, 0.0)
+        sides = _right_hand_side(right_hand_side, data).masked_fill(~inequalities, 0.0)
         if equality_values is not None:
-            values = torch.where(equalities, _equality_values(equality_values, data, equalities, reference), values)
-        fields = {
-            "data": data,
-            "reference": reference,
-            "inequalities": inequalities,
-            "equalities": equalities,
-            "values": values,
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+            sides = torch.where(equalities, _equality_values(equality_values, data, equalities, reference), sides)
+        _fill(self, data, reference, inequalities, equalities, sides)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -102,6 +94,12 @@ class AttentionSVM:
         """Where there is a row, equality or inequality."""
         return self.inequalities | self.equalities
 
+    @property
+    def scalable(self) -> Bool[Tensor, "*batch"]:
+        """Where scaling W up keeps it feasible: equalities ask for 0 and no row asks for a negative margin."""
+        sides = self.right_hand_side
+        return ~((self.equalities & (sides != 0)) | (self.inequalities & (sides < 0))).any(-1).any(-1)
+
     def __repr__(self) -> str:
         counts = f"{int(self.inequalities.sum())} inequalities"
         if bool(self.equalities.any()):
@@ -110,10 +108,7 @@ class AttentionSVM:
 
     def __getitem__(self, index: Any) -> AttentionSVM:
         """One problem, or some of them, along the batch."""
-        parts = {
-            name: getattr(self, name)[index] for name in ("data", "reference", "inequalities", "equalities", "values")
-        }
-        return _unchecked(**parts)
+        return problem_from_rows(self.data[index], *(getattr(self, name)[index] for name in _TENSORS))
 
     def flatten(self) -> AttentionSVM:
         """The same problems with all batch axes in one."""
@@ -124,8 +119,7 @@ class AttentionSVM:
         def fold(tensor: Tensor) -> Tensor:
             return tensor[None] if axes == 0 else tensor.flatten(0, axes - 1)
 
-        tensors = {name: fold(getattr(self, name)) for name in ("reference", "inequalities", "equalities", "values")}
-        return _unchecked(data=self.data.flatten(), **tensors)
+        return problem_from_rows(self.data.flatten(), *(fold(getattr(self, name)) for name in _TENSORS))
 
     def margins(self, weights: ArrayLike) -> Float[Tensor, "*lead n T"]:
         """``(x_i,r_i - x_it)^T W z_i`` of every row: one attention forward; 0 where there is no row."""
@@ -206,17 +200,28 @@ def finite_component_problem(data: TokenDataset, attention: ArrayLike, selected_
     reference = kept.to(torch.uint8).argmax(-1)
     equalities = kept.scatter(-1, reference.unsqueeze(-1), False)
     logs = probabilities.clamp(min=torch.finfo(torch.float64).tiny).log()
-    values = torch.where(equalities, _equality_values(logs, whole, equalities, reference), torch.zeros_like(logs))
-    return _unchecked(
-        data=whole, reference=reference, inequalities=torch.zeros_like(kept), equalities=equalities, values=values
-    )
+    sides = torch.where(equalities, _equality_values(logs, whole, equalities, reference), torch.zeros_like(logs))
+    return problem_from_rows(whole, reference, torch.zeros_like(kept), equalities, sides)
 
 
-def _unchecked(**fields: Any) -> AttentionSVM:
+def problem_from_rows(
+    data: TokenDataset, reference: Tensor, inequalities: Tensor, equalities: Tensor, right_hand_side: Tensor
+) -> AttentionSVM:
+    """The problem with these attributes, which are taken as they are: for callers whose rows are right by construction.
+
+    `AttentionSVM` refuses problems with nothing to separate; here they may have equality rows alone.
+    """
     problem = object.__new__(AttentionSVM)
-    for name, value in fields.items():
-        object.__setattr__(problem, name, value)
+    _fill(problem, data, reference, inequalities, equalities, right_hand_side)
     return problem
+
+
+_TENSORS = ("reference", "inequalities", "equalities", "right_hand_side")
+
+
+def _fill(problem: AttentionSVM, data: TokenDataset, *tensors: Tensor) -> None:
+    for name, value in zip(("data", *_TENSORS), (data, *tensors), strict=True):
+        object.__setattr__(problem, name, value)
 
 
 def _checked_selection(selected: ArrayOrList, data: TokenDataset) -> Tensor:

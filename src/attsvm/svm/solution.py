@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,33 @@ from attsvm.norms import Norm
 from attsvm.svm.certificate import Certificate
 
 SUPPORT_TOLERANCE = 1e-6
+"""A margin of at most right-hand side + this makes a row a support row."""
+
+
+class Status(Enum):
+    """The end of a solve, decided by the certificate and not by the solver's word."""
+
+    SOLVED = "solved: the certificate proves the solution optimal to the tolerance"
+    INFEASIBLE = "infeasible: the duals hold a ray that proves that no weights separate this selection"
+    NO_ROWS = "no constraints: every input has one token, the solution is zero and its margin infinite"
+    NOT_CONVERGED = (
+        "not converged: neither optimality nor infeasibility is proved; the certificate says how close it came"
+    )
+
+    @property
+    def code(self) -> int:
+        """Its place in `CODES`."""
+        return CODES.index(self)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+CODES: tuple[Status, ...] = tuple(Status)
+"""Statuses by the integer code in which batches store them."""
+
+
+_TENSORS = ("weights", "duals", "codes", "margins", "support", "ambiguous", "unique", "iterations")
 _CERTIFICATE = tuple(field.name for field in fields(Certificate))
 
 
@@ -75,12 +102,12 @@ class SVMSolution:
     @cached_property
     def solved(self) -> Bool[Tensor, "*batch"]:
         """Where there is a proved solution (problems without constraints included)."""
-        return (self.codes == CODES.index(Status.SOLVED)) | (self.codes == CODES.index(Status.NO_ROWS))
+        return (self.codes == Status.SOLVED.code) | (self.codes == Status.NO_ROWS.code)
 
     @cached_property
     def infeasible(self) -> Bool[Tensor, "*batch"]:
         """Where it is proved that there is none."""
-        return self.codes == CODES.index(Status.INFEASIBLE)
+        return self.codes == Status.INFEASIBLE.code
 
     def require_solved(self) -> SVMSolution:
         """This solution, or a ValueError with the status sentence of the first element that was not solved."""
@@ -103,10 +130,8 @@ class SVMSolution:
 
     def __getitem__(self, index: Any) -> SVMSolution:
         """One solution, or some of them, along the batch."""
-        tensors = ("weights", "duals", "codes", "margins", "support", "ambiguous", "unique", "iterations")
-        parts: dict[str, Any] = {name: getattr(self, name)[index] for name in tensors}
-        same = {name: getattr(self, name) for name in ("norm", "solver", "seconds", "tolerance")}
-        return SVMSolution(**parts, certificate=self.certificate[index], **same)
+        parts: dict[str, Any] = {name: getattr(self, name)[index] for name in _TENSORS}
+        return replace(self, **parts, certificate=self.certificate[index])
 
     def __repr__(self) -> str:
         counts = [f"{int((self.codes == code).sum())} {status.name.lower()}" for code, status in enumerate(CODES)]
@@ -151,9 +176,6 @@ class SVMSolution:
         )
 
 
-_TENSORS = ("weights", "duals", "codes", "margins", "support", "ambiguous", "unique", "iterations")
-
-
 def norm_from_repr(text: str) -> Norm:
     """The norm that printed itself as `text`, such as ``Entrywise(p=3)``.
 
@@ -169,21 +191,3 @@ def norm_from_repr(text: str) -> Norm:
         raise ValueError(f"no norm prints itself as {text!r}")
     argument = rest.rstrip(")").partition("=")[2] or rest.rstrip(")")
     return kind(float(argument)) if argument else kind()
-
-
-class Status(Enum):
-    """The end of a solve, decided by the certificate and not by the solver's word."""
-
-    SOLVED = "solved: the certificate proves the solution optimal to the tolerance"
-    INFEASIBLE = "infeasible: the duals hold a ray that proves that no weights separate this selection"
-    NO_ROWS = "no constraints: every input has one token, the solution is zero and its margin infinite"
-    NOT_CONVERGED = (
-        "not converged: neither optimality nor infeasibility is proved; the certificate says how close it came"
-    )
-
-    def __str__(self) -> str:
-        return self.value
-
-
-CODES: tuple[Status, ...] = tuple(Status)
-"""Statuses by the integer code in which batches store them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
 from attsvm.svm.certificate import Certificate, certify
 from attsvm.svm.problem import AttentionSVM
-from attsvm.svm.solution import CODES, SUPPORT_TOLERANCE, Status, SVMSolution
+from attsvm.svm.solution import SUPPORT_TOLERANCE, Status, SVMSolution
 from attsvm.svm.solvers.active_set_class import ActiveSet, BatchedActiveSet
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.block_descent_class import BlockDescent
@@ -19,9 +20,6 @@ from attsvm.svm.solvers.dense.linear_program import LinearProgram
 from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint
 
 RAY_TOLERANCE = 1e-10
-_SOLVED, _INFEASIBLE, _NO_ROWS, _NOT_CONVERGED = (
-    CODES.index(status) for status in (Status.SOLVED, Status.INFEASIBLE, Status.NO_ROWS, Status.NOT_CONVERGED)
-)
 
 
 def solve(
@@ -67,13 +65,13 @@ def solve(
     flat = problem.flatten()
     chosen = choose_solver(solver, flat, norm, warm=initial is not None)
     raw = chosen.solve(flat, norm, _start(initial, problem, flat), progress)
-    weights, duals, codes, certificate = _judged(flat, norm, raw, chosen.accuracy)
-    if bool((codes == _NOT_CONVERGED).any()):
-        weights, duals, codes, certificate = _with_rays(flat, norm, weights, duals, codes, certificate, chosen.accuracy)
-    return _assembled(problem, flat, norm, chosen, raw, weights, duals, codes, certificate, time.perf_counter() - began)
+    judged = _judge(flat, norm, raw, chosen.accuracy)
+    _look_for_rays(flat, norm, judged, chosen)
+    return _assemble(problem, flat, norm, chosen, raw, judged, began)
 
 
 def _start(initial: SVMSolution | Tensor | None, problem: AttentionSVM, flat: AttentionSVM) -> Tensor | None:
+    """The duals to start from, ``[batch, n, T]``."""
     if initial is None:
         return None
     duals = initial.duals if isinstance(initial, SVMSolution) else initial
@@ -82,126 +80,115 @@ def _start(initial: SVMSolution | Tensor | None, problem: AttentionSVM, flat: At
         raise ValueError(f"initial must hold duals of shape {list(shape)} (batch, n, T); got {list(duals.shape)}")
     if not bool(torch.isfinite(duals).all()):
         raise ValueError(f"initial must be finite; got {int((~torch.isfinite(duals)).sum())} duals that are not")
-    folded = duals.to(problem.data.device, torch.float64).reshape(flat.values.shape)
+    folded = duals.to(problem.data.device, torch.float64).reshape(flat.right_hand_side.shape)
     # Only rows carry multipliers; the representative's entry is minus the sum of the equality ones.
     return folded.masked_fill(~flat.rows, 0.0)
 
 
-def _judged(
-    flat: AttentionSVM, norm: Norm, raw: RawSolution, accuracy: float
-) -> tuple[Tensor, Tensor, Tensor, Certificate]:
+@dataclass(eq=False)
+class _Judged:
+    """Weights and duals in norm form (a ray where infeasible), what they prove, and the status that follows."""
+
+    weights: Tensor
+    duals: Tensor
+    certificate: Certificate
+    codes: Tensor
+
+
+def _judge(flat: AttentionSVM, norm: Norm, raw: RawSolution, accuracy: float) -> _Judged:
     """Bring the raw pair into norm form, stretch W to feasibility where allowed, and certify it."""
     empty = ~flat.rows.any(-1).any(-1)
     # Where no row asks for anything the solution is exactly 0, whatever came.
-    asking = (flat.inequalities & (flat.values > 0)) | (flat.equalities & (flat.values != 0))
-    asked = asking.any(-1).any(-1)[:, None, None]
+    sides = flat.right_hand_side
+    asked = ((flat.inequalities & (sides > 0)) | (flat.equalities & (sides != 0))).any(-1).any(-1)[:, None, None]
     weights = torch.where(torch.isfinite(raw.weights) & asked, raw.weights, torch.zeros_like(raw.weights))
     duals = torch.where(torch.isfinite(raw.duals) & asked & flat.rows, raw.duals, torch.zeros_like(raw.duals))
     size = norm.dual_value(flat.combine(duals))
     duals = duals / torch.where(size > 0, size, torch.ones_like(size))[:, None, None]
     certificate = certify(flat, norm, weights, duals)
-    stretch = torch.where(
-        torch.isfinite(certificate.min_margin)
-        & (certificate.min_margin > 0)
-        & (certificate.min_margin < 1)
-        & _scalable(flat),
-        1 / certificate.min_margin,
-        torch.ones_like(certificate.min_margin),
-    )
-    if bool((stretch != 1).any()):
-        weights = weights * stretch[:, None, None]
+    margin = certificate.min_margin
+    short = torch.isfinite(margin) & (margin > 0) & (margin < 1) & flat.scalable
+    if bool(short.any()):
+        weights = weights * torch.where(short, 1 / margin, torch.ones_like(margin))[:, None, None]
         certificate = certify(flat, norm, weights, duals)
     # The certificate says what is a ray, not the solver; it reads negative multipliers as 0, and so must everyone else.
     rays = certificate.proves_infeasible(RAY_TOLERANCE) & ~certificate.proves_optimal(accuracy)
     if bool(rays.any()):
         lam = torch.where(flat.equalities, duals, duals.clamp(min=0.0))
-        reward = (lam * flat.values).sum((-1, -2))
+        reward = (lam * sides).sum((-1, -2))
         duals = torch.where(rays[:, None, None], lam / reward[:, None, None], duals)
         certificate = certify(flat, norm, weights, duals)
-    codes = torch.full(empty.shape, _NOT_CONVERGED, dtype=torch.int64, device=empty.device)
-    codes[certificate.proves_optimal(accuracy)] = _SOLVED
-    codes[rays] = _INFEASIBLE
-    codes[empty] = _NO_ROWS
-    return weights, duals, codes, certificate
+    codes = torch.full(empty.shape, Status.NOT_CONVERGED.code, dtype=torch.int64, device=empty.device)
+    codes[certificate.proves_optimal(accuracy)] = Status.SOLVED.code
+    codes[rays] = Status.INFEASIBLE.code
+    codes[empty] = Status.NO_ROWS.code
+    return _Judged(weights, duals, certificate, codes)
 
 
-def _scalable(flat: AttentionSVM) -> Tensor:
-    fixed = (flat.equalities & (flat.values != 0)) | (flat.inequalities & (flat.values < 0))
-    return ~fixed.any(-1).any(-1)
+def _look_for_rays(flat: AttentionSVM, norm: Norm, judged: _Judged, solver: Solver) -> None:
+    """Ask a Frobenius solver for rays where nothing is proved: whether a selection is separable holds in every norm.
 
-
-def _with_rays(
-    flat: AttentionSVM,
-    norm: Norm,
-    weights: Tensor,
-    duals: Tensor,
-    codes: Tensor,
-    certificate: Certificate,
-    accuracy: float,
-) -> tuple[Tensor, Tensor, Tensor, Certificate]:
-    """Whether a selection is separable does not depend on the norm: ask the Frobenius solver for rays."""
-    where = torch.nonzero(codes == _NOT_CONVERGED).flatten()
+    Block descent looks for rays itself, as far as its limits on rounds and time allow: it is not followed by a search
+    that knows no limits.
+    """
+    where = torch.nonzero(judged.codes == Status.NOT_CONVERGED.code).flatten()
+    if where.numel() == 0 or isinstance(solver, BlockDescent):
+        return
     part = flat[where]
     raw = feasibility_solver(part).solve(part, Frobenius(), None, None)
-    rays = RawSolution(torch.zeros_like(weights[where]), raw.duals, raw.infeasible, raw.iterations)
-    new_weights, new_duals, new_codes, _ = _judged(part, norm, rays, accuracy)
-    proved = new_codes == _INFEASIBLE
-    if not bool(proved.any()):
-        return weights, duals, codes, certificate
-    where = where[proved]
-    weights[where], duals[where], codes[where] = new_weights[proved], new_duals[proved], new_codes[proved]
-    return weights, duals, codes, certify(flat, norm, weights, duals)
+    rays = RawSolution(torch.zeros_like(judged.weights[where]), raw.duals, raw.iterations)
+    found = _judge(part, norm, rays, solver.accuracy)
+    proved = found.codes == Status.INFEASIBLE.code
+    if bool(proved.any()):
+        where = where[proved]
+        for name in ("weights", "duals", "codes"):
+            getattr(judged, name)[where] = getattr(found, name)[proved]
+        judged.certificate = certify(flat, norm, judged.weights, judged.duals)
 
 
-def _assembled(
+def _assemble(
     problem: AttentionSVM,
     flat: AttentionSVM,
     norm: Norm,
     solver: Solver,
     raw: RawSolution,
-    weights: Tensor,
-    duals: Tensor,
-    codes: Tensor,
-    certificate: Certificate,
-    seconds: float,
+    judged: _Judged,
+    began: float,
 ) -> SVMSolution:
-    infeasible = codes == _INFEASIBLE
-    margins = flat.margins(weights).masked_fill(infeasible[:, None, None], torch.nan)
-    slack = margins - flat.values
-    support = flat.inequalities & (slack <= SUPPORT_TOLERANCE)
+    infeasible = judged.codes == Status.INFEASIBLE.code
+    nowhere = infeasible[:, None, None]
+    margins = flat.margins(judged.weights).masked_fill(nowhere, torch.nan)
+    slack = margins - flat.right_hand_side
     line = (slack > SUPPORT_TOLERANCE / 10) & (slack <= SUPPORT_TOLERANCE * 10)
-    weights = weights.masked_fill(infeasible[:, None, None], torch.nan)
-    representative = -(duals * flat.equalities).sum(-1, keepdim=True)
-    shown = duals.scatter_add(-1, flat.reference.unsqueeze(-1), representative)
+    representative = -(judged.duals * flat.equalities).sum(-1, keepdim=True)
     if isinstance(norm, (Frobenius, Entrywise)):
         unique = ~infeasible
     else:
         unique = torch.zeros_like(infeasible) if raw.unique is None else raw.unique & ~infeasible
-    shape = problem.batch_shape
 
     def shaped(value: Tensor) -> Tensor:
-        return value.reshape((*shape, *value.shape[1:]))
+        return value.reshape((*problem.batch_shape, *value.shape[1:]))
 
     return SVMSolution(
-        weights=shaped(weights),
-        duals=shaped(shown),
-        codes=shaped(codes),
+        weights=shaped(judged.weights.masked_fill(nowhere, torch.nan)),
+        duals=shaped(judged.duals.scatter_add(-1, flat.reference.unsqueeze(-1), representative)),
+        codes=shaped(judged.codes),
         margins=shaped(margins),
-        support=shaped(support),
+        support=shaped(flat.inequalities & (slack <= SUPPORT_TOLERANCE)),
         ambiguous=shaped((flat.inequalities & line).sum((-1, -2))),
         unique=shaped(unique),
-        certificate=Certificate(**{name: shaped(value) for name, value in certificate.__dict__.items()}),
+        certificate=Certificate(**{name: shaped(value) for name, value in judged.certificate.__dict__.items()}),
         norm=norm,
         solver=type(solver).__name__,
         iterations=shaped(raw.iterations),
-        seconds=seconds,
+        seconds=time.perf_counter() - began,
         tolerance=solver.accuracy,
     )
 
 
 # The exact solvers keep a Gram matrix of all rows; beyond this many, block descent is faster and needs no such matrix.
 _LARGE = 1_500
-# A few small problems are solved in PyTorch before the compiled kernels, faster a problem, would have loaded.
+# A few small problems are solved in PyTorch before the compiled kernels, faster for each problem, would have loaded.
 _FEW = 16
 _SMALL = 200
 

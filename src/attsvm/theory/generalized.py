@@ -13,7 +13,7 @@ from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, as_tensor, check_finite, check_positive, check_shape
 from attsvm.norms import Frobenius, Norm, direction_cosine
 from attsvm.svm import AttentionSVM, SVMSolution, finite_component, solve
-from attsvm.svm.problem import _unchecked
+from attsvm.svm.problem import problem_from_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,13 +172,8 @@ def _separation(data: TokenDataset, kept: Tensor, real: Tensor) -> tuple[Attenti
     problem = AttentionSVM(data, selected_set=torch.where(full[..., None, None], first, kept))
     equalities = kept & ~first
     inequalities = real & ~kept
-    return _unchecked(
-        data=problem.data,
-        reference=problem.reference,
-        inequalities=inequalities,
-        equalities=equalities,
-        values=inequalities.to(torch.float64),
-    ), full
+    sides = inequalities.to(torch.float64)
+    return problem_from_rows(problem.data, problem.reference, inequalities, equalities, sides), full
 
 
 def _checked(data: TokenDataset, attention: ArrayLike, weights: ArrayLike) -> tuple[Tensor, Tensor, TokenDataset]:

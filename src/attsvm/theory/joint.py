@@ -224,7 +224,7 @@ def verify_joint(prediction: JointPrediction, run: Run, threshold: float = 0.99)
     unknown = ~prediction.predicted
     attention = direction_cosine(run.weights.to(torch.float64), prediction.weights).masked_fill(unknown, torch.nan)
     head = direction_cosine(vector, prediction.head.unsqueeze(-1)).masked_fill(unknown, torch.nan)
-    free = (prediction.problem.values <= 0).all(-1)
+    free = (prediction.problem.right_hand_side <= 0).all(-1)
     same = ((run.selected == prediction.selected) | free).all(-1) & ~unknown
     return JointComparison(
         same_selection=same,

@@ -71,7 +71,7 @@ def separability(data: TokenDataset, selected: ArrayLike) -> Separability:
         undecided=~solution.solved & ~barred,
         weights=solution.weights.masked_fill(~solution.solved[..., None, None], torch.nan),
         ray=solution.duals.masked_fill(~barred[..., None, None], 0.0),
-        bound=solution.certificate.bound.masked_fill(~barred, 0.0),
+        bound=solution.certificate.dual_value.masked_fill(~barred, 0.0),
         solution=solution,
     )
 

@@ -18,17 +18,14 @@ from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.analysis.views import SentenceView, delimiters
 from attsvm.norms import Frobenius, Norm, Nuclear, direction_cosine
 from attsvm.svm import (
-    AttentionSVM,
     BlockDescent,
     NuclearInteriorPoint,
     Solver,
     Status,
     SVMSolution,
-    certify,
     margin_efficiency,
     solve,
 )
-from attsvm.svm.solvers.base import ProgressReport, RawSolution
 
 _CONTRADICTION = "infeasible: equal queries ask for opposite choices between equal tokens, so no weights separate them"
 
@@ -100,7 +97,7 @@ class Fit:
 def solver_for(norm: Norm, settings: Settings) -> Solver | None:
     """A solver that stops at the accuracy asked for; None leaves the choice to `solve`."""
     if isinstance(norm, Frobenius):
-        return LimitedDescent(accuracy=settings.accuracy, rounds=settings.rounds)
+        return BlockDescent(accuracy=settings.accuracy, rounds=settings.rounds)
     if isinstance(norm, Nuclear):
         return NuclearInteriorPoint(accuracy=settings.accuracy)
     return None
@@ -137,10 +134,10 @@ def fit(
     }
     if made.contradiction() is not None:
         return Solved(_unknown(common, _CONTRADICTION, nothing, time.perf_counter() - began), made, None)
-    try:
-        solution = solve(made.problem, norm, solver=solver_for(norm, settings))
-    except UnfinishedError as stopped:
-        return Solved(_unknown(common, str(Status.NOT_CONVERGED), stopped.gap, time.perf_counter() - began), made, None)
+    solution = solve(made.problem, norm, solver=solver_for(norm, settings))
+    if isinstance(norm, Frobenius) and solution.status is Status.NOT_CONVERGED:  # the rounds ran out
+        gap = float(solution.certificate.relative_gap)
+        return Solved(_unknown(common, str(solution.status), gap, solution.seconds), made, None)
     if not _usable(solution):
         return Solved(_unknown(common, str(solution.status), nothing, solution.seconds), made, solution)
     best, value = solution.weights, float(norm.value(solution.weights))
@@ -318,30 +315,3 @@ def _onto(gram: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(gram)
     kept = vectors[:, values > _SPAN**2 * values[-1].clamp(min=0.0)]
     return kept @ kept.T
-
-
-class UnfinishedError(Exception):
-    """The rounds ran out; `gap` is how close the solution came (inf where nothing is separated yet)."""
-
-    def __init__(self, gap: float) -> None:
-        super().__init__(f"not converged within the limits: relative gap {gap:.1e}")
-        self.gap = gap
-
-
-@dataclass(frozen=True)
-class LimitedDescent(BlockDescent):
-    """`BlockDescent` for one problem that raises `UnfinishedError` where nothing is proved within the limits.
-
-    `attsvm.solve` meets an unfinished problem with a search for a ray of infeasibility that has no limit. One hopeless
-    control would then hold up all heads after it.
-    """
-
-    def solve(
-        self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
-    ) -> RawSolution:
-        raw = super().solve(problem, norm, initial, progress)
-        proof = certify(problem, norm, raw.weights, raw.duals)
-        gap = float(proof.relative_gap)
-        if not bool(raw.infeasible) and not abs(gap) <= self.accuracy and bool(problem.rows.any()):
-            raise UnfinishedError(gap)
-        return raw

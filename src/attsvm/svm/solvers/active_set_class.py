@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm.problem import AttentionSVM
-from attsvm.svm.solvers.base import INFEASIBLE, ProgressReport, RawSolution, Solver
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ActiveSet(Solver):
         from attsvm.svm.solvers.active_set import solver as compiled  # Numba starts only where it is used
 
         rows, queries = problem.inequalities, problem.data.queries
-        tensors = (problem.differences(), rows, queries, problem.values, problem.equalities)
+        tensors = (problem.differences(), rows, queries, problem.right_hand_side, problem.equalities)
         arrays = [tensor.cpu().numpy() for tensor in tensors]
         warm = None if initial is None else initial.cpu().numpy()
         count = problem.batch_shape[0]
@@ -60,7 +60,7 @@ class ActiveSet(Solver):
                 problem.data.device
             )
 
-        return RawSolution(joined("weights"), joined("duals"), joined("status") == INFEASIBLE, joined("steps"))
+        return RawSolution(joined("weights"), joined("duals"), joined("steps"))
 
 
 @dataclass(frozen=True)
@@ -84,4 +84,6 @@ class BatchedActiveSet(Solver):
         from attsvm.svm.solvers.batched import solver as batched
 
         rows, queries = problem.inequalities, problem.data.queries
-        return batched.solve(problem.differences(), rows, queries, problem.values, problem.equalities, self.accuracy)
+        return batched.solve(
+            problem.differences(), rows, queries, problem.right_hand_side, problem.equalities, self.accuracy
+        )

@@ -22,14 +22,12 @@ class RawSolution:
     Attributes:
         weights: ``[batch, d, dq]``.
         duals: norm form or any positive multiple of it; a ray where the solver found the problem infeasible.
-        infeasible: where `duals` is meant as a ray.
         iterations: in the solver's unit.
         unique: True or False where known; None where the solver cannot tell.
     """
 
     weights: Float[Tensor, "batch d dq"]
     duals: Float[Tensor, "batch n T"]
-    infeasible: Bool[Tensor, " batch"]
     iterations: Int[Tensor, " batch"]
     unique: Bool[Tensor, " batch"] | None = None
 

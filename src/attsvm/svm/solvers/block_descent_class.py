@@ -35,7 +35,7 @@ class BlockDescent(Solver):
     def solve(
         self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
     ) -> RawSolution:
-        from attsvm.svm.solvers.block_descent.solver import LargeSolution, Outcome, Progress, Settings, descend
+        from attsvm.svm.solvers.block_descent.solver import LargeSolution, Progress, Settings, descend
         from attsvm.svm.solvers.block_descent.working_set import LargeProblem
 
         settings = Settings(tolerance=self.accuracy / 2, rounds=self.rounds, time_limit=self.time_limit)
@@ -53,7 +53,7 @@ class BlockDescent(Solver):
                 data.queries[element].cpu().contiguous().numpy(),
                 problem.reference[element].cpu().contiguous().numpy(),
                 kind.cpu().numpy(),
-                problem.values[element].cpu().contiguous().numpy(),
+                problem.right_hand_side[element].cpu().contiguous().numpy(),
                 torch.arange(data.n).div(data.queries_per_sequence, rounding_mode="floor").numpy(),
             )
             start = None if initial is None else initial[element].cpu().numpy()
@@ -64,6 +64,5 @@ class BlockDescent(Solver):
         return RawSolution(
             torch.stack([torch.from_numpy(answer.weights) for answer in answers]).to(device),
             torch.stack([torch.from_numpy(answer.duals) for answer in answers]).to(device),
-            torch.tensor([answer.outcome is Outcome.INFEASIBLE for answer in answers], device=device),
             torch.tensor([answer.rounds for answer in answers], device=device),
         )

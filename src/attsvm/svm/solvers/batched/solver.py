@@ -55,7 +55,7 @@ def solve(
         answer = compiled.solve(*arrays, accuracy=accuracy)
         for mine, theirs in ((weights, answer.weights), (duals, answer.duals), (status, answer.status)):
             mine[left] = torch.as_tensor(theirs, device=differences.device)
-    return RawSolution(weights, duals, status == INFEASIBLE, steps)
+    return RawSolution(weights, duals, steps)
 
 
 def _solve_chunk(

@@ -48,7 +48,7 @@ def dense_rows(problem: AttentionSVM, element: int) -> DenseRows:
     data = problem.data
     differences = problem[element].differences().cpu().numpy()
     queries = data.queries[element].cpu().numpy()
-    values = problem.values[element].cpu().numpy()
+    values = problem.right_hand_side[element].cpu().numpy()
     parts = []
     for mask in (problem.inequalities[element], problem.equalities[element]):
         place = np.nonzero(mask.cpu().numpy())
@@ -81,7 +81,6 @@ def loop(problem: AttentionSVM, solve_one: Callable[[DenseRows], OneSolution], w
     return RawSolution(
         weights,
         duals,
-        torch.zeros(count, dtype=torch.bool, device=device),
         torch.tensor([result[2] for result in results], device=device),
     )
 

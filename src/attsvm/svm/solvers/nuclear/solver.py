@@ -33,7 +33,7 @@ class NuclearInteriorPoint(Solver):
     def solve(
         self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
     ) -> RawSolution:
-        from attsvm.svm.solvers.nuclear.solve import INFEASIBLE, solve_nuclear  # Numba starts only where it is used
+        from attsvm.svm.solvers.nuclear.solve import solve_nuclear  # Numba starts only where it is used
 
         rows = problem.rows.flatten(1).sum(1)
         if int(rows.max()) > self.most_rows:
@@ -42,14 +42,13 @@ class NuclearInteriorPoint(Solver):
             problem.differences(),
             problem.inequalities,
             problem.data.queries,
-            problem.values,
+            problem.right_hand_side,
             problem.equalities,
             tolerance=self.accuracy,
         )
-        return RawSolution(result.weights, result.duals, result.status == INFEASIBLE, result.iterations, result.unique)
+        return RawSolution(result.weights, result.duals, result.iterations, result.unique)
 
     def _by_working_sets(self, problem: AttentionSVM, progress: ProgressReport | None) -> RawSolution:
-        from attsvm.svm.solvers.nuclear.solve import INFEASIBLE
         from attsvm.svm.solvers.nuclear.working_set import solve_nuclear_large
 
         def report(turn: int, chosen: int, violated: int, error: float) -> None:
@@ -64,7 +63,7 @@ class NuclearInteriorPoint(Solver):
                     one.differences(),
                     one.inequalities,
                     one.data.queries,
-                    one.values,
+                    one.right_hand_side,
                     one.equalities,
                     tolerance=self.accuracy,
                     progress=report,
@@ -72,8 +71,6 @@ class NuclearInteriorPoint(Solver):
             )
         joined = {
             name: torch.cat([getattr(one, name) for one in results])
-            for name in ("weights", "duals", "status", "iterations", "unique")
+            for name in ("weights", "duals", "iterations", "unique")
         }
-        return RawSolution(
-            joined["weights"], joined["duals"], joined["status"] == INFEASIBLE, joined["iterations"], joined["unique"]
-        )
+        return RawSolution(joined["weights"], joined["duals"], joined["iterations"], joined["unique"])
