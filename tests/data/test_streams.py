@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attsvm.data import stream_keys, streams
-from attsvm.data.streams import batch_shape, draw_batch
+from attsvm.data.streams import Purpose, batch_shape, draw_batch
 
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
 
@@ -118,6 +118,26 @@ def test_purposes_do_not_share_numbers() -> None:
     drawn = [first(streams(5, (2,), purpose=purpose)) for purpose in (None, 0, 1, 2)]
     assert len({number for numbers in drawn for number in numbers}) == 8
     assert drawn[2] == first(streams([(5, 0), (5, 1)], (2,), purpose=1))
+
+
+def test_every_purpose_draws_what_it_always_drew() -> None:
+    expected = {
+        Purpose.STARTING_POINT: ["0x1.8dd3dd7efb7ecp-3", "0x1.ee681de8a2da8p-4"],
+        Purpose.PLANE_START: ["0x1.147120e5cdaa0p-3", "0x1.8fa43e575b983p-1"],
+        Purpose.PATH_START: ["0x1.a6cdbef0dbf16p-2", "0x1.35d0c0b43bbf8p-2"],
+        Purpose.SAMPLED_SELECTIONS: ["0x1.1e8c13428601cp-1", "0x1.fa8a6f44530a6p-1"],
+        Purpose.CONE_DIRECTIONS: ["0x1.30f11c69af980p-6", "0x1.595cfc17cb174p-2"],
+        Purpose.MIXTURES: ["0x1.fdf0cac161078p-3", "0x1.d07f84cf8a2f0p-2"],
+    }
+    assert set(expected) == set(Purpose)
+    for purpose, numbers in expected.items():
+        assert [stream.random().hex() for stream in streams(11, (2,), purpose=purpose)] == numbers
+    orders = [
+        [stream.permutation(6).tolist() for stream in streams(11, (2,), purpose=Purpose.INPUT_ORDER, number=number)]
+        for number in range(2)
+    ]
+    assert orders[0] == [[2, 0, 1, 3, 4, 5], [4, 1, 3, 2, 0, 5]]
+    assert [order[:2] for order in orders[1]] == [[4, 1], [3, 4]]
 
 
 def test_no_global_state_is_read_or_changed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 
 import numpy as np
 import torch
@@ -16,18 +17,43 @@ Seed = int | Sequence[int | tuple[int, int]] | torch.Generator
 Batch = int | tuple[int, ...] | None
 
 
-def streams(seed: Seed, batch_shape: tuple[int, ...], *, purpose: int | None = None) -> list[np.random.Generator]:
-    """One generator per element of a batch, in row-major order.
+class Purpose(IntEnum):
+    """What random numbers are drawn for, so that none repeat those of the data drawn with the same seed.
+
+    A number once given stays: another would change every result that was drawn with it.
+    """
+
+    STARTING_POINT = 1
+    """The parameters that descent starts from."""
+    INPUT_ORDER = 2
+    """The order of the inputs in mini-batches, with the number of the pass as a further key."""
+    PLANE_START = 2
+    """The start of the factors in the experiments in the plane; it has no further key, so shares nothing with 2."""
+    PATH_START = 3
+    """Random starts of a regularization path."""
+    SAMPLED_SELECTIONS = 7
+    """Starts of the runs that look for locally optimal selections where there are too many to list."""
+    CONE_DIRECTIONS = 8
+    """Directions in a cone around an SVM solution."""
+    MIXTURES = 9
+    """Mixtures of tokens at which a condition is tried."""
+
+
+def streams(
+    seed: Seed, batch_shape: tuple[int, ...], *, purpose: int | None = None, number: int | None = None
+) -> list[np.random.Generator]:
+    """One generator for each element of a batch, in row-major order.
 
     Stream (s, b) is ``Generator(Philox(SeedSequence([s, b])))``: it depends on nothing else, so that a batch equals its
     single runs. No global state is read or changed.
 
     Arguments:
-        seed: an int s gives element b the stream (s, b). A sequence has one entry an element: an int s means stream
-            (s, 0), that of the unbatched run with seed s, and a pair (s, b) means that very stream. From a
+        seed: an int s gives element b the stream (s, b). A sequence has one entry for each element: an int s means
+            stream (s, 0), that of the unbatched run with seed s, and a pair (s, b) means that very stream. From a
             `torch.Generator` one int64 is drawn and serves as s.
         batch_shape: () for a single data set.
-        purpose: a further key, for numbers that must not repeat those of the data drawn with the same seed.
+        purpose: a `Purpose`, for numbers that must not repeat those of the data drawn with the same seed.
+        number: a further key, for a purpose that needs many streams.
 
     Raises:
         ValueError: if a seed is no non-negative integer, or a sequence has the wrong length.
@@ -36,7 +62,8 @@ def streams(seed: Seed, batch_shape: tuple[int, ...], *, purpose: int | None = N
     >>> bool(batched.random() == single.random())
     True
     """
-    spawn = () if purpose is None else (_checked_key(purpose, "purpose"),)
+    further = {"purpose": purpose, "number": number}
+    spawn = tuple(_checked_key(value, name) for name, value in further.items() if value is not None)
     return [
         np.random.Generator(np.random.Philox(np.random.SeedSequence(list(key), spawn_key=spawn)))
         for key in stream_keys(seed, batch_shape)

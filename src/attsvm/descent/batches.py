@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attsvm.data.streams import Purpose, streams
+
 
 @dataclass(frozen=True, eq=False)
 class InputBatches:
@@ -33,15 +35,7 @@ class InputBatches:
         return _orders(self, number)[:, place * self.size : (place + 1) * self.size]
 
 
-_PURPOSE = 2
-
-
 @lru_cache(maxsize=4)
 def _orders(batches: InputBatches, number: int) -> Tensor:
-    orders = [
-        np.random.Generator(np.random.Philox(np.random.SeedSequence(key, spawn_key=(_PURPOSE, number)))).permutation(
-            batches.n
-        )
-        for key in batches.keys
-    ]
-    return torch.from_numpy(np.stack(orders)).to(batches.device)
+    own = streams(batches.keys, (len(batches.keys),), purpose=Purpose.INPUT_ORDER, number=number)
+    return torch.from_numpy(np.stack([stream.permutation(batches.n) for stream in own])).to(batches.device)

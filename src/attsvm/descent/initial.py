@@ -11,10 +11,9 @@ from torch import Tensor
 from attsvm.attention import Head, Parameterization
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_finite
-from attsvm.data.streams import streams
+from attsvm.data.streams import Purpose, streams
 
 Initial = ArrayLike | Mapping[str, ArrayLike] | str | float | None
-_PURPOSE = 1
 
 
 def starting_point(
@@ -66,7 +65,7 @@ def _draw(
 ) -> dict[str, Tensor]:
     each = [
         [parameterization.draw(data, stream) for _ in range(starts)]
-        for stream in streams(list(keys), (len(keys),), purpose=_PURPOSE)
+        for stream in streams(keys, (len(keys),), purpose=Purpose.STARTING_POINT)
     ]
     return {
         name: torch.from_numpy(np.stack([[element[start][name] for element in each] for start in range(starts)])).to(

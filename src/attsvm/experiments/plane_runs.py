@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from attsvm.attention import KeyQuery, optimal_token_set, optimal_tokens, token_scores
-from attsvm.data import TokenDataset, example, streams
+from attsvm.data import TokenDataset, example
+from attsvm.data.streams import Purpose, streams
 from attsvm.descent import NormalizedGradientDescent, Run, fit
 from attsvm.experiments.experiment import Check, Experiment, Verdict
 from attsvm.experiments.planar import long_column, path_steps, separating_offsets, stacked
@@ -27,7 +28,6 @@ from attsvm.theory import is_locally_optimal
 
 PICTURE = -1
 """The number of the picture's data set."""
-_PURPOSE = 2
 _OWN: dict[str, Norm] = {"W": Frobenius(), "KQ": Nuclear()}
 """The norm whose SVM each parameterization is known, or thought, to tend to."""
 
@@ -84,7 +84,8 @@ def compute(configuration: PlaneRuns, task: Task, device: torch.device) -> Piece
     data = example(configuration.example, batch=len(seeds), seed=seeds).to(device)
     record = path_steps(configuration.steps) if drawn else _sparse(configuration)
     steps = configuration.steps if drawn else configuration.long_steps
-    key = [configuration.key_scale * stream.standard_normal((2, 2)) for stream in _streams(seeds)]
+    sources = streams(seeds, (len(seeds),), purpose=Purpose.PLANE_START)
+    key = [configuration.key_scale * stream.standard_normal((2, 2)) for stream in sources]
     factors = {"key": torch.from_numpy(np.stack(key)).to(device), "query": torch.zeros_like(data.queries)}
     optimizer = NormalizedGradientDescent(configuration.step_size)
     runs = {
@@ -147,10 +148,6 @@ def _changed(run: Run, steps: int) -> int:
     assert run.history.attention is not None
     at_steps = run.history.attention[run.history.step == steps][0].argmax(-1)
     return int((at_steps != run.selected).any(-1).sum())
-
-
-def _streams(seeds: Sequence[tuple[int, int]]) -> list[np.random.Generator]:
-    return streams(list(seeds), (len(seeds),), purpose=_PURPOSE)
 
 
 def _sparse(configuration: PlaneRuns) -> list[int]:

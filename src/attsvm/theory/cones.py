@@ -13,14 +13,13 @@ from torch import Tensor
 
 from attsvm.attention import Loss
 from attsvm.attention.prediction_heads import as_head
-from attsvm.data import TokenDataset, stream_keys, streams
+from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_count
-from attsvm.data.streams import Seed
+from attsvm.data.streams import Purpose, Seed, streams
 from attsvm.descent import NormalizedGradientDescent, Optimizer, fit
 from attsvm.norms import direction_distance
 from attsvm.svm import AttentionSVM, SVMSolution, solve
 
-_PURPOSE = 8
 _SATURATED = 0.9
 
 
@@ -235,7 +234,7 @@ def _orthogonal(axis: Tensor, count: int, data: TokenDataset, seed: Seed) -> Flo
     """Random unit matrices orthogonal to `axis`, from the stream of each element."""
     each = [
         stream.standard_normal((count, data.d, data.dq))
-        for stream in streams(stream_keys(seed, data.batch_shape), data.batch_shape, purpose=_PURPOSE)
+        for stream in streams(seed, data.batch_shape, purpose=Purpose.CONE_DIRECTIONS)
     ]
     drawn = torch.from_numpy(np.stack(each, axis=1)).to(axis.device).reshape(count, *axis.shape)
     for _ in range(2):  # once leaves a component of rounding size along the axis

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from attsvm.attention import Head, LinearHead, optimal_token_set, token_scores
 from attsvm.attention.prediction_heads import as_head
-from attsvm.data import Seed, TokenDataset, streams
+from attsvm.data import Seed, TokenDataset
 from attsvm.data.checks import check_count
+from attsvm.data.streams import Purpose, streams
 from attsvm.descent import fit
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, solve
@@ -25,7 +26,6 @@ Progress = Callable[[int, int], None]
 
 # Rows of a chunk of candidates; a solve holds a handful of such arrays at once.
 _CHUNK_BYTES = 16e6
-_PURPOSE = 7
 _SCALES = (1.0, 10.0, 100.0)
 
 
@@ -329,7 +329,7 @@ def _optimal(data: TokenDataset, head: Head, selections: Tensor) -> Tensor:
 def _sampled(
     data: TokenDataset, head: Head, norm: Norm, starts: int, steps: int, seed: Seed, began: float
 ) -> LocalOptima:
-    stream = streams(seed, (), purpose=_PURPOSE)[0]
+    stream = streams(seed, (), purpose=Purpose.SAMPLED_SELECTIONS)[0]
     scales = torch.tensor(_SCALES).repeat(-(-starts // len(_SCALES)))[:starts, None, None] / data.d**0.5
     drawn = torch.from_numpy(stream.uniform(-1.0, 1.0, (starts, data.d, data.dq))) * scales
     run = fit(data, head, initial=drawn.to(data.device, data.dtype), steps=steps, keep=())

@@ -10,14 +10,12 @@ from torch import Tensor
 
 from attsvm.attention import Head, LinearHead, QuadraticHead, ReluHead, token_scores
 from attsvm.attention.prediction_heads import as_head
-from attsvm.data import TokenDataset, stream_keys, streams
+from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike
-from attsvm.data.streams import Seed
+from attsvm.data.streams import Purpose, Seed, streams
 from attsvm.svm import AttentionSVM, label_svm
 from attsvm.theory.conditions import Condition, leads, leads_of
 from attsvm.theory.optimality import effective_scores, tie_line
-
-_PURPOSE = 9
 
 
 def one_winner(data: TokenDataset, head: object = None, *, samples: int = 256, seed: Seed = 0) -> Condition:
@@ -97,7 +95,7 @@ def label_margin_assumption(
     vectors = label.vector.reshape(-1, data.dv)
     solved, size = label.solution.solved.reshape(-1), torch.linalg.vector_norm(label.vector, dim=-1).reshape(-1)
     answers: list[tuple[float, bool, bool]] = []  # margin, holds, certain
-    for element, stream in enumerate(streams(stream_keys(seed, data.batch_shape), data.batch_shape, purpose=_PURPOSE)):
+    for element, stream in enumerate(streams(seed, data.batch_shape, purpose=Purpose.MIXTURES)):
         if not bool(solved[element]):
             answers.append((-math.inf, False, bool(label.solution.infeasible.reshape(-1)[element])))
             continue
@@ -137,7 +135,7 @@ def _sampled_gap(data: TokenDataset, head: Head, scores: Tensor, best: Tensor, s
     top, chosen = scores.amax(-1).reshape(-1, data.n), best.reshape(-1, data.n, 1)
     drawn = [
         torch.from_numpy(stream.dirichlet([0.5] * data.T, (samples, data.n)))
-        for stream in streams(stream_keys(seed, data.batch_shape), data.batch_shape, purpose=_PURPOSE)
+        for stream in streams(seed, data.batch_shape, purpose=Purpose.MIXTURES)
     ]
     weights = torch.stack(drawn).to(data.device).masked_fill(~real.unsqueeze(1), 0.0)
     weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-300)

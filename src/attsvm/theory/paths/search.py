@@ -13,7 +13,7 @@ from torch import Tensor
 from attsvm.attention import Head, LinearHead, Loss
 from attsvm.attention.scores import flat_scores
 from attsvm.data import TokenDataset
-from attsvm.data.streams import streams
+from attsvm.data.streams import Purpose, streams
 from attsvm.norms import Entrywise, Frobenius, Norm, Nuclear
 from attsvm.norms.direction import direction_distance
 from attsvm.svm import AttentionSVM, label_svm, solve
@@ -22,7 +22,6 @@ from attsvm.theory.paths.cone import AngleCone, EdgeLandscape, across, cap_resid
 from attsvm.theory.paths.problem import HeadLandscape, Landscape, WeightsLandscape
 from attsvm.theory.paths.solvers import PowerBall, newton_in_ball, projected_gradient, tangent_part
 
-_PURPOSE = 3
 _RATIO = 10**0.5  # radii grow at most so much from one solve to the next
 _SATURATED = 30.0  # logits this far apart keep the selection a start has; fresh random starts no longer help
 _ELSEWHERE = 1e-3
@@ -75,7 +74,7 @@ class Search:
         index = torch.arange(self.count, device=self.data.device).repeat(self.starts)
         self.landscape = WeightsLandscape.of(self.data, self.head, self.loss, self.chart).take(index)
         self.rows = self.chart.row_size
-        self.streams = streams(list(self.keys), (self.count,), purpose=_PURPOSE)
+        self.streams = streams(self.keys, (self.count,), purpose=Purpose.PATH_START)
         self.centre, self.head_centre = self._max_margin()
 
     # ------------------------------------------------------------ geometry
