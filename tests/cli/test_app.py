@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+import typer
 
 import attsvm
-from cli.runner import invoke, refused, shell
+from attsvm.cli import app
+from cli.runner import ENVIRONMENT, invoke, refused, shell
 
 
 def test_version():
@@ -21,12 +26,67 @@ def test_help_names_every_command(arguments):
     assert "solve" in result.output
 
 
-@pytest.mark.parametrize("command", ["demo", "train", "solve"])
-def test_every_command_has_the_common_options(command):
-    result = invoke(command, "--help")
-    assert result.exit_code == 0
+# --out where files are written, --seed where something is drawn, --device where it helps, --quiet and --json where a
+# result is printed.
+SHARED = {
+    "demo": ("--out", "--seed", "--device", "--quiet", "--json"),
+    "train": ("--out", "--seed", "--device", "--quiet", "--json"),
+    "solve": ("--out", "--device", "--quiet", "--json"),
+    "diagnose": ("--out", "--seed", "--device", "--quiet", "--json"),
+    "heads": ("--out", "--seed", "--quiet", "--json"),
+    "figure list": ("--quiet", "--json"),
+    "figure run": ("--out", "--seed", "--device", "--quiet", "--json"),
+    "figure draw": ("--quiet", "--json"),
+    "play": (),
+}
+
+
+@pytest.mark.parametrize("command", SHARED)
+def test_shared_options_are_where_they_do_something(command):
+    known = {each: option for option in command_named(command).params for each in option.opts}
     for option in ("--out", "--seed", "--device", "--quiet", "--json"):
-        assert option in result.output, option
+        assert (option in known) == (option in SHARED[command]), option
+    assert all(known[each].is_flag for each in ("--quiet", "--json") if each in known)
+
+
+def command_named(name):
+    """The command of this name; "" is the program itself."""
+    found = typer.main.get_command(app)
+    for part in name.split():
+        found = found.commands[part]
+    return found
+
+
+@pytest.mark.parametrize("command", ["", "figure", *SHARED])
+def test_help_flows(command):
+    """A paragraph is one piece of text, and neither flags nor arguments name a Python type."""
+    result = invoke(*command.split(), "--help")
+    assert result.exit_code == 0
+    for word in ("<bool>", "<str>", "list[str]", "<path>", "[["):
+        assert word not in result.output
+    said = " ".join(result.output.split())
+    for paragraph in command_named(command).help.split("\n\n"):
+        assert "\n" not in paragraph
+        assert paragraph in said
+
+
+HEAVY = {"torch", "numpy", "numba", "scipy", "matplotlib", "transformers", "joblib", "pyarrow"}
+
+
+@pytest.mark.parametrize("arguments", ["--version", "--help", "figure --help", *(f"{name} --help" for name in SHARED)])
+def test_help_and_version_load_nothing_heavy(arguments):
+    code = "import sys\nfrom attsvm.cli import main\ntry: main()\nfinally: print('loaded', *sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments.split()], capture_output=True, text=True, check=True, env=ENVIRONMENT
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "typer" in loaded
+    assert not loaded & HEAVY
+
+
+def test_the_package_can_be_run():
+    done = subprocess.run([sys.executable, "-m", "attsvm", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"attsvm {attsvm.__version__}\n"
 
 
 def test_unknown_command_gets_the_near_one():
@@ -58,7 +118,7 @@ def test_a_bug_still_shows_its_traceback(monkeypatch, tmp_path):
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("attsvm.cli.demo.example", broken)
+    monkeypatch.setattr("attsvm.data.example", broken)
     result = invoke("demo", "--out", tmp_path)
     assert isinstance(result.exception, RuntimeError)
 
@@ -67,7 +127,7 @@ def test_interruption_is_exit_code_130(monkeypatch, tmp_path):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attsvm.cli.demo.example", interrupted)
+    monkeypatch.setattr("attsvm.data.example", interrupted)
     result = invoke("demo", "--out", tmp_path)
     assert result.exit_code == 130
     assert result.stderr.strip() == "attsvm: interrupted"
@@ -78,5 +138,5 @@ def test_failures_of_the_machine_are_sentences_too(monkeypatch, tmp_path, error)
     def failing(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("attsvm.cli.demo.example", failing)
+    monkeypatch.setattr("attsvm.data.example", failing)
     refused(invoke("demo", "--out", tmp_path), "memory" if isinstance(error, MemoryError) else "somewhere cannot be")

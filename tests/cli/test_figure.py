@@ -10,8 +10,7 @@ from rich.progress import Progress
 import attsvm.experiments
 import attsvm.experiments.registry
 import attsvm.plots.figures.registry
-from attsvm.cli.figure_report import Bars, TimeLeft
-from attsvm.cli.figure_summary import summarize, verdict_line
+from attsvm.cli.common.experiments import Bars, TimeLeft, summarize, verdict_line
 from attsvm.experiments import Check, ExperimentResult, Verdict, run
 from cli.runner import invoke, refused
 from sweep.files import chunk_files, stored
@@ -218,7 +217,7 @@ def test_draw_needs_no_computing(tmp_path, monkeypatch):
 
 def test_nothing_to_draw(tmp_path):
     refused(figure("draw", tmp_path), "holds no result of an experiment")
-    refused(figure("draw", tmp_path / "none"), "is no folder")
+    refused(figure("draw", tmp_path / "none"), "is not a folder")
     (tmp_path / "manifest.json").write_text('{"kind": "training"}')
     refused(figure("draw", tmp_path), "holds no result of an experiment")
     with pytest.raises(RuntimeError, match="bug"):

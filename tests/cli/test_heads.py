@@ -65,9 +65,11 @@ def test_the_table_the_page_and_the_numbers(folder, texts, tmp_path):
 def test_json_is_all_that_is_printed(folder, texts, tmp_path):
     result = invoke(
         "heads", folder, "--texts", texts, "--heads", "L1H0", "--queries", 10, "--most-texts", 8, "--leave-out-sinks",
-        "--json", "-", "--out", tmp_path,
+        "--json", "--out", tmp_path,
     )  # fmt: skip
     said = json.loads(result.stdout)
+    written = json.loads((tmp_path / "heads.json").read_text())
+    assert said == written | {"files": [str(tmp_path / "heads.html"), str(tmp_path / "heads.json")]}
     assert said["sentences"] == 8
     assert said["settings"]["leave_out"] == ["first", "delimiter"]
     assert said["heads"][0]["kinds"]["first"] == 0
@@ -98,7 +100,7 @@ def test_paths_that_cannot_be_written(folder, texts, tmp_path):
     asked = ("heads", folder, "--texts", texts)
     refused(invoke(*asked, "--out", tmp_path / "file"), "--out must be a folder")
     refused(invoke(*asked, "--out", tmp_path, "--html", tmp_path / "no" / "x.html"), "--html", "does not exist")
-    refused(invoke(*asked, "--out", tmp_path, "--json", tmp_path), "--json must be a file")
+    refused(invoke(*asked, "--out", tmp_path, "--html", tmp_path), "--html must be a file")
     if os.geteuid():  # root may write anywhere
         (tmp_path / "file").chmod(0o400)
         refused(invoke(*asked, "--out", tmp_path, "--html", tmp_path / "file"), "permission denied")

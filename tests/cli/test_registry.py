@@ -3,8 +3,12 @@ from __future__ import annotations
 import pytest
 
 import attsvm
-from attsvm.cli import registry
-from attsvm.cli.registry import OptimizerOptions
+from attsvm.app import server
+from attsvm.cli import figure, play
+from attsvm.cli.common import files, registry
+from attsvm.cli.common.registry import OptimizerOptions
+from attsvm.plots import figures
+from attsvm.sweep import manifest
 
 
 @pytest.mark.parametrize("name", sorted(registry.OPTIMIZERS))
@@ -69,8 +73,43 @@ def test_every_public_solver_has_a_name():
     base = attsvm.svm.Solver
     public = {getattr(attsvm.svm, name) for name in attsvm.svm.__all__}
     solvers = {kind for kind in public if isinstance(kind, type) and issubclass(kind, base)} - {base}
-    assert set(registry.SOLVERS.values()) == solvers
+    assert {type(make()) for make in registry.SOLVERS.values()} == solvers
     assert registry.solver_named(None) is None
+
+
+def test_the_lists_of_the_help_are_those_of_the_rooms():
+    """Help texts do not load the rooms whose names they list; this test does."""
+    assert tuple(attsvm.data.EXAMPLES) == registry.EXAMPLES
+    assert figures.FORMATS == figure.FORMATS
+    assert server.USUAL_PORT == play.USUAL_PORT
+    assert manifest.NAME == files.MANIFEST
+    assert all(make() for make in registry.SAMPLES.values())
+    for room, base, made in (
+        (attsvm.norms, attsvm.norms.Norm, {registry.svm_norm_named(name, 3.0 if name == "entrywise" else None)
+                                           for name in registry.SVM_NORMS}),
+        (attsvm.attention, attsvm.attention.Loss, {registry.loss_named(name) for name in registry.LOSSES}),
+        (attsvm.descent, attsvm.descent.StoppingRule, {registry.stopping_named(name, 5) for name in registry.STOPPING}),
+    ):  # fmt: skip
+        public = {getattr(room, name) for name in room.__all__}
+        kinds = {kind for kind in public if isinstance(kind, type) and issubclass(kind, base)}
+        assert {type(each) for each in made} == kinds - {base, attsvm.attention.CustomLoss}
+
+
+def test_every_schedule_and_optimizer_has_a_name():
+    for base, made in (
+        (attsvm.descent.Schedule, [optimizer("gd", schedule=name).step_size for name in registry.SCHEDULES]),
+        (attsvm.descent.Optimizer, [
+            optimizer(name, norm="nuclear" if "norm" in rule.takes else None, p=3.0 if "p" in rule.takes else None)
+            for name, rule in registry.OPTIMIZERS.items()
+        ]),
+    ):  # fmt: skip
+        public = {getattr(attsvm.descent, name) for name in attsvm.descent.__all__}
+        kinds = {kind for kind in public if isinstance(kind, type) and issubclass(kind, base)}
+        assert {type(each) for each in made} == kinds - {base}
+
+
+def optimizer(name, **options):
+    return registry.optimizer_named(name, OptimizerOptions(**options))
 
 
 @pytest.mark.parametrize(

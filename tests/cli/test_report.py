@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from attsvm.cli.report import number, print_json, print_table, tiny
+from attsvm.cli.common.report import number, print_json, print_table, tiny
 
 
 @pytest.mark.parametrize(("value", "text"), [(-10.0, "4.5e-05"), (-1e6, "3.3e-434295"), (0.0, "1"), (-math.inf, "0")])

@@ -10,7 +10,7 @@ import torch
 
 import attsvm
 from attsvm import Run
-from attsvm.cli.stretches import Stretches
+from attsvm.cli.common.training import Stretches
 from cli.runner import COMMAND, ENVIRONMENT, invoke, refused, shell
 
 SHORT = ("--record", 10, "--optimizer", "adam")

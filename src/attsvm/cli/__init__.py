@@ -1,4 +1,4 @@
-"""The command line: `attsvm demo`, `attsvm train`, `attsvm solve`, `attsvm diagnose`."""
+"""The command line: one file for each command, and what commands share in `common`."""
 
 from attsvm.cli.app import app, main
 

@@ -1,16 +1,13 @@
-"""The `attsvm` command: its commands, and one sentence instead of a traceback for bad input."""
+"""The `attsvm` command and the list of its commands. Nothing here loads PyTorch: help must be quick."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
-import torch
 import typer
-from typer.core import TyperGroup
 
-from attsvm import __version__
+import attsvm
+from attsvm.cli.common.commands import Command, Group
 from attsvm.cli.demo import demo
 from attsvm.cli.diagnose import diagnose
 from attsvm.cli.figure import figure
@@ -19,52 +16,9 @@ from attsvm.cli.play import play
 from attsvm.cli.solve import solve
 from attsvm.cli.train import train
 
-
-class OneSentence(TyperGroup):
-    """Runs a command; what the user can put right ends in one sentence on stderr and exit code 2, Ctrl-C in 130."""
-
-    def main(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any
-    ) -> Any:
-        """Run with `args`, by default those of the process; the context's `obj` is the list of them."""
-        given = list(sys.argv[1:] if args is None else args)
-        if not standalone_mode:
-            return super().main(given, standalone_mode=False, **extra)
-        try:
-            code = super().main(given, standalone_mode=False, **{"obj": given, **extra})
-        except (KeyboardInterrupt, typer.Abort):
-            _leave("interrupted", 130)
-        except (ValueError, OSError) as error:
-            _leave(_sentence(error), 2)
-        except (MemoryError, torch.OutOfMemoryError) as error:
-            what = str(error).partition("\n")[0] or type(error).__name__
-            _leave(f"not enough memory ({what}); try fewer data sets, or a larger --record in training", 2)
-        except Exception as error:
-            # Usage errors come from click, which newer versions of typer carry inside themselves.
-            if not hasattr(error, "format_message"):
-                raise
-            _leave(f"{error.format_message()}", int(getattr(error, "exit_code", 2)) or 2)
-        if code == 130:
-            _leave("interrupted", 130)
-        sys.exit(code if isinstance(code, int) else 0)
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename} " if error.filename is not None else ""
-        return f"{where}cannot be read or written: {error.strerror[:1].lower()}{error.strerror[1:]}"
-    return str(error) or type(error).__name__
-
-
-def _leave(sentence: str, code: int) -> NoReturn:
-    plain = " ".join(sentence.split())
-    typer.echo(f"attsvm: {plain}", err=True)
-    sys.exit(code)
-
-
 app = typer.Typer(
     name="attsvm",
-    cls=OneSentence,
+    cls=Group,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -73,7 +27,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"attsvm {__version__}")
+        typer.echo(f"attsvm {attsvm.__version__}")
         raise typer.Exit
 
 
@@ -81,7 +35,7 @@ def _version(wanted: bool) -> None:
 def describe(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Softmax attention trained by gradient descent is a support vector machine that selects tokens.
@@ -94,13 +48,10 @@ def describe(
         typer.echo(context.get_help())
 
 
-app.command()(demo)
-app.command()(train)
-app.command()(solve)
-app.command()(diagnose)
-app.command()(heads)
+for command in (demo, train, solve, diagnose, heads):
+    app.command(cls=Command)(command)
 app.add_typer(figure, name="figure")
-app.command()(play)
+app.command(cls=Command)(play)
 
 
 def main() -> None:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 import typer
 
-from attsvm.attention import KeyQuery, best_risk, optimal_tokens
-from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_device, checked_folder
-from attsvm.cli.report import number, print_json, print_table, progress_bar, tiny
-from attsvm.data import TokenDataset, example, streams
-from attsvm.descent import Run, TorchEngine, fit
-from attsvm.norms import Frobenius, Nuclear, direction_cosine
-from attsvm.svm import AttentionSVM, SVMSolution, solve
+import attsvm
+from attsvm.cli.common.files import checked_folder
+from attsvm.cli.common.inputs import checked_device
+from attsvm.cli.common.options import Device, Json, Out, Quiet, Seed
+from attsvm.cli.common.registry import norm_named
+from attsvm.cli.common.report import number, print_json, print_table, progress_bar, tiny
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _STEPS = 2000
 # Every step while the paths are among the tokens, then now and then.
 _RECORD = (*range(200), *range(200, _STEPS + 1, 20))
-_NORMS = {"frobenius": Frobenius(), "nuclear": Nuclear()}
+_NORMS = ("frobenius", "nuclear")
 # The SVM that each run's direction is known, or thought, to tend to.
 _EXPECTED = {"W": "frobenius", "K Q^T": "nuclear"}
 _CAPTION = (
@@ -28,21 +30,22 @@ _CAPTION = (
     "$W$ bends onto the Frobenius solution; $K$ and $Q$ onto the nuclear one, of low rank."
 )
 
-Solutions = Mapping[str, Mapping[str, SVMSolution]]
+Solutions = Mapping[str, Mapping[str, "attsvm.SVMSolution"]]
 """The solution for a run's selection, by run and norm."""
 
 
 def demo(
-    out: Out = Path("out"), seed: SeedOption = 0, device: Device = "cpu", quiet: Quiet = False, json: Json = False
+    out: Out = Path("out"), seed: Seed = 0, device: Device = "cpu", quiet: Quiet = False, json: Json = False
 ) -> None:
     """Train W and (K, Q) on two inputs in the plane, solve for what they select, compare, draw FOLDER/demo.png."""
     where = checked_device(device)
     folder = checked_folder(out)
-    data = example("two-inputs").to(where)
+    data = attsvm.data.example("two-inputs").to(where)
     runs = _train(data, seed, quiet or json)
+    problems = {name: attsvm.AttentionSVM(data, run.selected) for name, run in runs.items()}
     solutions = {
-        name: {kind: solve(AttentionSVM(data, run.selected), norm).require_solved() for kind, norm in _NORMS.items()}
-        for name, run in runs.items()
+        name: {norm: attsvm.solve(problem, norm_named(norm)).require_solved() for norm in _NORMS}
+        for name, problem in problems.items()
     }
     picture = _draw(data, runs, solutions, folder)
     result = _result(data, runs, solutions)
@@ -54,27 +57,25 @@ def demo(
     typer.echo(f"The picture is in {picture}")
 
 
-def _train(data: TokenDataset, seed: int, quiet: bool) -> dict[str, Run]:
-    key = 0.1 * streams(seed, ())[0].standard_normal((data.d, data.d))
+def _train(data: attsvm.TokenDataset, seed: int, quiet: bool) -> dict[str, attsvm.Run]:
+    key = 0.1 * attsvm.data.streams(seed, ())[0].standard_normal((data.d, data.d))
     start = {"key": data.tokens.new_tensor(key), "query": data.tokens.new_zeros(data.dq, data.d)}
     # The compiled engine would spend longer on compiling than these two runs take.
-    engine = TorchEngine()
+    engine = attsvm.descent.TorchEngine()
     with progress_bar("Training W, then K and Q", 2 * _STEPS, quiet=quiet) as report:
-        weights = fit(
+        weights = attsvm.fit(
             data, steps=_STEPS, record=_RECORD, initial="zeros", engine=engine, progress=lambda done, _: report(done)
         )
-        factors = fit(
-            data, steps=_STEPS, record=_RECORD, initial=start, parameterization=KeyQuery(), engine=engine,
+        factors = attsvm.fit(
+            data, steps=_STEPS, record=_RECORD, initial=start, parameterization=attsvm.KeyQuery(), engine=engine,
             progress=lambda done, _: report(_STEPS + done),
         )  # fmt: skip
     return {"W": weights, "K Q^T": factors}
 
 
-def _draw(data: TokenDataset, runs: dict[str, Run], solutions: Solutions, folder: Path) -> Path:
-    from attsvm.plots import plot_trajectory_2d  # matplotlib starts only where something is drawn
-
+def _draw(data: attsvm.TokenDataset, runs: dict[str, attsvm.Run], solutions: Solutions, folder: Path) -> Path:
     named = dict(zip(("W", r"K Q^{\mathsf{T}}"), runs.values(), strict=True))
-    figure = plot_trajectory_2d(
+    figure = attsvm.plots.plot_trajectory_2d(
         data,
         named,
         solutions=[solutions[name][kind] for name, kind in _EXPECTED.items()],
@@ -86,10 +87,10 @@ def _draw(data: TokenDataset, runs: dict[str, Run], solutions: Solutions, folder
     return picture
 
 
-def _result(data: TokenDataset, runs: dict[str, Run], solutions: Solutions) -> dict[str, Any]:
-    optimal = optimal_tokens(data).tolist()
+def _result(data: attsvm.TokenDataset, runs: dict[str, attsvm.Run], solutions: Solutions) -> dict[str, Any]:
+    optimal = attsvm.optimal_tokens(data).tolist()
     return {
-        "best_risk": float(best_risk(data)),
+        "best_risk": float(attsvm.best_risk(data)),
         "runs": [
             {
                 "run": name,
@@ -110,7 +111,7 @@ def _result(data: TokenDataset, runs: dict[str, Run], solutions: Solutions) -> d
                 "expected": _EXPECTED[name],
                 "svm": {
                     kind: {
-                        "cosine": float(direction_cosine(run.weights, solution.weights)),
+                        "cosine": float(attsvm.direction_cosine(run.weights, solution.weights)),
                         "relative_gap": float(solution.certificate.relative_gap),
                         "min_margin": float(solution.certificate.min_margin),
                         "solver": solution.solver,
@@ -124,9 +125,9 @@ def _result(data: TokenDataset, runs: dict[str, Run], solutions: Solutions) -> d
     }
 
 
-def _log_remaining(run: Run) -> torch.Tensor:
+def _log_remaining(run: attsvm.Run) -> Tensor:
     """Logarithm of the attention that the selected token leaves to the others."""
-    return run.log_attention.scatter(-1, run.selected.unsqueeze(-1), -torch.inf).logsumexp(-1)
+    return run.log_attention.scatter(-1, run.selected.unsqueeze(-1), -math.inf).logsumexp(-1)
 
 
 def _print(result: dict[str, Any]) -> None:
@@ -145,7 +146,7 @@ def _print(result: dict[str, Any]) -> None:
             ])  # fmt: skip
         rows.append([])
     print_table(f"Two inputs of four tokens in the plane, {_STEPS} steps of normalized gradient descent", columns, rows)
-    typer.echo(f"The best possible risk is {number(result['best_risk'])}; no finite weights reach it.\n")
+    typer.echo(f"The best possible risk is {number(result['attsvm.best_risk'])}; no finite weights reach it.\n")
     _print_cosines(result["runs"])
     for run in result["runs"]:
         for note in run["notes"]:
@@ -155,7 +156,7 @@ def _print(result: dict[str, Any]) -> None:
 def _print_cosines(runs: list[dict[str, Any]]) -> None:
     """The table of cosines; every row names the SVM that its run should tend to."""
     rows = [
-        [run["run"], *(f"{run['svm'][kind]['cosine']:.6f}" for kind in _NORMS), _NORMS[run["expected"]].name]
+        [run["run"], *(f"{run['svm'][kind]['cosine']:.6f}" for kind in _NORMS), norm_named(run["expected"]).name]
         for run in runs
     ]
     columns = (("Run", "left"), ("Frobenius SVM", "right"), ("Nuclear SVM", "right"), ("Expected", "left"))

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import json as json_format
-import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attsvm.cli import train_options as options
-from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_device, load_data, own_folder
-from attsvm.cli.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named
-from attsvm.cli.report import print_json, status_line
-from attsvm.cli.train_task import starting_head, starting_point
-from attsvm.data.files import write_atomically
-from attsvm.descent import fit
-from attsvm.sweep.manifest import now, versions, write_manifest
-from attsvm.theory import diagnose as diagnose_data
-from attsvm.theory import verify
+import attsvm
+from attsvm.cli.common import options
+from attsvm.cli.common.files import own_folder, write_result, write_text
+from attsvm.cli.common.inputs import checked_device, load_data, starting_head, starting_point
+from attsvm.cli.common.options import Device, Json, Out, Quiet, Seed, option
+from attsvm.cli.common.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named
+from attsvm.cli.common.report import plain, print_json, status_line
+
+if TYPE_CHECKING:
+    from attsvm.theory import LocalOptima
+
+FILE = "diagnosis.json"
 
 Enumerate = Annotated[
-    int,
-    typer.Option("--enumerate", metavar="N", help="List all locally optimal selections, trying at most N candidates."),
+    int, option("--enumerate", "N", "List all locally optimal selections, trying at most N candidates.")
 ]
-Verify = Annotated[
-    int, typer.Option("--verify", metavar="STEPS", help="Then train this many steps and compare with the prediction.")
-]
+Verify = Annotated[int, option("--verify", "STEPS", "Then train for this many steps and compare with the prediction.")]
 
 
 def diagnose(
@@ -37,7 +36,7 @@ def diagnose(
     rank: options.Rank = None,
     optimizer: options.Optimizer = "ngd",
     step_size: options.StepSize = None,
-    norm: options.Norm = None,
+    norm: options.DescentNorm = None,
     p: options.Exponent = None,
     loss: options.Loss = "logistic",
     head: options.Head = None,
@@ -45,7 +44,7 @@ def diagnose(
     enumerate_local: Enumerate = 0,
     verify_steps: Verify = 0,
     out: Out = Path("out/diagnose"),
-    seed: SeedOption = 0,
+    seed: Seed = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
     json: Json = False,
@@ -60,13 +59,13 @@ def diagnose(
     loaded = load_data(data).to(where)
     kind = parameterization_named(parameterization, rank)
     rule = optimizer_named(optimizer, OptimizerOptions(step_size=step_size, norm=norm, p=p))
-    own, own_loss = starting_head(head, loaded, None), loss_named(loss)
+    own, own_loss = starting_head(head, loaded), loss_named(loss)
     for name, value in (("--enumerate", enumerate_local), ("--verify", verify_steps)):
         if value < 0:
             raise ValueError(f"{name} must not be negative; got {value}")
     start, _ = starting_point(initial, data, loaded, train_head=False)
     settings = {"parameterization": kind, "optimizer": rule, "loss": own_loss, "seed": seed, "initial": start}
-    drawn = fit(loaded, own, steps=0, **settings)  # type: ignore[arg-type]
+    drawn = attsvm.fit(loaded, own, steps=0, **settings)  # type: ignore[arg-type]
     if drawn.weights.ndim > loaded.tokens.ndim - 1:
         raise ValueError("--initial must hold one start for diagnose; it holds several")
     start_at = dict(drawn.parameters)
@@ -77,51 +76,38 @@ def diagnose(
             if line is not None:
                 line(f"{done:,} of {total:,} candidates or data sets")
 
-        report = diagnose_data(
+        report = attsvm.diagnose(
             loaded, own, kind, rule, start_at, loss=own_loss, enumerate_local=enumerate_local, progress=show
         )
     result = json_format.loads(report.to_json())
     verdict = None
     if verify_steps:
-        verdict = verify(report, fit(loaded, own, steps=verify_steps, **settings))  # type: ignore[arg-type]
+        verdict = attsvm.verify(report, attsvm.fit(loaded, own, steps=verify_steps, **settings))  # type: ignore[arg-type]
         result["verification"] = {
             "steps": verify_steps,
             "reached": verdict.reached.tolist(),
             "outcomes": {outcome.value: count for outcome, count in verdict.outcomes.items()},
-            "median_cosine": _number(verdict.cosine.nanmedian().item()),
-            "median_efficiency": _number(verdict.efficiency.nanmedian().item()),
+            "median_cosine": verdict.cosine.nanmedian().item(),
+            "median_efficiency": verdict.efficiency.nanmedian().item(),
         }
-    write_atomically(folder / "diagnosis.json", (json_format.dumps(result, indent=1) + "\n").encode())
-    write_manifest(folder, {
-        "kind": "diagnose",
-        "command": shlex.join(["attsvm", *(context.obj or [])]),
-        "source": data,
-        "seed": seed,
-        "device": str(where),
-        "versions": versions(),
-        "wall_seconds": round(time.perf_counter() - began, 3),
-        "written": now(),
-        "files": ["diagnosis.json", "manifest.json"],
-    })  # fmt: skip
+    write_text(folder / FILE, json_format.dumps(plain(result), indent=1, allow_nan=False) + "\n")
+    seconds = time.perf_counter() - began
+    write_result(folder, context, [FILE], seconds, kind="diagnose", source=data, seed=seed, device=str(where))
     if json:
         print_json(result)
     elif quiet:
         held = "" if verdict is None else f"{int(verdict.holds.sum())} of {verdict.holds.numel()} as predicted; "
-        typer.echo(f"{held}diagnosis in {folder / 'diagnosis.json'}")
+        typer.echo(f"{held}diagnosis in {folder / FILE}")
     else:
         typer.echo(str(report))
         if report.local is not None:
             typer.echo(_locals(report.local))
         if verdict is not None:
             typer.echo(f"\n{verdict}")
-        typer.echo(f"\nEverything is in {folder / 'diagnosis.json'}")
+        typer.echo(f"\nEverything is in {folder / FILE}")
 
 
-def _number(value: float) -> float | None:
-    return value if value == value else None  # NaN has no JSON
-
-
-def _locals(local: tuple) -> str:  # type: ignore[type-arg]
+def _locals(local: Sequence[LocalOptima]) -> str:
     lines = ["", "Locally optimal selections"]
     for element, one in enumerate(local):
         label = f"data set {element}: " if len(local) > 1 else ""

@@ -9,32 +9,34 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from attsvm.cli.options import Device, Json, Quiet, checked_device, checked_folder
-from attsvm.cli.report import print_json
+import attsvm
+from attsvm.cli.common.commands import Command, Group
+from attsvm.cli.common.files import MANIFEST, checked_folder
+from attsvm.cli.common.inputs import checked_device
+from attsvm.cli.common.options import Device, Json, Quiet, flag, listed, option
+from attsvm.cli.common.report import plural, print_json
 
 if TYPE_CHECKING:
-    from attsvm.cli.figure_summary import FigureSummary
-    from attsvm.experiments import Backend, Configuration, Experiment
+    from attsvm.cli.common.experiments import FigureSummary
+    from attsvm.experiments import Backend, Configuration, Experiment, ExperimentResult
 
-figure = typer.Typer()
+figure = typer.Typer(cls=Group)
 
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids from `attsvm figure list`, or all.")]
+FORMATS = ("png", "pdf", "svg")
+
+Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Ids from `attsvm figure list`, or all.")]
 Folders = Annotated[
-    list[Path], typer.Argument(metavar="FOLDER...", help="Folders of results, or folders that hold such folders.")
+    list[Path], typer.Argument(metavar="FOLDER", help="Folders of results, or folders that hold such folders.")
 ]
-Out = Annotated[
-    Path, typer.Option("--out", metavar="FOLDER", help="Each experiment gets a folder of its own in this one.")
-]
-Formats = Annotated[str, typer.Option("--format", metavar="LIST", help="Of png, pdf, svg, with commas between.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Smaller versions: minutes for all of them.")]
-Runs = Annotated[int | None, typer.Option("--runs", metavar="N", help="Number of data sets, or of draws.")]
-Jobs = Annotated[int, typer.Option("--jobs", metavar="N", help="Processes on this machine.")]
-BackendName = Annotated[str, typer.Option("--backend", metavar="NAME", help="loky (this machine) or dask.")]
-Scheduler = Annotated[
-    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, such as tcp://host:8786.")
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the chunks that are there.")]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random draws.")]
+Out = Annotated[Path, option("--out", "FOLDER", "Each experiment gets a folder of its own in this one.")]
+Formats = Annotated[str, option("--format", "LIST", f"Any of {listed(FORMATS)}, separated by commas.")]
+Quick = Annotated[bool, flag("--quick", "Smaller versions: minutes for all of them.")]
+Runs = Annotated[int | None, option("--runs", "N", "Number of data sets, or of draws.")]
+Jobs = Annotated[int, option("--jobs", "N", "Processes on this machine.")]
+BackendName = Annotated[str, option("--backend", "NAME", "loky (this machine) or dask.")]
+Scheduler = Annotated[str | None, option("--scheduler", "ADDRESS", "Of a Dask cluster, such as tcp://host:8786.")]
+Resume = Annotated[bool, flag("--resume", "Go on from the chunks that are there.")]
+Seed = Annotated[int, option("--seed", "N", "Seed of all random draws.")]
 
 
 @figure.callback(invoke_without_command=True)
@@ -44,28 +46,27 @@ def describe(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@figure.command("list")
+@figure.command("list", cls=Command)
 def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
-    """All experiments: id, paper, what each shows, how long it takes on one core."""
-    from attsvm.experiments import EXPERIMENTS
-
+    """List all experiments: id, paper, what each shows, and how long it takes on one core."""
+    experiments = attsvm.experiments.EXPERIMENTS
     if json:
         print_json({
             "experiments": [
                 {"id": each.id, "source": each.source, "title": each.title, "shows": each.shows,
                  "seconds": each.seconds, "configuration": each.default.to_json()}
-                for each in EXPERIMENTS.values()
+                for each in experiments.values()
             ]
         })  # fmt: skip
     elif quiet:
-        typer.echo("\n".join(EXPERIMENTS))
+        typer.echo("\n".join(experiments))
     else:
-        from attsvm.cli.figure_report import print_list
+        from attsvm.cli.common.experiments import print_list
 
-        print_list(list(EXPERIMENTS.values()))
+        print_list(list(experiments.values()))
 
 
-@figure.command("run")
+@figure.command("run", cls=Command)
 def run_experiments(
     ids: Ids,
     quick: Quick = False,
@@ -83,12 +84,13 @@ def run_experiments(
 ) -> None:
     """Compute experiments, store tables, draw pictures, and hold what was measured against what was expected.
 
-    Everything lands in FOLDER/ID: Parquet tables, arrays.npz, manifest.json, summary.json, pictures. A run that was
-    stopped goes on with --resume. The exit code is 0 when all was computed and drawn, also where a check does not hold:
-    the last line says how many do. Where one of several experiments fails, the others go on, and the exit code is 1.
+    Everything lands in FOLDER/ID: Parquet tables, arrays.npz, manifest.json, summary.json and pictures. A run that was
+    stopped goes on with --resume.
+
+    The exit code is 0 when everything was computed and drawn, even if a check does not hold: the last line says how
+    many do. If one of several experiments fails, the others go on, and the exit code is 1.
     """
-    from attsvm.cli.figure_report import progress_bars
-    from attsvm.cli.figure_summary import summarize
+    from attsvm.cli.common.experiments import progress_bars, summarize
     from attsvm.experiments import check_folder, run
 
     computing = _backend(backend, scheduler, jobs)
@@ -127,15 +129,15 @@ def run_experiments(
         raise typer.Exit(1)
 
 
-@figure.command("draw")
+@figure.command("draw", cls=Command)
 def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quiet = False, json: Json = False) -> None:
     """Draw stored results again, without computing, and hold them against what was expected once more."""
-    from attsvm.cli.figure_summary import summarize
-    from attsvm.experiments import ExperimentResult, experiment
+    from attsvm.cli.common.experiments import summarize
 
     wanted = _formats(formats)
-    results = [ExperimentResult.load(path) for folder in folders for path in _results_in(folder)]
-    drawn = [(experiment(result.experiment), result) for result in results]
+    stored = attsvm.experiments.ExperimentResult
+    results = [stored.load(path) for folder in folders for path in _results_in(folder)]
+    drawn = [(attsvm.experiments.experiment(result.experiment), result) for result in results]
     imports = time.process_time()
     summaries = [summarize(each, result, *_drawn(result, wanted)) for each, result in drawn]
     for summary in summaries:
@@ -143,7 +145,7 @@ def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quie
     _report(summaries, imports, folders[0], quiet=quiet, json=json)
 
 
-def _drawn(result: Any, formats: list[str]) -> tuple[list[Path], float]:
+def _drawn(result: ExperimentResult, formats: list[str]) -> tuple[list[Path], float]:
     """The pictures of a result, and the CPU time they took."""
     from attsvm.plots.figures import draw
 
@@ -153,8 +155,7 @@ def _drawn(result: Any, formats: list[str]) -> tuple[list[Path], float]:
 
 
 def _report(summaries: list[FigureSummary], imports: float, folder: Path, *, quiet: bool, json: bool) -> None:
-    from attsvm.cli.figure_report import print_summary
-    from attsvm.cli.figure_summary import verdict_line
+    from attsvm.cli.common.experiments import print_summary, verdict_line
 
     if json:
         print_json({
@@ -165,8 +166,7 @@ def _report(summaries: list[FigureSummary], imports: float, folder: Path, *, qui
         return
     if not quiet:
         print_summary(summaries, imports)
-    count = len(summaries)
-    typer.echo(f"{count} experiment{'s' if count > 1 else ''} in {folder}: {verdict_line(summaries)}")
+    typer.echo(f"{plural(len(summaries), 'experiment')} in {folder}: {verdict_line(summaries)}")
 
 
 def _interrupted() -> NoReturn:
@@ -175,8 +175,6 @@ def _interrupted() -> NoReturn:
 
 
 def _formats(text: str) -> list[str]:
-    from attsvm.plots.figures import FORMATS
-
     wanted = [part.strip().lower() for part in text.split(",") if part.strip()]
     unknown = [each for each in wanted if each not in FORMATS]
     if unknown or not wanted:
@@ -187,8 +185,6 @@ def _formats(text: str) -> list[str]:
 
 
 def _backend(name: str, scheduler: str | None, jobs: int) -> Backend:
-    from attsvm.experiments import DaskCluster, Processes
-
     if name not in ("loky", "dask"):
         raise ValueError(f"--backend must be loky or dask; got {name!r}")
     if jobs < 1:
@@ -196,12 +192,12 @@ def _backend(name: str, scheduler: str | None, jobs: int) -> Backend:
     if name == "loky":
         if scheduler is not None:
             raise ValueError("--scheduler is for --backend dask; add that, or leave the scheduler out")
-        return Processes(jobs)
+        return attsvm.experiments.Processes(jobs)
     if scheduler is None:
         raise ValueError("--backend dask needs --scheduler ADDRESS, such as tcp://host:8786")
     if jobs != 1:
         raise ValueError("--jobs is for --backend loky; a Dask cluster has as many workers as were started")
-    cluster = DaskCluster(scheduler)
+    cluster = attsvm.experiments.DaskCluster(scheduler)
     cluster.check()
     return cluster
 
@@ -215,43 +211,40 @@ def _configured(
     ids: list[str], *, quick: bool, runs: int | None, seed: int
 ) -> list[tuple[Experiment[Any], Configuration]]:
     """The experiments asked for, each once, with their configurations."""
-    from attsvm.experiments import EXPERIMENTS, experiment
-
     if runs is not None and runs < 1:
         raise ValueError(f"--runs must be a positive number of data sets; got {runs}")
     if seed < 0:
         raise ValueError(f"--seed must not be negative; got {seed}")
-    named = [experiment(name) for name in ids if name != "all"]
-    chosen = list(EXPERIMENTS.values()) if "all" in ids else list({each.id: each for each in named}.values())
+    experiments = attsvm.experiments.EXPERIMENTS
+    named = [attsvm.experiments.experiment(name) for name in ids if name != "all"]
+    chosen = list(experiments.values()) if "all" in ids else list({each.id: each for each in named}.values())
     configured: list[tuple[Experiment[Any], Configuration]] = []
-    deaf: list[str] = []
+    ignoring: list[str] = []
     for each in chosen:
         configuration = each.default.with_values(seed=seed)
         configuration = configuration.quick() if quick else configuration
         if runs is not None and configuration.runs_field is not None:
             configuration = configuration.with_runs(runs)
         elif runs is not None:
-            deaf.append(each.id)
+            ignoring.append(each.id)
         configured.append((each, configuration))
-    refused = [each.id for each in named if each.id in deaf]
+    refused = [each.id for each in named if each.id in ignoring]
     if refused:
         raise ValueError(
             f"--runs does not apply to {', '.join(refused)}, which has no number of data sets; leave it out"
         )
-    if deaf:
-        typer.echo(f"--runs does not apply to {', '.join(deaf)}; computed as without it", err=True)
+    if ignoring:
+        typer.echo(f"--runs does not apply to {', '.join(ignoring)}; computed as without it", err=True)
     return configured
 
 
 def _results_in(folder: Path) -> list[Path]:
     """`folder` itself if it holds a result, else its folders that do."""
-    from attsvm.sweep.manifest import NAME
-
-    if (folder / NAME).is_file():
+    if (folder / MANIFEST).is_file():
         return [folder]
     if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder; give the --out of `attsvm figure run`, or a folder inside it")
-    inside = sorted(path.parent for path in folder.glob(f"*/{NAME}"))
+        raise ValueError(f"{folder} is not a folder; give the --out of `attsvm figure run`, or a folder inside it")
+    inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
     if not inside:
         raise ValueError(f"{folder} holds no result of an experiment; run one with `attsvm figure run`")
     return inside

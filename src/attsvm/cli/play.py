@@ -6,37 +6,35 @@ import os
 import threading
 import webbrowser
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm.app import PlaygroundServer, open_server, write_page
-from attsvm.app.problem import data_to_state
-from attsvm.app.server import USUAL_PORT
-from attsvm.cli.options import load_data
-from attsvm.data import EXAMPLES, starting_points
+import attsvm
+from attsvm.cli.common.inputs import load_data
+from attsvm.cli.common.options import flag, listed, option
+from attsvm.cli.common.registry import EXAMPLES
+
+if TYPE_CHECKING:
+    from attsvm.app import PlaygroundServer
+
+USUAL_PORT = 8484
+"""That of `attsvm.app.server`."""
 
 Data = Annotated[
     str | None,
     typer.Argument(
-        metavar="[DATA]",
-        help=f"What to show first: a .npz or .safetensors file in the plane, or one of: {', '.join(EXAMPLES)}.",
+        metavar="DATA",
+        help=f"What to show first: a .npz or .safetensors file in the plane, or one of: {listed(EXAMPLES)}.",
     ),
 ]
 Port = Annotated[
     int | None,
-    typer.Option(
-        "--port",
-        metavar="N",
-        help=f"Port on this machine; {USUAL_PORT} or the next free one if not given, any free one for 0.",
-    ),
+    option("--port", "N", f"Port on this machine; {USUAL_PORT} or the next free one if not given, any free one for 0."),
 ]
-NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address and open nothing.")]
+NoBrowser = Annotated[bool, flag("--no-browser", "Print the address and open nothing.")]
 Export = Annotated[
-    Path | None,
-    typer.Option(
-        "--export", metavar="FILE.html", help="Write the playground to one file that needs no server, and leave."
-    ),
+    Path | None, option("--export", "FILE.html", "Write the playground to one file that needs no server, and exit.")
 ]
 
 
@@ -44,16 +42,16 @@ def play(data: Data = None, port: Port = None, no_browser: NoBrowser = False, ex
     """Open the playground: drag tokens, and watch descent and the max-margin solutions follow.
 
     The page comes from a small server on this machine that answers nobody else and ends with Ctrl-C. Beside its own
-    numbers the page shows Python's solution with its certificate. A port that is asked for and taken is an error;
-    if none is asked for, the next free one is used.
+    numbers the page shows Python's solution with its certificate. A port that is given but taken is an error; if none
+    is given, the next free one is used.
     """
     state = None if data is None else _state(data)
     if export is not None:
         if port is not None or no_browser:
             raise ValueError("--port and --no-browser do nothing with --export; leave them out")
-        typer.echo(f"The playground is in {write_page(export, state)}")
+        typer.echo(f"The playground is in {attsvm.app.write_page(export, state)}")
         return
-    with open_server(port, state) as server:
+    with attsvm.app.open_server(port, state) as server:
         if port is None and server.server_port != USUAL_PORT:
             typer.echo(f"Port {USUAL_PORT} is taken; this is the next free one.")
         typer.echo(f"The playground is at {server.address} (Ctrl-C ends it)")
@@ -63,9 +61,11 @@ def play(data: Data = None, port: Port = None, no_browser: NoBrowser = False, ex
 
 
 def _state(name: str) -> dict[str, Any]:
+    from attsvm.app.problem import data_to_state
+
     loaded = load_data(name)
     try:
-        return data_to_state(loaded, starting_points(name) if name in EXAMPLES else None)
+        return data_to_state(loaded, attsvm.data.starting_points(name) if name in EXAMPLES else None)
     except ValueError as error:
         raise ValueError(f"DATA {name} cannot be shown: {error}") from None
 

@@ -2,40 +2,76 @@
 
 from __future__ import annotations
 
-import shlex
+import math
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm.cli import solve_options as options
-from attsvm.cli.digests import data_digest
-from attsvm.cli.options import Device, Json, Out, Quiet, checked_device, load_data, own_folder
-from attsvm.cli.registry import solver_named, svm_norm_named
-from attsvm.cli.report import print_json, status_line
-from attsvm.cli.selection import right_hand_side, selection_named
-from attsvm.cli.train_options import Data
-from attsvm.cli.train_task import starting_head
-from attsvm.cli.verdict import exit_code, print_verdict, verdict
-from attsvm.svm import AttentionSVM
-from attsvm.svm import solve as solve_svm
-from attsvm.sweep.manifest import NAME, now, versions, write_manifest
+import attsvm
+from attsvm.cli.common.files import MANIFEST, own_folder, write_result
+from attsvm.cli.common.inputs import checked_device, data_digest, load_data, starting_head
+from attsvm.cli.common.options import Data, Device, Json, Out, Quiet, listed, option
+from attsvm.cli.common.registry import SOLVERS, SVM_NORMS, solver_named, svm_norm_named
+from attsvm.cli.common.report import number, plural, print_json, print_table, spread, spread_columns, status_line
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SOLUTION = "solution.safetensors"
+SOLVED, INFEASIBLE, NOT_CONVERGED = 0, 3, 4
+"""Exit codes; infeasible if any problem is, and not converged if any is left open and none is infeasible."""
+
+# Names in JSON, what the table calls them, and digits.
+_PROOF = (
+    ("primal_value", "Primal value N(W)", 10),
+    ("dual_value", "Dual value, a lower bound on it", 10),
+    ("relative_gap", "Relative gap", 3),
+    ("min_margin", "Smallest margin", 10),
+    ("largest_violation", "Largest violation", 3),
+    ("dual_violation", "Largest violation of the duals", 3),
+    ("support", "Support tokens", 6),
+    ("rank", "Rank of W", 6),
+)
+_RAY = (
+    ("ray_residual", "Residual of the ray", 3),
+    ("dual_value", "No solution has a norm below", 6),
+)
+_MOST_ELEMENTS = 100
+
+Norm = Annotated[str, option("--norm", "NAME", f"One of {listed(SVM_NORMS)}, or l3, l1.75 and the like.")]
+Exponent = Annotated[float | None, option("--p", "P", "Exponent of --norm entrywise.")]
+Select = Annotated[
+    str,
+    option(
+        "--select",
+        "WHICH",
+        "optimal (the best-scored token of every input); reached:FILE (what a saved run selects); or a FILE with"
+        " selected or selected_set: .npz, .safetensors, .npy, .json, or indices in a .txt or .csv.",
+    ),
+]
+Start = Annotated[int | None, option("--start", "N", "Which start of the run, where reached:FILE has several.")]
+Head = Annotated[Path | None, option("--head", "FILE", "File with an array called head, if DATA has none.")]
+SolverName = Annotated[
+    str | None, option("--solver", "NAME", f"One of {listed(SOLVERS)}; chosen by norm and size if not given.")
+]
+Sides = Annotated[
+    str, option("--rhs", "VALUE", "Right-hand side of the rows: a number, or a FILE with one per input or per token.")
+]
 
 
 def solve(
     context: typer.Context,
     data: Data,
-    norm: options.Norm = "frobenius",
-    p: options.Exponent = None,
-    select: options.Select = "optimal",
-    start: options.Start = None,
-    head: options.Head = None,
-    solver: options.SolverName = None,
-    rhs: options.Sides = "1",
+    norm: Norm = "frobenius",
+    p: Exponent = None,
+    select: Select = "optimal",
+    start: Start = None,
+    head: Head = None,
+    solver: SolverName = None,
+    rhs: Sides = "1",
     out: Out = Path("out/solve"),
-    seed: options.Seed = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
     json: Json = False,
@@ -47,47 +83,151 @@ def solve(
     Exit code 0: every problem solved; 2: bad input; 3: at least one problem proved infeasible, its ray saved as duals;
     4: none infeasible, but at least one not converged.
     """
+    from attsvm.cli.common.selection import right_hand_side, selection_named
+
     began = time.perf_counter()
     asked, chosen = svm_norm_named(norm, p), solver_named(solver)
     where = checked_device(device)
     loaded = load_data(data).to(where)
-    picked = selection_named(
-        select, loaded, head=None if head is None else starting_head(head, loaded, None), start=start
-    )
+    scoring = None if head is None else starting_head(head, loaded)
+    picked = selection_named(select, loaded, head=scoring, start=start)
     sides = right_hand_side(rhs)
-    problem = AttentionSVM(loaded, picked.selected, selected_set=picked.selected_set, right_hand_side=sides)
+    problem = attsvm.AttentionSVM(loaded, picked.selected, selected_set=picked.selected_set, right_hand_side=sides)
     folder = own_folder(out, "solve")
     rows = int(problem.rows.sum())
     with status_line(f"Solving {rows:,} rows in the {asked.name} norm", quiet=quiet or json) as report:
-        solution = solve_svm(problem, asked, solver=chosen, progress=report)
-    (folder / NAME).unlink(missing_ok=True)  # an earlier solution's: a manifest describes the solution beside it
+        solution = attsvm.solve(problem, asked, solver=chosen, progress=report)
+    (folder / MANIFEST).unlink(missing_ok=True)  # an earlier solution's: a manifest describes the solution beside it
     solution.save(folder / SOLUTION)
     result = verdict(problem, solution)
-    seconds = round(time.perf_counter() - began, 3)
-    write_manifest(folder, {
-        "kind": "solve",
-        "status": "finished",
-        "command": shlex.join(["attsvm", *(context.obj or [])]),
-        "source": data,
-        "description": repr(loaded),
-        "settings": {
-            "data": data_digest(loaded), "norm": repr(asked), "select": select, "start": start, "rhs": rhs,
-            "head": None if head is None else str(head), "solver": None if chosen is None else repr(chosen),
-        },
-        "ran": solution.solver,
-        "tolerance": solution.tolerance,
-        "problems": result["problems"],
-        "counts": result["status"],
-        "seed": seed,
-        "device": str(where),
-        "versions": versions(),
-        "solve_seconds": round(solution.seconds, 6),
-        "wall_seconds": seconds,
-        "written": now(),
-        "files": [SOLUTION, NAME],
-    })  # fmt: skip
+    settings = {
+        "data": data_digest(loaded), "norm": repr(asked), "select": select, "start": start, "rhs": rhs,
+        "head": None if head is None else str(head), "solver": None if chosen is None else repr(chosen),
+    }  # fmt: skip
+    write_result(
+        folder, context, [SOLUTION], time.perf_counter() - began, kind="solve", source=data, description=repr(loaded),
+        settings=settings, ran=solution.solver, tolerance=solution.tolerance, problems=result["problems"],
+        counts=result["status"], device=str(where), solve_seconds=round(solution.seconds, 6),
+    )  # fmt: skip
     if json:
-        print_json({**result, "files": [str(folder / name) for name in (SOLUTION, NAME)]})
+        print_json({**result, "files": [str(folder / name) for name in (SOLUTION, MANIFEST)]})
     else:
         print_verdict(result, asked.name, folder, quiet=quiet)
     raise typer.Exit(exit_code(solution))
+
+
+def verdict(problem: attsvm.AttentionSVM, solution: attsvm.SVMSolution) -> dict[str, Any]:
+    """Status, certificate, support and rank, JSON-able; over many problems as median, lowest and highest."""
+    found = _numbers(solution)
+    statuses = list(attsvm.svm.Status)
+    codes = solution.codes.flatten()
+    none = solution.infeasible.flatten()
+    proof = [name for name, _, _ in _PROOF if name in vars(solution.certificate)]
+    result: dict[str, Any] = {
+        "problems": codes.numel(),
+        "rows": _spread(problem.rows.sum((-1, -2)).flatten()),
+        "norm": repr(solution.norm),
+        "solver": solution.solver,
+        "tolerance": solution.tolerance,
+        "status": {status.name.lower(): int((codes == code).sum()) for code, status in enumerate(statuses)},
+        "certificate": {name: _spread(found[name][~none]) for name in proof},
+        "ray": {name: _spread(found[name][none]) for name, _, _ in _RAY},
+        "support": _spread(found["support"][~none]),
+        "rank": _spread(found["rank"][~none]),
+        "ambiguous_rows": int(solution.ambiguous.sum()),
+        "unique": int(solution.unique.sum()),
+        "iterations": _spread(solution.iterations.flatten()),
+        "seconds": solution.seconds,
+        "exit_code": exit_code(solution),
+    }
+    if codes.numel() <= _MOST_ELEMENTS:
+        result["elements"] = [
+            {"status": statuses[int(codes[b])].name.lower(), "unique": bool(solution.unique.flatten()[b])}
+            | {name: values[b].item() for name, values in found.items()}
+            for b in range(codes.numel())
+        ]
+    return result
+
+
+def exit_code(solution: attsvm.SVMSolution) -> int:
+    """The exit code of the command: 0, 3 or 4."""
+    if bool(solution.infeasible.any()):
+        return INFEASIBLE
+    return SOLVED if bool(solution.solved.all()) else NOT_CONVERGED
+
+
+def print_verdict(result: dict[str, Any], norm: str, folder: Path, *, quiet: bool) -> None:
+    """The verdict as a table, or, if `quiet`, in one line."""
+    count = result["problems"]
+    if quiet:
+        typer.echo(f"{_counted(result)}; {norm}, {result['solver']}, {result['seconds']:.3g} s; in {folder}")
+        return
+    several = count > 1
+    kinds, columns = spread_columns(several)
+    groups = ({**result["certificate"], "support": result["support"], "rank": result["rank"]}, result["ray"])
+    rows: list[list[str]] = []
+    for group, lines in zip(groups, (_PROOF, _RAY), strict=True):
+        shown = [(label, group[name], digits) for name, label, digits in lines if group[name] is not None]
+        rows += [[label, *(_shown(values[kind], digits) for kind in kinds)] for label, values, digits in shown]
+        rows += [[]] if shown else []
+    blank = [""] * (len(kinds) - 1)
+    rows.append(["Solver", result["solver"], *blank])
+    rows.append(["Iterations", *(_shown(result["iterations"][kind], 6) for kind in kinds)])
+    rows.append(["Time", f"{result['seconds']:.3g} s", *blank])
+    most = int(result["rows"]["highest"])
+    print_table(f"{plural(count, 'problem')} of {_most(several, most)}, {norm} norm", columns, rows)
+    for status in attsvm.svm.Status:
+        number_of = result["status"][status.name.lower()]
+        if number_of:
+            typer.echo(f"{number_of} of {count} {status.value}" if several else _capital(status.value))
+    for sentence in _remarks(result):
+        typer.echo(sentence)
+    typer.echo(f"The solution, its certificate and its manifest are in {folder}")
+
+
+def _remarks(result: dict[str, Any]) -> list[str]:
+    """What a reader of the numbers should know."""
+    said = []
+    status, several = result["status"], result["problems"] > 1
+    if status["infeasible"]:
+        said.append("The duals hold the ray: it proves that no W of a norm below the bound separates the selection.")
+    if status["not_converged"]:
+        said.append(f"The certificate had to hold to {result['tolerance']:.0e}; another --solver may get there.")
+    if result["ambiguous_rows"]:
+        rows = plural(result["ambiguous_rows"], "row")
+        said.append(f"{rows} so near the margin that only the tolerance decides whether they are support.")
+    solved = status["solved"] + status["no_rows"]
+    if solved and result["unique"] < solved:
+        which = f"{solved - result['unique']} of {solved} solutions are" if several else "The solution is"
+        said.append(f"{which} not known to be the only one.")
+    return said
+
+
+def _numbers(solution: attsvm.SVMSolution) -> dict[str, Tensor]:
+    """Everything the tables show, one number for each problem."""
+    found = {name: value.flatten() for name, value in vars(solution.certificate).items()}
+    found["support"] = solution.support.sum((-1, -2)).flatten()
+    found["rank"] = solution.rank().flatten()
+    found["iterations"] = solution.iterations.flatten()
+    return found
+
+
+def _spread(values: Tensor) -> dict[str, float] | None:
+    return spread(values) if values.numel() else None
+
+
+def _counted(result: dict[str, Any]) -> str:
+    parts = [f"{count} {name.replace('_', ' ')}" for name, count in result["status"].items() if count]
+    return f"{plural(result['problems'], 'problem')}: {', '.join(parts)}"
+
+
+def _shown(value: float, digits: int) -> str:
+    return "infinite" if math.isinf(value) else number(value + 0.0, digits)  # + 0.0: never -0
+
+
+def _most(several: bool, rows: int) -> str:
+    return f"up to {plural(rows, 'row')}" if several else plural(rows, "row")
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:] + "."

@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import math
-import shlex
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from attsvm.cli import train_options as options
-from attsvm.cli.options import Device, Json, Out, Quiet, SeedOption, checked_device, checked_folder, load_data
-from attsvm.cli.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named, stopping_named
-from attsvm.cli.report import print_json, progress_bar
-from attsvm.cli.stretches import Stretches
-from attsvm.cli.summary import print_summary, summary, write_history
-from attsvm.cli.train_task import TrainTask, starting_head, starting_point
-from attsvm.descent import Run, fit
-from attsvm.sweep.manifest import NAME, now, read_manifest, versions, write_manifest
+import attsvm
+from attsvm.cli.common import options
+from attsvm.cli.common.files import MANIFEST, checked_folder, manifest_in, write_result
+from attsvm.cli.common.inputs import checked_device, load_data, starting_head, starting_point
+from attsvm.cli.common.options import MODEL, STEPS, Device, Json, Out, Quiet, Seed, flag, listed, option
+from attsvm.cli.common.registry import (
+    SCHEDULES,
+    STOPPING,
+    OptimizerOptions,
+    loss_named,
+    optimizer_named,
+    parameterization_named,
+    stopping_named,
+)
+from attsvm.cli.common.report import print_json, progress_bar
+from attsvm.cli.common.training import Stretches, TrainTask, print_summary, summary, write_history
 
 RUN = "run.safetensors"
+_FILES = "Recording and checkpoints"
+
+TrainHead = Annotated[bool, flag("--train-head", "Train the prediction head too.", MODEL)]
+Starts = Annotated[int | None, option("--starts", "N", "Random starts per data set.", MODEL)]
+Schedule = Annotated[str, option("--schedule", "NAME", f"One of {listed(SCHEDULES)}.", STEPS)]
+Growth = Annotated[
+    float | None, option("--growth", "X", "Growth per step of --schedule geometric; 1.01 by default.", STEPS)
+]
+Largest = Annotated[float | None, option("--largest", "X", "Largest step size of --schedule geometric.", STEPS)]
+Momentum = Annotated[
+    float | None, option("--momentum", "X", "Momentum of sign, signum, spectral, muon and steepest.", STEPS)
+]
+Steps = Annotated[int, option("--steps", "N", "Number of steps in all.", STEPS)]
+BatchSize = Annotated[int | None, option("--batch-size", "N", "Inputs per step; all by default.", STEPS)]
+Stop = Annotated[str | None, option("--stop", "RULE", f"Stop early, by one of these rules: {listed(STOPPING)}.", STEPS)]
+Record = Annotated[int, option("--record", "N", "Record every N steps, and the first and the last.", _FILES)]
+Keep = Annotated[str, option("--keep", "NAMES", "What to record: risk, norm, attention, weights, parameters.", _FILES)]
+Checkpoint = Annotated[float, option("--checkpoint", "SECONDS", "Seconds between checkpoints.", _FILES)]
+Resume = Annotated[bool, flag("--resume", "Go on from the checkpoint in FOLDER, if there is one.", _FILES)]
+Overwrite = Annotated[bool, flag("--overwrite", "Start over although FOLDER holds an unfinished run.", _FILES)]
 
 
 def train(
@@ -32,27 +58,27 @@ def train(
     rank: options.Rank = None,
     optimizer: options.Optimizer = "ngd",
     step_size: options.StepSize = None,
-    schedule: options.Schedule = "constant",
-    growth: options.Growth = None,
-    largest: options.Largest = None,
-    norm: options.Norm = None,
+    schedule: Schedule = "constant",
+    growth: Growth = None,
+    largest: Largest = None,
+    norm: options.DescentNorm = None,
     p: options.Exponent = None,
-    momentum: options.Momentum = None,
-    steps: options.Steps = 2000,
+    momentum: Momentum = None,
+    steps: Steps = 2000,
     loss: options.Loss = "logistic",
-    record: options.Record = 50,
-    keep: options.Keep = "risk,norm,attention,weights",
-    starts: options.Starts = None,
+    record: Record = 50,
+    keep: Keep = "risk,norm,attention,weights",
+    starts: Starts = None,
     initial: options.Initial = None,
     head: options.Head = None,
-    train_head: options.TrainHead = False,
-    batch_size: options.BatchSize = None,
-    stop: options.Stop = None,
-    resume: options.Resume = False,
-    overwrite: options.Overwrite = False,
-    checkpoint: options.Checkpoint = 10.0,
+    train_head: TrainHead = False,
+    batch_size: BatchSize = None,
+    stop: Stop = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    checkpoint: Checkpoint = 10.0,
     out: Out = Path("out"),
-    seed: SeedOption = 0,
+    seed: Seed = 0,
     device: Device = "cpu",
     quiet: Quiet = False,
     json: Json = False,
@@ -69,7 +95,7 @@ def train(
         raise ValueError(f"--checkpoint must be a number of seconds, not negative; got {checkpoint}")
     where = checked_device(device)
     loaded = load_data(data).to(where)
-    begin, own_head = starting_point(initial, data, loaded, train_head)
+    begin, own_head = starting_point(initial, data, loaded, train_head=train_head)
     task = TrainTask(
         data=loaded,
         head=starting_head(head, loaded, own_head),
@@ -89,28 +115,16 @@ def train(
     folder = checked_folder(out)
     earlier, spent = _earlier(folder, task, steps, resume, overwrite)
 
-    def manifest(run: Run, status: str) -> dict[str, Any]:
-        return {
-            "status": status,
-            "command": shlex.join(["attsvm", *(context.obj or [])]),
-            "source": data,
-            "description": repr(loaded),
-            "settings": task.settings(),
-            "steps": steps,
-            "step": run.step,
-            "seed": seed,
-            "device": str(where),
-            "versions": versions(),
-            "wall_seconds": round(spent + time.perf_counter() - began, 3),
-            "written": now(),
-            "files": [RUN, "history.csv", NAME],
-            "notes": run.notes,
-        }
+    def write(run: attsvm.Run, status: str) -> dict[str, Any]:
+        return write_result(
+            folder, context, [RUN, "history.csv"], spent + time.perf_counter() - began, kind="train", status=status,
+            source=data, description=repr(loaded), settings=task.settings(), steps=steps, step=run.step, seed=seed,
+            device=str(where), notes=run.notes,
+        )  # fmt: skip
 
-    run = _walk(task, folder, steps, checkpoint, earlier, manifest, quiet or json)
+    run = _walk(task, folder, steps, checkpoint, earlier, write, quiet or json)
     write_history(folder / "history.csv", run)
-    content = manifest(run, "finished")
-    write_manifest(folder, content)
+    content = write(run, "finished")
     result = summary(task.data, task.head, run, train_head=train_head)
     if json:
         files = [str(folder / name) for name in content["files"]]
@@ -124,29 +138,29 @@ def _walk(
     folder: Path,
     steps: int,
     checkpoint: float,
-    earlier: Run | None,
-    manifest: Callable[[Run, str], dict[str, Any]],
+    earlier: attsvm.Run | None,
+    write: Callable[[attsvm.Run, str], object],
     quiet: bool,
-) -> Run:
+) -> attsvm.Run:
     done = 0 if earlier is None else earlier.step
     if earlier is not None and (done == steps or _complete(folder, steps)):
         return earlier
     with progress_bar("Training", steps, quiet=quiet, done=done) as report:
 
-        def advance(target: int, run: Run | None) -> Run:
+        def advance(target: int, run: attsvm.Run | None) -> attsvm.Run:
             marks = [*range(0, target, task.record), target]
-            return fit(**task.arguments(run), steps=target, record=marks, progress=lambda done, _: report(done))
+            return attsvm.fit(**task.arguments(run), steps=target, record=marks, progress=lambda done, _: report(done))
 
-        def save(run: Run) -> None:
+        def save(run: attsvm.Run) -> None:
             if earlier is None and run.step <= task.record:
-                (folder / NAME).unlink(missing_ok=True)  # an earlier run's: a manifest describes the run beside it
+                (folder / MANIFEST).unlink(missing_ok=True)  # an earlier run's: a manifest describes the run beside it
             run.save(folder / RUN)
-            write_manifest(folder, manifest(run, "running"))
+            write(run, "running")
 
         try:
             return Stretches(steps, task.record, checkpoint).run(advance, earlier, save)
         except KeyboardInterrupt:
-            saved = (read_manifest(folder) or {}).get("status") == "running"
+            saved = (manifest_in(folder) or {}).get("status") == "running"
             where = f"--resume goes on from the last checkpoint in {folder}" if saved else "nothing was saved yet"
             typer.echo(f"attsvm: interrupted; {where}", err=True)
             sys.exit(130)
@@ -154,13 +168,15 @@ def _walk(
 
 def _complete(folder: Path, steps: int) -> bool:
     """Whether the run in `folder` went as far as it wanted, a stopping rule included."""
-    found = read_manifest(folder) or {}
+    found = manifest_in(folder) or {}
     return found.get("status") == "finished" and found.get("steps") == steps
 
 
-def _earlier(folder: Path, task: TrainTask, steps: int, resume: bool, overwrite: bool) -> tuple[Run | None, float]:
+def _earlier(
+    folder: Path, task: TrainTask, steps: int, resume: bool, overwrite: bool
+) -> tuple[attsvm.Run | None, float]:
     """The run to go on from and the time already spent on it."""
-    found, path = read_manifest(folder), folder / RUN
+    found, path = manifest_in(folder), folder / RUN
     unfinished = found is not None and found.get("status") == "running" and path.is_file()
     if not resume:
         if unfinished and not overwrite and found is not None:
@@ -178,7 +194,7 @@ def _earlier(folder: Path, task: TrainTask, steps: int, resume: bool, overwrite:
             fingerprint = name in ("data", "head", "initial")
             was = "" if fingerprint else f"; it was made with {before.get(name)}, now it is {value}"
             raise ValueError(f"--resume needs the same {name.replace('_', ' ')} as the run in {folder}{was}")
-    run = Run.load(path)
+    run = attsvm.Run.load(path)
     if run.step > steps:
         raise ValueError(f"--steps counts from the start: the run in {folder} stands at {run.step}; got {steps}")
     return run, float(found.get("wall_seconds") or 0.0)

@@ -7,13 +7,16 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from torch import Tensor
+
+SPREAD = ("median", "lowest", "highest")
 
 
 class Reporter(Protocol):
@@ -24,7 +27,17 @@ class Reporter(Protocol):
 
 @contextmanager
 def progress_bar(title: str, total: int, *, quiet: bool, done: int = 0) -> Iterator[Reporter]:
-    """A bar with the time left on stderr; nothing where that is no terminal, or `quiet`."""
+    """A bar with the time left on stderr; nothing if that is not a terminal, or if `quiet`."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps ·"), TimeElapsedColumn(),
         TextColumn("·"), TimeRemainingColumn(), TextColumn("left"),
@@ -43,16 +56,21 @@ class StatusLine(Protocol):
 
 @contextmanager
 def status_line(title: str, *, quiet: bool) -> Iterator[StatusLine | None]:
-    """A live line on stderr: `title`, then what it is told; None where that is no terminal, or `quiet`."""
+    """A live line on stderr that says `title`, then what it is told; None if that is not a terminal, or if `quiet`."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
+    from rich.console import Console
+
     with Console(stderr=True).status(title) as live:
         yield lambda text: live.update(text)
 
 
 def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
-    """A table; `columns` are (name, "left" or "right"), and a row that is empty draws a line."""
+    """A table; `columns` are (name, "left" or "right"), and an empty row draws a line."""
+    from rich import box
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for name, side in columns:
         table.add_column(name, justify="right" if side == "right" else "left", no_wrap=True)
@@ -66,7 +84,34 @@ def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[S
 
 def print_json(result: Mapping[str, Any]) -> None:
     """`result` on stdout; a number JSON cannot hold becomes null."""
-    typer.echo(json.dumps(_plain(result), indent=2, allow_nan=False))
+    typer.echo(json.dumps(plain(result), indent=2, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """`value` with null for every number that JSON cannot hold.
+
+    >>> plain({"a": [1.5, math.inf], 2: (math.nan,)})
+    {'a': [1.5, None], '2': [None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def spread(values: Tensor) -> dict[str, float]:
+    """Median, lowest and highest of one or more numbers."""
+    flat = values.flatten().double()
+    return dict(zip(SPREAD, (float(flat.median()), float(flat.min()), float(flat.max())), strict=True))
+
+
+def spread_columns(several: bool) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
+    """Which numbers of a spread a table shows, and its columns: all three, or, for a single value, that one."""
+    kinds = SPREAD if several else SPREAD[:1]
+    return kinds, [("", "left"), *((kind.capitalize() if several else "Value", "right") for kind in kinds)]
 
 
 def number(value: float, digits: int = 6) -> str:
@@ -93,19 +138,20 @@ def tiny(log_value: float) -> str:
     return f"{10 ** (tens - power):.1f}e{power}"
 
 
+def plural(count: int, what: str) -> str:
+    """A number and its noun.
+
+    >>> plural(1, "row"), plural(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def _console(table: Table) -> Console:
+    from rich.console import Console
+
     console = Console()
     if console.is_terminal:
         return console
     # In a file or a pipe nothing forces a width; the table takes what it needs.
     return Console(width=max(80, Console(width=10_000).measure(table).maximum))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

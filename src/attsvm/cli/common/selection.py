@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from attsvm.attention import LinearHead, logits, optimal_tokens
-from attsvm.cli.digests import data_digest
+from attsvm.cli.common.files import manifest_in
+from attsvm.cli.common.inputs import data_digest
 from attsvm.data import TokenDataset
 from attsvm.data.files import SUFFIXES, read_arrays
 from attsvm.descent import Run
-from attsvm.sweep.manifest import read_manifest
 
 REACHED = "reached:"
 _FORMS = ".npz, .safetensors, .npy, .json, .txt or .csv"
@@ -25,7 +25,7 @@ _FORMS = ".npz, .safetensors, .npy, .json, .txt or .csv"
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """One token an input, or a mask of several; the other is None."""
+    """One token for each input, or a mask of several; the other is None."""
 
     selected: Tensor | None = None
     selected_set: Tensor | None = None
@@ -111,7 +111,7 @@ def _reached(path: Path, data: TokenDataset, start: int | None) -> Selection:
 
 def _same_data(path: Path, data: TokenDataset, weights: Tensor, attention: Tensor) -> bool:
     """Whether a run of the right shape was made on these data: by its manifest, or else by its own attention."""
-    manifest = read_manifest(path.parent) or {}
+    manifest = manifest_in(path.parent) or {}
     settings = manifest.get("settings")
     if path.name in manifest.get("files", []) and isinstance(settings, dict) and "data" in settings:
         return bool(settings["data"] == data_digest(data))
@@ -165,7 +165,7 @@ def _named(content: Any, only: str) -> Mapping[str, Any]:
 
 
 def _table(path: Path, kind: type) -> np.ndarray:
-    """Numbers of a text: a single column, or a single line, is one number an input; else a line for each data set."""
+    """Numbers of a text: a single column or line holds one per input; otherwise there is a line for each data set."""
     lines = [line.partition("#")[0].replace(",", " ").split() for line in path.read_text(encoding="utf-8").splitlines()]
     lines = [line for line in lines if line]
     if lines and not _numeric(lines[0]) and path.suffix == ".csv":

@@ -1,4 +1,8 @@
-"""Names on the command line and the objects they stand for: the only place where strings choose mathematics."""
+"""Names on the command line and the objects they stand for: the only place where strings choose mathematics.
+
+Help texts list these names, and help must be quick: an object and the room it comes from are loaded only when a name is
+looked up.
+"""
 
 from __future__ import annotations
 
@@ -6,50 +10,53 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from attsvm.attention import Exponential, KeyQuery, Linear, Logistic, Loss, Parameterization, Weights
-from attsvm.descent import (
-    Adam,
-    Constant,
-    Geometric,
-    GradientDescent,
-    InverseSqrt,
-    LipschitzStep,
-    MirrorDescent,
-    NormalizedGradientDescent,
-    NormalizedMirrorDescent,
-    Optimizer,
-    PolyakDescent,
-    Saturated,
-    Schedule,
-    Settled,
-    SteepestDescent,
-    StoppingRule,
-)
-from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
-from attsvm.svm import (
-    ActiveSet,
-    BatchedActiveSet,
-    BlockDescent,
-    Conic,
-    Cvxpy,
-    LinearProgram,
-    NuclearInteriorPoint,
-    Solver,
-)
+import attsvm
 
+if TYPE_CHECKING:
+    from attsvm.attention import Loss, Parameterization
+    from attsvm.descent import Optimizer, Schedule, StoppingRule
+    from attsvm.norms import Norm
+    from attsvm.svm import Solver
+
+EXAMPLES = (
+    "single-input-global", "single-input-local", "multi-input", "joint-training-tight", "joint-training-relaxed",
+    "loss-comparison", "trajectories", "hyperplanes", "two-inputs",
+)  # fmt: skip
+"""The keys of `attsvm.data.EXAMPLES`."""
+SAMPLES: Mapping[str, Callable[[], list[str]]] = {
+    "sample": lambda: attsvm.heads.sample_texts(),
+    "reactions": lambda: attsvm.heads.sample_reactions(),
+}
 PARAMETERIZATIONS = {"w": "weights", "weights": "weights", "kq": "key-query", "key-query": "key-query"}
-LOSSES: Mapping[str, Callable[[], Loss]] = {"logistic": Logistic, "exponential": Exponential, "linear": Linear}
+LOSSES: Mapping[str, Callable[[], Loss]] = {
+    "logistic": lambda: attsvm.Logistic(),
+    "exponential": lambda: attsvm.Exponential(),
+    "linear": lambda: attsvm.attention.Linear(),
+}
 NORMS: Mapping[str, Callable[[], Norm]] = {
-    "frobenius": Frobenius, "nuclear": Nuclear, "spectral": Spectral, "max-entry": MaxEntry, "sum-entry": SumEntry,
-}  # fmt: skip
+    "frobenius": lambda: attsvm.Frobenius(),
+    "nuclear": lambda: attsvm.Nuclear(),
+    "spectral": lambda: attsvm.Spectral(),
+    "max-entry": lambda: attsvm.MaxEntry(),
+    "sum-entry": lambda: attsvm.SumEntry(),
+}
 SVM_NORMS = (*NORMS, "entrywise")
 SOLVERS: Mapping[str, Callable[[], Solver]] = {
-    "active-set": ActiveSet, "batched-active-set": BatchedActiveSet, "block-descent": BlockDescent,
-    "nuclear-interior-point": NuclearInteriorPoint, "linear-program": LinearProgram, "conic": Conic, "cvxpy": Cvxpy,
-}  # fmt: skip
+    "active-set": lambda: attsvm.ActiveSet(),
+    "batched-active-set": lambda: attsvm.BatchedActiveSet(),
+    "block-descent": lambda: attsvm.BlockDescent(),
+    "nuclear-interior-point": lambda: attsvm.NuclearInteriorPoint(),
+    "linear-program": lambda: attsvm.LinearProgram(),
+    "conic": lambda: attsvm.Conic(),
+    "cvxpy": lambda: attsvm.Cvxpy(),
+}
 SCHEDULES = ("constant", "inverse-sqrt", "geometric", "lipschitz")
-STOPPING = ("saturated", "settled")
+STOPPING: Mapping[str, Callable[[int], StoppingRule]] = {
+    "saturated": lambda every: attsvm.descent.Saturated(every=every),
+    "settled": lambda every: attsvm.descent.Settled(every=every),
+}
 
 
 @dataclass(frozen=True)
@@ -74,9 +81,10 @@ class _Rule:
     takes: tuple[str, ...] = ()
 
 
-def _steepest(norm: Norm, momentum: float) -> _Rule:
+def _steepest(norm: str, momentum: float) -> _Rule:
     def make(step: float | Schedule, options: OptimizerOptions) -> Optimizer:
-        return SteepestDescent(norm, step, momentum if options.momentum is None else options.momentum)
+        chosen = momentum if options.momentum is None else options.momentum
+        return attsvm.SteepestDescent(norm_named(norm), step, chosen)
 
     return _Rule(make, takes=("momentum",))
 
@@ -84,10 +92,10 @@ def _steepest(norm: Norm, momentum: float) -> _Rule:
 def _named_steepest(step: float | Schedule, options: OptimizerOptions) -> Optimizer:
     if options.norm is None:
         raise ValueError(f"--optimizer steepest needs --norm: one of {', '.join(NORMS)}, or l1.5 and the like")
-    return SteepestDescent(norm_named(options.norm), step, options.momentum or 0.0)
+    return attsvm.SteepestDescent(norm_named(options.norm), step, options.momentum or 0.0)
 
 
-def _mirror(kind: type[MirrorDescent]) -> _Rule:
+def _mirror(kind: Callable[[float, float | Schedule], Optimizer]) -> _Rule:
     def make(step: float | Schedule, options: OptimizerOptions) -> Optimizer:
         if options.p is None:
             raise ValueError("--optimizer mirror and normalized-mirror need --p, strictly between 1 and infinity")
@@ -97,17 +105,17 @@ def _mirror(kind: type[MirrorDescent]) -> _Rule:
 
 
 OPTIMIZERS: Mapping[str, _Rule] = {
-    "gd": _Rule(lambda step, _: GradientDescent(step)),
-    "ngd": _Rule(lambda step, _: NormalizedGradientDescent(step)),
-    "sign": _steepest(MaxEntry(), 0.0),
-    "signum": _steepest(MaxEntry(), 0.9),
-    "spectral": _steepest(Spectral(), 0.0),
-    "muon": _steepest(Spectral(), 0.95),
+    "gd": _Rule(lambda step, _: attsvm.GradientDescent(step)),
+    "ngd": _Rule(lambda step, _: attsvm.NormalizedGradientDescent(step)),
+    "sign": _steepest("max-entry", 0.0),
+    "signum": _steepest("max-entry", 0.9),
+    "spectral": _steepest("spectral", 0.0),
+    "muon": _steepest("spectral", 0.95),
     "steepest": _Rule(_named_steepest, takes=("norm", "momentum")),
-    "mirror": _mirror(MirrorDescent),
-    "normalized-mirror": _mirror(NormalizedMirrorDescent),
-    "adam": _Rule(lambda step, _: Adam(step)),
-    "polyak": _Rule(lambda step, _: PolyakDescent(step), step_size=1.0),
+    "mirror": _mirror(lambda p, step: attsvm.MirrorDescent(p, step)),
+    "normalized-mirror": _mirror(lambda p, step: attsvm.NormalizedMirrorDescent(p, step)),
+    "adam": _Rule(lambda step, _: attsvm.Adam(step)),
+    "polyak": _Rule(lambda step, _: attsvm.PolyakDescent(step), step_size=1.0),
 }
 
 
@@ -115,10 +123,10 @@ def parameterization_named(name: str, rank: int | None) -> Parameterization:
     """`Weights()` or `KeyQuery(rank)`."""
     kind = PARAMETERIZATIONS[_known(name, PARAMETERIZATIONS, "parameterization")]
     if kind == "key-query":
-        return KeyQuery(rank)
+        return attsvm.KeyQuery(rank)
     if rank is not None:
         raise ValueError("--rank belongs to --parameterization kq")
-    return Weights()
+    return attsvm.Weights()
 
 
 def optimizer_named(name: str, options: OptimizerOptions) -> Optimizer:
@@ -163,7 +171,7 @@ def svm_norm_named(name: str, p: float | None) -> Norm:
     if known == "entrywise":
         if p is None:
             raise ValueError("--norm entrywise needs --p, strictly between 1 and infinity")
-        return Entrywise(p)
+        return attsvm.Entrywise(p)
     if p is not None:
         raise ValueError(f"--p does nothing with --norm {name}; it belongs to --norm entrywise")
     return norm or NORMS[known]()
@@ -177,8 +185,8 @@ def _entry_norm(name: str) -> Norm | None:
         exponent = float(name[1:])
     except ValueError:
         return None
-    ends: dict[float, Norm] = {1.0: SumEntry(), 2.0: Frobenius(), math.inf: MaxEntry()}
-    return ends.get(exponent) or Entrywise(exponent)
+    ends: dict[float, Norm] = {1.0: attsvm.SumEntry(), 2.0: attsvm.Frobenius(), math.inf: attsvm.MaxEntry()}
+    return ends.get(exponent) or attsvm.Entrywise(exponent)
 
 
 def solver_named(name: str | None) -> Solver | None:
@@ -188,12 +196,7 @@ def solver_named(name: str | None) -> Solver | None:
 
 def stopping_named(name: str | None, every: int) -> StoppingRule | None:
     """The stopping rule of this name, asked every `every` steps; None for none."""
-    if name is None:
-        return None
-    rules: dict[str, Callable[[], StoppingRule]] = {
-        "saturated": lambda: Saturated(every=every), "settled": lambda: Settled(every=every),
-    }  # fmt: skip
-    return rules[_known(name, rules, "stop")]()
+    return None if name is None else STOPPING[_known(name, STOPPING, "stopping rule")](every)
 
 
 def _schedule(options: OptimizerOptions, usual: float) -> Schedule:
@@ -201,14 +204,15 @@ def _schedule(options: OptimizerOptions, usual: float) -> Schedule:
     if name != "geometric" and (options.growth is not None or options.largest is not None):
         raise ValueError(f"--growth and --largest belong to --schedule geometric; the schedule is {name}")
     if name == "lipschitz":
-        return LipschitzStep(1.0 if options.step_size is None else options.step_size)
+        return attsvm.descent.LipschitzStep(1.0 if options.step_size is None else options.step_size)
     size = usual if options.step_size is None else options.step_size
     if name == "inverse-sqrt":
-        return InverseSqrt(size)
+        return attsvm.descent.InverseSqrt(size)
     if name == "geometric":
         growth = 1.01 if options.growth is None else options.growth
-        return Geometric(size, growth) if options.largest is None else Geometric(size, growth, options.largest)
-    return Constant(size)
+        bounded = () if options.largest is None else (options.largest,)
+        return attsvm.descent.Geometric(size, growth, *bounded)
+    return attsvm.descent.Constant(size)
 
 
 def _known(name: str, names: Iterable[str], kind: str) -> str:

@@ -1,0 +1,96 @@
+"""How commands explain themselves and how they fail: help that flows, and one sentence instead of a traceback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup
+
+
+def flowing(text: str | None) -> str | None:
+    r"""`text` without the line breaks inside its paragraphs, so that the terminal decides where lines end.
+
+    >>> flowing("One paragraph\nin two lines.\n\nAnother one.")
+    'One paragraph in two lines.\n\nAnother one.'
+    """
+    return None if text is None else "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+class Command(TyperCommand):
+    """A command whose help flows and calls neither a flag `<bool>` nor an argument `<str>`."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.help = flowing(self.help)
+
+    def get_params(self, ctx: Any) -> Any:
+        return _without_types(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A group of commands whose help flows; run as a program, bad input ends in one sentence.
+
+    What the user can put right is printed to stderr and ends with exit code 2, Ctrl-C with 130; anything else is a bug
+    and shows its traceback.
+    """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.help = flowing(self.help)
+
+    def get_params(self, ctx: Any) -> Any:
+        return _without_types(super().get_params(ctx))
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any
+    ) -> Any:
+        """Run with `args`, by default those of the process; the context's `obj` is the list of them."""
+        given = list(sys.argv[1:] if args is None else args)
+        if not standalone_mode:
+            return super().main(given, standalone_mode=False, **extra)
+        try:
+            code = super().main(given, standalone_mode=False, **{"obj": given, **extra})
+        except (KeyboardInterrupt, typer.Abort):
+            _leave("interrupted", 130)
+        except (ValueError, OSError) as error:
+            _leave(_sentence(error), 2)
+        except Exception as error:
+            if _out_of_memory(error):
+                what = str(error).partition("\n")[0] or type(error).__name__
+                _leave(f"not enough memory ({what}); try fewer data sets, or a larger --record in training", 2)
+            # Usage errors come from click, which newer versions of typer carry inside themselves.
+            if not hasattr(error, "format_message"):
+                raise
+            _leave(f"{error.format_message()}", int(getattr(error, "exit_code", 2)) or 2)
+        if code == 130:
+            _leave("interrupted", 130)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _without_types(parameters: Any) -> Any:
+    """Flags and arguments need no type in the help; options name theirs by their metavar."""
+    for each in parameters:
+        if isinstance(each, TyperArgument) or getattr(each, "is_flag", False):
+            vars(each)["display_type_rich"] = lambda ctx: None
+    return parameters
+
+
+def _out_of_memory(error: Exception) -> bool:
+    torch = sys.modules.get("torch")  # not loaded here: a command that did not need it cannot have run it full
+    return isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError))
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename} " if error.filename is not None else ""
+        return f"{where}cannot be read or written: {error.strerror[:1].lower()}{error.strerror[1:]}"
+    return str(error) or type(error).__name__
+
+
+def _leave(sentence: str, code: int) -> NoReturn:
+    plain = " ".join(sentence.split())
+    typer.echo(f"attsvm: {plain}", err=True)
+    sys.exit(code)

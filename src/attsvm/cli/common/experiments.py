@@ -1,0 +1,294 @@
+"""Finished experiments: expected against measured, in tables and in summary.json; and bars while they run."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from attsvm.cli.common.files import write_text
+from attsvm.cli.common.report import plural
+from attsvm.experiments import Check, Experiment, ExperimentResult, Verdict
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+SUMMARY = "summary.json"
+WIDTH = 100  # where nobody says how wide the page is
+WIDEST = 130
+_MARKS = {
+    Verdict.HOLDS: ("✓", "+", "green"),
+    Verdict.FAILS: ("✗", "x", "bold red"),
+    Verdict.OPEN: ("·", ".", "yellow"),
+}
+
+
+@dataclass(frozen=True)
+class Speed:
+    """CPU seconds of computing against those of the public code, for the paper's configuration on a CPU."""
+
+    seconds: float
+    public_seconds: float
+
+    @property
+    def factor(self) -> float:
+        """How many times less than the public code."""
+        return self.public_seconds / max(self.seconds, 1e-9)
+
+    def __str__(self) -> str:
+        return f"CPU {seconds(self.seconds)}, public code {seconds(self.public_seconds)}: {times(self.factor)}"
+
+
+@dataclass(frozen=True)
+class FigureSummary:
+    """What one finished experiment comes to: checks, counts, pictures and CPU seconds, for tables and summary.json.
+
+    Arguments:
+        checks: expected against measured; the speed is one of them where a factor is expected.
+        counts: discarded and failed instances by reason.
+        cpu_seconds: computing, compiling, importing, drawing.
+    """
+
+    experiment: str
+    folder: Path
+    pictures: Sequence[Path]
+    checks: Sequence[Check]
+    counts: Mapping[str, int]
+    cpu_seconds: Mapping[str, float]
+    wall_seconds: float
+    speed: Speed | None
+    notes: Sequence[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {
+            "experiment": self.experiment,
+            "folder": str(self.folder),
+            "pictures": [path.name for path in self.pictures],
+            "checks": [
+                {"what": one.what, "expected": one.expected, "measured": one.measured, "verdict": one.verdict.value,
+                 "why": one.why}
+                for one in self.checks
+            ],
+            "counts": dict(self.counts),
+            "cpu_seconds": dict(self.cpu_seconds),
+            "wall_seconds": self.wall_seconds,
+            "public_code": None if self.speed is None else {
+                "seconds": self.speed.public_seconds, "ours": round(self.speed.seconds, 4),
+                "factor": round(self.speed.factor, 1),
+            },
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+    def save(self) -> Path:
+        """Write it to FOLDER/summary.json."""
+        text = json.dumps(self.to_json() | {"folder": "."}, indent=2, allow_nan=False) + "\n"
+        return write_text(self.folder / SUMMARY, text)
+
+
+def summarize(
+    experiment: Experiment[Any], result: ExperimentResult, pictures: Sequence[Path], drawing: float
+) -> FigureSummary:
+    """Judge a stored result; `drawing` is the CPU time that its pictures took."""
+    speed = _speed(experiment, result)
+    checks = list(experiment.checks(result))
+    if speed is not None and experiment.public_factor is not None:
+        expected = f"public code {seconds(speed.public_seconds)}, at least {times(experiment.public_factor)} less"
+        measured = f"{seconds(speed.seconds)}, {times(speed.factor)} less"
+        verdict = Verdict.of(speed.factor >= experiment.public_factor)
+        checks.append(Check("CPU time of computing", expected, measured, verdict))
+    return FigureSummary(
+        experiment=experiment.id,
+        folder=result.folder,
+        pictures=pictures,
+        checks=checks,
+        counts=dict(result.counts),
+        cpu_seconds={**result.manifest["cpu_seconds"], "drawing": round(drawing, 4)},
+        wall_seconds=result.manifest["wall_seconds"],
+        speed=speed,
+        notes=list(result.manifest["notes"]),
+    )
+
+
+def _speed(experiment: Experiment[Any], result: ExperimentResult) -> Speed | None:
+    """Known only for the paper's configuration, whatever the seed, and on a CPU as the public code was."""
+    paper = experiment.default.to_json() | {"seed": result.configuration["seed"]}
+    if experiment.public_seconds is None or result.configuration != paper or result.manifest["device"] != "cpu":
+        return None
+    return Speed(result.cpu_seconds(experiment.public_tasks), experiment.public_seconds)
+
+
+def verdict_line(summaries: Sequence[FigureSummary]) -> str:
+    """How many checks hold, in a clause.
+
+    >>> verdict_line([])
+    'no checks'
+    """
+    verdicts = [check.verdict for each in summaries for check in each.checks]
+    if not verdicts:
+        return "no checks"
+    held, failed, left = (verdicts.count(kind) for kind in (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN))
+    parts = [f"{held} of {len(verdicts)} checks hold"]
+    parts += [f"{failed} {'does' if failed == 1 else 'do'} not"] if failed else []
+    parts += [f"{left} {'is' if left == 1 else 'are'} not judged"] if left else []
+    return "; ".join(parts)
+
+
+def seconds(value: float) -> str:
+    """A time for a table.
+
+    >>> seconds(0.012), seconds(1.234), seconds(190), seconds(34560)
+    ('0.01 s', '1.23 s', '190 s', '9.6 h')
+    """
+    if value < 1000:
+        return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
+    return f"{value / 3600:.1f} h" if value >= 6000 else f"{value / 60:.0f} min"
+
+
+def times(factor: float) -> str:
+    """A factor for a table.
+
+    >>> times(1.26), times(158.4), times(67890)
+    ('1.3x', '158x', '67,890x')
+    """
+    return f"{factor:.1f}x" if factor < 10 else f"{factor:,.0f}x"
+
+
+class TimeLeft(ProgressColumn):
+    """Time left, from all chunks computed so far; rich's own column would wait for a second one, of minutes perhaps."""
+
+    def render(self, task: Task) -> Text:
+        """Minutes and seconds, once a chunk is done."""
+        computed = task.completed - task.fields["found"]
+        if not computed or task.elapsed is None or task.total is None:
+            return Text("?")
+        left = task.elapsed / computed * (task.total - task.completed)
+        return Text(str(datetime.timedelta(seconds=round(left))))
+
+
+class Bars:
+    """One bar for each experiment, from the moment it starts."""
+
+    def __init__(self, live: Progress) -> None:
+        self._live = live
+
+    def reporter(self, name: str) -> Callable[[int, int], None]:
+        """Takes the chunks done and the chunks known of the experiment `name`."""
+        task: TaskID | None = None
+
+        def report(done: int, total: int) -> None:
+            nonlocal task
+            if task is None:
+                # What was there already is no measure of speed.
+                task = self._live.add_task(name, total=total, completed=done, found=done)
+            self._live.update(task, completed=done, total=total)
+
+        return report
+
+    def say(self, sentence: str) -> None:
+        """A line on stderr, above the bars."""
+        if self._live.disable:
+            typer.echo(sentence, err=True)
+        else:
+            self._live.console.print(Text(sentence))
+
+
+@contextmanager
+def progress_bars(*, quiet: bool) -> Iterator[Bars]:
+    """Bars on stderr with the time left; nothing where that is no terminal, or `quiet`."""
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("chunks ·"),
+        TimeElapsedColumn(), TextColumn("·"), TimeLeft(), TextColumn("left"),
+    )  # fmt: skip
+    hidden = quiet or not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as live:
+        yield Bars(live)
+
+
+def print_list(experiments: Sequence[Experiment[Any]]) -> None:
+    """All experiments as a table of at most 100 columns."""
+    table = _table("id", "paper", "what it shows", "time", right=("time",))
+    for each in experiments:
+        table.add_row(each.id, each.source, escape(each.shows), _rough(each.seconds))
+    _console().print(table)
+    typer.echo("Times are those of the full runs on one core; --quick makes all of them a matter of minutes.")
+
+
+def print_summary(summaries: Sequence[FigureSummary], imports: float) -> None:
+    """Expected against measured, what was left out, and where the CPU time went."""
+    console = _console()
+    checks = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    for name, ratio in (("", 5), ("expected", 3), ("measured", 3)):
+        checks.add_column(name, ratio=ratio)
+    checks.add_column("verdict", width=max(len(kind.value) for kind in Verdict) + 2, no_wrap=True)
+    for each in summaries:
+        checks.add_section()
+        checks.add_row(Text(each.experiment, style="bold"))
+        for check in each.checks:
+            what = Text(check.what)
+            if check.why and check.verdict is not Verdict.HOLDS:
+                what.append(f"\n{check.why}", style="dim")
+            cells = (Text(check.expected), Text(check.measured), _verdict(check.verdict, console))
+            checks.add_row(Padding(what, (0, 0, 0, 2)), *cells)
+    console.print(checks)
+
+    counts = _table("discarded or failed", "", "instances", right=("instances",))
+    for each in summaries:
+        rows = [(reason, count) for reason, count in each.counts.items() if count]
+        never = len(each.counts) - len(rows)
+        rows += [(plural(never, "other reason") if rows else "none", 0)] if never else []
+        for number, (reason, count) in enumerate(rows):
+            counts.add_row("" if number else each.experiment, escape(reason), f"{count:,}")
+    if counts.row_count:
+        console.print(counts)
+
+    kinds = ("computing", "compiling", "importing", "drawing")
+    spent = _table("CPU seconds", *kinds, right=kinds)
+    for each in summaries:
+        spent.add_row(each.experiment, *(f"{each.cpu_seconds[kind]:.2f}" for kind in kinds))
+    console.print(spent)
+    typer.echo(f"Starting Python and importing took {imports:.2f} s of CPU time besides.")
+    for each in summaries:
+        if each.speed is not None:
+            typer.echo(f"{each.experiment}: {each.speed}")
+        for note in each.notes:
+            typer.echo(f"{each.experiment}: {note}")
+
+
+def _verdict(verdict: Verdict, console: Console) -> Text:
+    mark, plain, style = _MARKS[verdict]
+    return Text(f"{mark if console.encoding.startswith('utf') else plain} {verdict.value}", style=style)
+
+
+def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+    """Ids, in the first column, and numbers stay whole; sentences wrap."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        side: Literal["left", "right"] = "right" if name in right else "left"
+        table.add_column(name, justify=side, no_wrap=name in (columns[0], *right))
+    return table
+
+
+def _console() -> Console:
+    console = Console()
+    return Console(width=min(console.width, WIDEST) if console.is_terminal else WIDTH)
+
+
+def _rough(value: float) -> str:
+    if value < 100:
+        return f"{max(value, 1):.0f} s"
+    return f"{value / 60:.0f} min" if value < 6000 else f"{value / 3600:.1f} h"

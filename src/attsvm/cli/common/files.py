@@ -1,0 +1,111 @@
+"""The folders commands write to, and the manifest that says how what lies in one was made."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+MANIFEST = "manifest.json"
+
+
+def checked_folder(out: Path) -> Path:
+    """`out`, made if need be and writable, before any work is done.
+
+    Raises:
+        ValueError: if it is a file, or cannot be made or written.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ValueError(f"--out must be a folder; {out} is, or lies in, a file") from None
+    except OSError as error:
+        raise ValueError(f"--out {out} cannot be made: {(error.strerror or str(error)).lower()}") from None
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise ValueError(f"--out {out} cannot be written: permission denied")
+    return out
+
+
+def manifest_in(folder: Path) -> dict[str, Any] | None:
+    """What FOLDER/manifest.json says; None if there is none.
+
+    Raises:
+        ValueError: if it cannot be understood.
+    """
+    from attsvm.sweep.manifest import read_manifest
+
+    return read_manifest(folder)
+
+
+def own_folder(out: Path, command: str) -> Path:
+    """The folder `command` writes to, unless its manifest describes something else, such as a training run."""
+    folder = checked_folder(out)
+    found = manifest_in(folder)
+    if found is not None and found.get("kind") != command:
+        raise ValueError(
+            f"--out {out} holds another result and its manifest; give {command} another, such as {out / command}"
+        )
+    return folder
+
+
+def checked_file(path: Path, option: str) -> Path:
+    """`path`, if a file can be written there, before any work is done.
+
+    Raises:
+        ValueError: if its folder does not exist or it cannot be written.
+    """
+    folder = path.parent
+    if not folder.is_dir():
+        raise ValueError(f"{option} {path} cannot be written: the folder {folder} does not exist")
+    if path.is_dir():
+        raise ValueError(f"{option} must be a file; {path} is a folder")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise ValueError(f"{option} {path} cannot be written: permission denied")
+    return path
+
+
+def write_result(
+    folder: Path,
+    context: typer.Context,
+    files: Sequence[str | Path],
+    seconds: float,
+    *,
+    kind: str,
+    status: str = "finished",
+    **about: Any,
+) -> dict[str, Any]:
+    """Write FOLDER/manifest.json: the command as it was given, its settings, versions, time and files.
+
+    Arguments:
+        files: what the command wrote besides the manifest.
+        seconds: wall-clock time spent.
+        about: anything else worth keeping, such as settings, seed and device.
+
+    Returns:
+        What was written.
+    """
+    from attsvm.sweep.manifest import now, versions, write_manifest
+
+    content = {
+        "kind": kind,
+        "status": status,
+        "command": shlex.join(["attsvm", *(context.obj or [])]),
+        **about,
+        "versions": versions(),
+        "wall_seconds": round(seconds, 3),
+        "written": now(),
+        "files": [*map(str, files), MANIFEST],
+    }
+    write_manifest(folder, content)
+    return content
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a file that is whole or not there."""
+    from attsvm.data.files import write_atomically
+
+    return write_atomically(path, text.encode())

@@ -1,0 +1,123 @@
+"""What a command is given: data, a device, a prediction head and a starting point; and fingerprints of them."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attsvm
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Initial = Mapping[str, "Tensor"] | str | None
+"""What `fit` takes as `initial`."""
+
+
+def load_data(name: str) -> attsvm.TokenDataset:
+    """A built-in example by its name, or a .npz or .safetensors file.
+
+    Raises:
+        ValueError: saying what there is, and what is near.
+    """
+    from attsvm.data.files import SUFFIXES
+
+    examples = attsvm.data.EXAMPLES
+    if name in examples:
+        return attsvm.data.example(name)
+    path = Path(name)
+    if path.exists() or path.suffix in SUFFIXES:
+        return attsvm.TokenDataset.load(path)
+    near = difflib.get_close_matches(name, examples, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise ValueError(
+        f"DATA must be a .npz or .safetensors file or a built-in example; {name!r} is neither ({hint}examples:"
+        f" {', '.join(examples)})"
+    )
+
+
+def checked_device(name: str) -> torch.device:
+    """The device of this name, if this machine has it.
+
+    Raises:
+        ValueError: if the name means nothing to PyTorch, or there is no such device.
+    """
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"--device must be cpu, cuda or cuda:N; got {name!r}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"--device must be cpu, cuda or cuda:N; got {name!r}")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = torch.cuda.device_count()
+        raise ValueError(f"--device {name} is not there: PyTorch finds {there} CUDA devices; use cpu")
+    return device
+
+
+def starting_head(path: Path | None, data: attsvm.TokenDataset, own: Tensor | None = None) -> attsvm.LinearHead | None:
+    """The prediction head of a file, or `own`, where training starts it, or None for the data's own.
+
+    Raises:
+        ValueError: if there is none of the three.
+    """
+    from attsvm.data.files import read_arrays
+
+    if path is not None:
+        arrays, _ = read_arrays(path)
+        if "head" not in arrays:
+            raise ValueError(f"{path} must hold an array called head; it holds {', '.join(arrays) or 'nothing'}")
+        return attsvm.LinearHead(arrays["head"].to(data.device))
+    if own is not None:
+        return attsvm.LinearHead(own)
+    if data.head is None:
+        raise ValueError(
+            "DATA has no head to score the tokens; add an array called head to the file, or give --head FILE"
+        )
+    return None
+
+
+def starting_point(
+    name: str | None, source: str, data: attsvm.TokenDataset, *, train_head: bool
+) -> tuple[Initial, Tensor | None]:
+    """What `--initial` names, and the starting prediction head where the example's paper trains it."""
+    from attsvm.data.files import read_arrays
+
+    if name is None or name == "zeros":
+        return name, None
+    if name == "paper":
+        if source not in attsvm.data.EXAMPLES:
+            raise ValueError(f"--initial paper is for built-in examples; DATA is {source!r}")
+        points = attsvm.data.starting_points(source)
+        head = points.head[0].to(data.device) if points.head is not None and train_head else None
+        return {"weights": points.weights.to(data.device, data.dtype)}, head
+    path = Path(name)
+    if not path.exists() and not path.suffix:
+        raise ValueError(f"--initial must be zeros, paper, or a .npz or .safetensors file; got {name!r}")
+    arrays, metadata = read_arrays(path)
+    if metadata.get("kind") == "Run":
+        arrays = dict(attsvm.Run.load(path).parameters)
+    return {key: value.to(data.device) for key, value in arrays.items()}, None
+
+
+def digest(parts: Sequence[Tensor | None]) -> str:
+    """A fingerprint of some tensors: their types, shapes and bits."""
+    total = hashlib.sha256()
+    for part in parts:
+        if part is None:
+            total.update(b"none;")
+            continue
+        total.update(f"{part.dtype}{tuple(part.shape)};".encode())
+        total.update(part.detach().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
+def data_digest(data: attsvm.TokenDataset) -> str:
+    """A fingerprint of a data set without its head, the same on every device."""
+    values = None if data.values is data.tokens else data.values
+    return digest([data.tokens, data.queries, data.labels, data.mask, values])

@@ -1,0 +1,64 @@
+"""Options that several commands have, with their help. Options of one command stand in its own file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from attsvm.cli.common.registry import EXAMPLES, LOSSES, NORMS, OPTIMIZERS
+
+MODEL, STEPS = "Model", "Descent"
+"""Panels of the help of `train` and `diagnose`."""
+
+
+def option(name: str, value: str, text: str, panel: str | None = None) -> Any:
+    """An option: its name, what its value is called, its help, and the panel of the help it stands in."""
+    return Option(name, metavar=value, help=text, rich_help_panel=panel)
+
+
+def flag(name: str, text: str, panel: str | None = None) -> Any:
+    """An option without a value; off unless it is given."""
+    return Option(name, help=text, rich_help_panel=panel)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for a help text."""
+    return ", ".join(names)
+
+
+Data = Annotated[str, Argument(metavar="DATA", help=f"A .npz or .safetensors file, or one of: {listed(EXAMPLES)}.")]
+
+# What is written and printed, and where it is computed.
+Out = Annotated[Path, option("--out", "FOLDER", "Folder for everything that is written.")]
+Seed = Annotated[int, option("--seed", "N", "Seed of random starts and mini-batches.")]
+Device = Annotated[str, option("--device", "NAME", "cpu, cuda, or cuda:1 and so on.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print one line instead of progress and tables.")]
+Json = Annotated[bool, flag("--json", "Print the result as one JSON document and nothing else.")]
+
+# The model and how it is trained.
+Parameterization = Annotated[str, option("--parameterization", "NAME", "w (weights) or kq (key-query).", MODEL)]
+Rank = Annotated[int | None, option("--rank", "M", "Columns of K and Q; d by default.", MODEL)]
+Loss = Annotated[str, option("--loss", "NAME", f"One of {listed(LOSSES)}.", MODEL)]
+Head = Annotated[Path | None, option("--head", "FILE", "File with an array called head, if DATA has none.", MODEL)]
+Initial = Annotated[
+    str | None,
+    option(
+        "--initial",
+        "START",
+        "zeros; paper (the starts of a built-in example); or a file with a saved run, weights, or key and query.",
+        MODEL,
+    ),
+]
+Optimizer = Annotated[str, option("--optimizer", "NAME", f"One of {listed(OPTIMIZERS)}.", STEPS)]
+StepSize = Annotated[
+    float | None,
+    option("--step-size", "X", "0.1 by default; for polyak and --schedule lipschitz a factor, 1 by default.", STEPS),
+]
+DescentNorm = Annotated[
+    str | None,
+    option("--norm", "NAME", f"Norm of --optimizer steepest: {listed(NORMS)}, or l1.5 and the like.", STEPS),
+]
+Exponent = Annotated[float | None, option("--p", "P", "Exponent of mirror descent.", STEPS)]
