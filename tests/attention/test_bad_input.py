@@ -63,9 +63,8 @@ def test_other_heads() -> None:
 
 
 def test_modules() -> None:
-    with pytest.raises(
-        ValueError, match="head module must be float64 on cpu, like the data; its parameter weight is float32"
-    ):
+    sentence = "parameter weight of the head module must be float64 on cpu, like the data; got float32 on cpu"
+    with pytest.raises(ValueError, match=sentence):
         token_scores(BARE, torch.nn.Linear(4, 1))
     with pytest.raises(ValueError, match=r"head module must accept values \[..., 4\]; it raised:"):
         token_scores(BARE, torch.nn.Linear(3, 1).double())

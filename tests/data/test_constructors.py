@@ -37,7 +37,7 @@ def test_self_attention_refuses() -> None:
         TokenDataset.self_attention(TOKENS, [1, 1, 1], mask=mask)
     with pytest.raises(ValueError, match=r"^mask must have shape \[3, 4\]"):
         TokenDataset.self_attention(TOKENS, [1, 1, 1], mask=np.ones(3, bool))
-    with pytest.raises(ValueError, match=r"^mask must be boolean"):
+    with pytest.raises(ValueError, match=r"^mask must be a boolean mask"):
         TokenDataset.self_attention(TOKENS, [1, 1, 1], mask=mask.astype(int))
 
 
@@ -101,7 +101,7 @@ def test_sequences_refuse() -> None:
     mask[2, 1] = False
     with pytest.raises(ValueError, match=r"^mask must be True everywhere: sequence 2, token 1 is hidden"):
         TokenDataset.sequence(TOKENS, EVERY_LABEL, mask=mask)
-    with pytest.raises(ValueError, match=r"^mask must be boolean"):
+    with pytest.raises(ValueError, match=r"^mask must be a boolean mask"):
         TokenDataset.sequence(TOKENS, EVERY_LABEL, mask=EVERY_LABEL)
     bad = TOKENS.copy()
     bad[1, 2, 0] = np.nan
@@ -132,11 +132,11 @@ def test_prompt_with_identity_keys() -> None:
 
 def test_prompt_refuses() -> None:
     for shape in ((3,), (3, 2), (1, 2, 3), (0, 3)):
-        with pytest.raises(ValueError, match=r"^weights must have shape \[d, 3\], alone or per element"):
+        with pytest.raises(ValueError, match=r"^weights must have shape \[d, 3\], alone or for each element"):
             TokenDataset.prompt(TOKENS, [1, 1, 1], np.ones(shape))
     with pytest.raises(ValueError, match=r"^weights must be finite; got nan at row 1, column 2$"):
         TokenDataset.prompt(TOKENS, [1, 1, 1], np.array([[1.0, 1, 1], [1, 1, np.nan]]))
-    with pytest.raises(ValueError, match=r"^weights must be float64, like the tokens; got float32$"):
+    with pytest.raises(ValueError, match=r"^weights must be float64 on cpu, like the tokens; got float32 on cpu$"):
         TokenDataset.prompt(TOKENS, [1, 1, 1], np.ones((2, 3), np.float32))
     bad = TOKENS.copy()
     bad[1, 2, 2] = np.inf

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating
+from attsvm.data.checks import ArrayLike, as_floating, check_same_kind
 
 
 def logits(data: TokenDataset, weights: ArrayLike) -> Float[Tensor, "*lead n T"]:
@@ -96,10 +96,6 @@ def folded(
             f"{name} must have shape {[*batch, *trailing]} (batch, {meaning}), with any axes of starts before;"
             f" got {list(tensor.shape)}"
         )
-    if tensor.dtype != data.dtype or tensor.device != data.device:
-        raise ValueError(
-            f"{name} must be {str(data.dtype).removeprefix('torch.')} on {data.device}, like the data;"
-            f" got {str(tensor.dtype).removeprefix('torch.')} on {tensor.device}"
-        )
+    check_same_kind(tensor, name, data.tokens)
     starts = math.prod(lead[: len(lead) - len(batch)])
     return tensor.reshape(starts, math.prod(batch), *trailing), lead

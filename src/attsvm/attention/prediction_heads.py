@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, as_tensor, batch_index, check_finite
+from attsvm.data.checks import ArrayLike, as_floating, as_tensor, batch_index, check_finite, check_same_kind
 
 
 class Head(ABC):
@@ -291,11 +291,7 @@ class ModuleHead(Head):
 
     def check(self, data: TokenDataset) -> None:
         for name, value in self.module.named_parameters():
-            if value.dtype != data.dtype or value.device != data.device:
-                raise ValueError(
-                    f"head module must be {str(data.dtype).removeprefix('torch.')} on {data.device}, like the data; its"
-                    f" parameter {name} is {str(value.dtype).removeprefix('torch.')} on {value.device}"
-                )
+            check_same_kind(value, f"parameter {name} of the head module", data.tokens)
         probe = data.values.flatten(0, -2)[:2]
         try:
             shape = tuple(self.output(probe).shape)
@@ -371,11 +367,7 @@ def check_parameter(value: Tensor, name: str, data: TokenDataset, event: tuple[i
     if not fits or lead not in ((), data.batch_shape):
         both = f" or {[*data.batch_shape, *event]}" if data.batch_shape else ""
         raise ValueError(f"{name} must have shape {list(event)}{both} to fit the data; got {list(shape)}")
-    if value.dtype != data.dtype or value.device != data.device:
-        raise ValueError(
-            f"{name} must be {str(data.dtype).removeprefix('torch.')} on {data.device}, like the data;"
-            f" got {str(value.dtype).removeprefix('torch.')} on {value.device}"
-        )
+    check_same_kind(value, name, data.tokens)
 
 
 def _rebuilt(head: Any, **changes: Any) -> Any:

@@ -1,4 +1,7 @@
-"""Turning what users pass into tensors, with one clear sentence when it does not fit."""
+"""Turning what users pass into tensors, with one clear sentence when it does not fit.
+
+In this order: conversions, checks of one tensor or number, indices, and the fields of a whole data set.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +46,24 @@ def as_floating(value: object, name: str) -> Tensor:
     """`value` as a float32 or float64 tensor."""
     tensor = as_tensor(value, name)
     if tensor.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"{name} must be float32 or float64; got {str(tensor.dtype).removeprefix('torch.')}")
+        raise ValueError(f"{name} must be float32 or float64; got {type_name(tensor)}")
     return tensor
+
+
+def as_mask(value: object, name: str) -> Tensor:
+    """`value` as a boolean tensor."""
+    tensor = as_tensor(value, name)
+    if tensor.dtype != torch.bool:
+        raise ValueError(f"{name} must be a boolean mask; got {type_name(tensor)}")
+    return tensor
+
+
+def type_name(tensor: Tensor) -> str:
+    """The type of the entries in the user's words: float64, not torch.float64."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+# ------------------------------------------------------------------------------ one tensor or number
 
 
 def place(where: Sequence[int], axes: Sequence[str]) -> str:
@@ -74,6 +93,21 @@ def check_shape(tensor: Tensor, name: str, shape: Sequence[int], meaning: str) -
         raise ValueError(f"{name} must have shape {list(shape)} ({meaning}); got {list(tensor.shape)}")
 
 
+def check_same_kind(tensor: Tensor, name: str, like: Tensor, whose: str = "the data") -> None:
+    """Raise unless `tensor` has the precision and the device of `like`, a tensor of `whose`."""
+    if tensor.dtype != like.dtype or tensor.device != like.device:
+        raise ValueError(
+            f"{name} must be {type_name(like)} on {like.device}, like {whose};"
+            f" got {type_name(tensor)} on {tensor.device}"
+        )
+
+
+def check_device(tensor: Tensor, name: str, device: torch.device) -> None:
+    """Raise unless `tensor` lives with the tokens."""
+    if tensor.device != device:
+        raise ValueError(f"{name} must be on {device}, like the tokens; got {tensor.device}")
+
+
 def check_positive(value: float, name: str) -> None:
     """Raise unless `value` is a finite positive number."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 < value < float("inf"):
@@ -85,6 +119,9 @@ def check_count(value: object, name: str) -> int:
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a positive integer; got {value!r}")
     return int(value)
+
+
+# ------------------------------------------------------------------------------------------- indices
 
 
 def batch_index(index: Any, batch_shape: tuple[int, ...], device: torch.device) -> Any:
@@ -125,7 +162,7 @@ def checked_index(index: object, shape: tuple[int | None, ...], size: int, devic
     """
     tensor = as_tensor(index, "index")
     if tensor.dtype not in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
-        raise ValueError(f"index must hold integers; got {str(tensor.dtype).removeprefix('torch.')}")
+        raise ValueError(f"index must hold integers; got {type_name(tensor)}")
     same = len(tensor.shape) == len(shape) and all(
         expected in (None, got) for expected, got in zip(shape, tensor.shape, strict=True)
     )
@@ -147,6 +184,9 @@ def gather_inputs(tensor: Tensor, rows: Tensor) -> Tensor:
     return tensor.gather(rows.ndim - 1, wide.expand(*rows.shape, *tensor.shape[rows.ndim :]))
 
 
+# ---------------------------------------------------------------------------------------- a data set
+
+
 def check_dataset(data: TokenDataset) -> None:
     """Raise ValueError unless every field of `data` fits the others."""
     check_axes(data.tokens)
@@ -164,7 +204,7 @@ def check_dataset(data: TokenDataset) -> None:
         )
     if data.dq == 0:
         raise ValueError("queries must have at least one coordinate; got dq = 0")
-    check_same_kind(data.queries, "queries", data.tokens)
+    check_same_kind(data.queries, "queries", data.tokens, "the tokens")
     check_finite(data.queries, "queries", ("input", "coordinate"))
 
     _check_labels(data.labels, (*batch, n), data.device)
@@ -179,11 +219,11 @@ def check_dataset(data: TokenDataset) -> None:
         if data.values.shape[:-1] != data.tokens.shape[:-1] or data.dv == 0:
             expected = _shape(*data.tokens.shape[:-1], "dv")
             raise ValueError(f"values must have shape {expected} (batch, n, T, dv); got {list(data.values.shape)}")
-        check_same_kind(data.values, "values", data.tokens)
+        check_same_kind(data.values, "values", data.tokens, "the tokens")
         check_finite(data.values, "values", (row, "token", "coordinate"))
     if data.head is not None:
         check_shape(data.head, "head", (*batch, data.dv), "batch, dv")
-        check_same_kind(data.head, "head", data.tokens)
+        check_same_kind(data.head, "head", data.tokens, "the tokens")
         check_finite(data.head, "head", ("coordinate",))
 
 
@@ -196,29 +236,22 @@ def check_axes(tokens: Tensor) -> None:
             raise ValueError(f"tokens must have at least one {name}; got shape {list(tokens.shape)}")
 
 
-def check_same_kind(tensor: Tensor, name: str, tokens: Tensor) -> None:
-    """Raise unless `tensor` has the tokens' precision and device."""
-    if tensor.dtype != tokens.dtype:
-        raise ValueError(
-            f"{name} must be {str(tokens.dtype).removeprefix('torch.')}, like the tokens;"
-            f" got {str(tensor.dtype).removeprefix('torch.')}"
-        )
-    check_device(tensor, name, tokens.device)
-
-
-def check_device(tensor: Tensor, name: str, device: torch.device) -> None:
-    """Raise unless `tensor` lives with the tokens."""
-    if tensor.device != device:
-        raise ValueError(f"{name} must be on {device}, like the tokens; got {tensor.device}")
-
-
 def check_mask(mask: Tensor, shape: tuple[int, ...], meaning: str, device: torch.device) -> None:
-    """Raise unless `mask` is boolean, of this shape and with the tokens."""
-    if mask.dtype != torch.bool:
-        kind = str(mask.dtype).removeprefix("torch.")
-        raise ValueError(f"mask must be boolean (True marks a real token); got {kind}")
+    """Raise unless `mask` has this shape and is with the tokens."""
     check_shape(mask, "mask", shape, meaning)
     check_device(mask, "mask", device)
+
+
+def check_prompt_weights(weights: Tensor, tokens: Tensor) -> None:
+    """Raise unless `weights` is ``[d, dv]`` or ``[*batch, d, dv]`` for `tokens` ``[*batch, n, T, dv]``."""
+    own, batch, width = tuple(weights.shape[-2:]), tuple(tokens.shape[:-3]), tokens.shape[-1]
+    if len(own) < 2 or own[1] != width or 0 in own or tuple(weights.shape) not in (own, (*batch, *own)):
+        raise ValueError(
+            f"weights must have shape [d, {width}], alone or for each element of the batch {list(batch)};"
+            f" got {list(weights.shape)}"
+        )
+    check_same_kind(weights, "weights", tokens, "the tokens")
+    check_finite(weights, "weights", ("row", "column"))
 
 
 def _check_labels(labels: Tensor, shape: tuple[int, ...], device: torch.device) -> None:

@@ -15,13 +15,14 @@ from torch import Tensor
 from attsvm.data.checks import (
     ArrayOrList,
     as_floating,
+    as_mask,
     as_tensor,
     batch_index,
     check_axes,
     check_dataset,
     check_finite,
     check_mask,
-    check_same_kind,
+    check_prompt_weights,
     check_shape,
     checked_index,
     gather_inputs,
@@ -82,7 +83,7 @@ class TokenDataset:
             "tokens": keys,
             "queries": as_floating(queries, "queries"),
             "labels": as_tensor(labels, "labels"),
-            "mask": None if mask is None else as_tensor(mask, "mask"),
+            "mask": None if mask is None else as_mask(mask, "mask"),
             "values": keys if values is None or values is tokens else as_floating(values, "values"),
             "head": None if head is None else as_floating(head, "head"),
             "queries_per_sequence": queries_per_sequence,
@@ -365,19 +366,7 @@ class TokenDataset:
         keys = values
         if weights is not None:
             fixed = as_floating(weights, "weights")
-            allowed = [tuple(fixed.shape[-2:]), (*values.shape[:-3], *fixed.shape[-2:])]
-            if (
-                fixed.ndim < 2
-                or 0 in fixed.shape[-2:]
-                or tuple(fixed.shape) not in allowed
-                or (fixed.shape[-1] != values.shape[-1])
-            ):
-                raise ValueError(
-                    f"weights must have shape [d, {values.shape[-1]}], alone or per element of the batch"
-                    f" {list(values.shape[:-3])}; got {list(fixed.shape)}"
-                )
-            check_same_kind(fixed, "weights", values)
-            check_finite(fixed, "weights", ("row", "column"))
+            check_prompt_weights(fixed, values)
             spread = fixed if fixed.ndim == 2 else fixed[..., None, :, :]
             keys = values @ spread.mT
         queries = torch.ones(*values.shape[:-2], 1, dtype=values.dtype, device=values.device)
@@ -401,7 +390,7 @@ class TokenDataset:
         sign = as_tensor(labels, "labels")
         check_shape(sign, "labels", (*batch, sequences, length), "batch, sequences, T")
         if mask is not None:
-            real = as_tensor(mask, "mask")
+            real = as_mask(mask, "mask")
             check_mask(real, (*batch, sequences, length), "batch, sequences, T", keys.device)
             if not bool(real.all()):
                 at = place(torch.nonzero(~real)[0].tolist(), ("sequence", "token"))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attsvm.attention import Head, Parameterization
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, check_finite
+from attsvm.data.checks import ArrayLike, as_floating, check_finite, check_same_kind
 from attsvm.data.streams import Purpose, streams
 
 Initial = ArrayLike | Mapping[str, ArrayLike] | str | float | None
@@ -123,11 +123,7 @@ def _fitted(value: Tensor, name: str, event: tuple[int, ...], data: TokenDataset
             f"initial {name} must have shape {list(event)}, {[*data.batch_shape, *event]} or"
             f" {['starts', *data.batch_shape, *event]}; got {list(value.shape)}"
         )
-    if value.dtype != data.dtype or value.device != data.device:
-        raise ValueError(
-            f"initial {name} must be {str(data.dtype).removeprefix('torch.')} on {data.device}, like the data;"
-            f" got {str(value.dtype).removeprefix('torch.')} on {value.device}"
-        )
+    check_same_kind(value, f"initial {name}", data.tokens)
     check_finite(value, f"initial {name}", ("row", "column")[: len(event)])
     if lead in ((), data.batch_shape):
         return value.reshape(1, -1 if lead else 1, *event), None

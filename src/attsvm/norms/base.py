@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm.data.checks import ArrayLike, as_floating, as_tensor
+from attsvm.data.checks import ArrayLike, as_floating, as_tensor, type_name
 from attsvm.norms._linalg import split_scale
 
 
@@ -143,7 +143,7 @@ def _as_size(value: object, name: str, matrix: Tensor) -> Tensor:
     size = as_tensor(value, name)
     batch = matrix.shape[:-2]
     if size.dtype == torch.bool or size.is_complex():
-        raise ValueError(f"{name} must be a number or numbers; got {str(size.dtype).removeprefix('torch.')}")
+        raise ValueError(f"{name} must be a number or numbers; got {type_name(size)}")
     if size.ndim and size.shape != batch:
         raise ValueError(f"{name} must be one number or have the batch's shape {list(batch)}; got {list(size.shape)}")
     if size.ndim and size.device != matrix.device:

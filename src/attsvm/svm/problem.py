@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attsvm.attention.linear_maps import folded, logits, logits_adjoint
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, ArrayOrList, as_tensor, check_finite, check_shape
+from attsvm.data.checks import ArrayLike, ArrayOrList, as_mask, as_tensor, check_finite, check_shape, type_name
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -227,7 +227,7 @@ def _fill(problem: AttentionSVM, data: TokenDataset, *tensors: Tensor) -> None:
 def _checked_selection(selected: ArrayOrList, data: TokenDataset) -> Tensor:
     index = as_tensor(selected, "selected")
     if index.is_floating_point() or index.dtype == torch.bool:
-        raise ValueError(f"selected must hold token indices; got {str(index.dtype).removeprefix('torch.')}")
+        raise ValueError(f"selected must hold token indices; got {type_name(index)}")
     index = index.to(device=data.device, dtype=torch.int64)
     check_shape(index, "selected", (*data.batch_shape, data.n), "batch, n")
     outside = (index < 0) | (index >= data.T)
@@ -246,9 +246,7 @@ def _checked_selection(selected: ArrayOrList, data: TokenDataset) -> Tensor:
 
 
 def _checked_set(selected_set: Any, data: TokenDataset, full_makes_sense: bool = False) -> Tensor:
-    kept = as_tensor(selected_set, "selected_set").to(data.device)
-    if kept.dtype != torch.bool:
-        raise ValueError(f"selected_set must be a boolean mask; got {str(kept.dtype).removeprefix('torch.')}")
+    kept = as_mask(selected_set, "selected_set").to(data.device)
     check_shape(kept, "selected_set", (*data.batch_shape, data.n, data.T), "batch, n, T")
     real = data.real
     if bool((kept & ~real).any()):
@@ -272,9 +270,7 @@ def _checked_set(selected_set: Any, data: TokenDataset, full_makes_sense: bool =
 
 
 def _checked_rows(rows: ArrayLike, data: TokenDataset) -> Tensor:
-    mask = as_tensor(rows, "rows").to(data.device)
-    if mask.dtype != torch.bool:
-        raise ValueError(f"rows must be a boolean mask; got {str(mask.dtype).removeprefix('torch.')}")
+    mask = as_mask(rows, "rows").to(data.device)
     check_shape(mask, "rows", (*data.batch_shape, data.n, data.T), "batch, n, T")
     return mask
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_tensor, check_count, check_shape
+from attsvm.data.checks import ArrayLike, as_mask, check_count, check_shape
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, SVMSolution, solve
 
@@ -213,9 +213,7 @@ def _with_mask(data: TokenDataset, mask: Tensor) -> TokenDataset:
 
 def _checked(data: TokenDataset, optimal_set: ArrayLike) -> tuple[TokenDataset, Tensor, Tensor]:
     whole = data.to(dtype=torch.float64)
-    optimal = as_tensor(optimal_set, "optimal_set").to(data.device)
-    if optimal.dtype != torch.bool:
-        raise ValueError(f"optimal_set must be a boolean mask; got {str(optimal.dtype).removeprefix('torch.')}")
+    optimal = as_mask(optimal_set, "optimal_set").to(data.device)
     check_shape(optimal, "optimal_set", (*data.batch_shape, data.n, data.T), "batch, n, T")
     real = whole.real
     for bad, sentence in (

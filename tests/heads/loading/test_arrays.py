@@ -221,7 +221,7 @@ def test_texts_cannot_be_read(arrays):
     ({"tokens": [["a"] * 6, []]}, r"tokens\[1\] must name the 1 tokens of states\[1\]; got 0"),
     ({"texts": ["a", "b", "c"]}, r"texts must have one entry for each of the 2 sentences; got 3"),
     ({"texts": ["same", "same"], "states": 2 * [draw(LAYERS, 3, D)]}, r"texts must differ .*\[1\] repeats 'same'"),
-    ({"special": [torch.zeros(6), torch.zeros(1)]}, r"special\[0\] must be boolean; got float32"),
+    ({"special": [torch.zeros(6), torch.zeros(1)]}, r"special\[0\] must be a boolean mask; got float32"),
     ({"attention": 2 * [draw(LAYERS, HEADS, 6, 6)]}, r"attention\[1\] must have shape \[2, 4, 1, 1\]"),
 ])  # fmt: skip
 def test_arrays_that_do_not_fit(arrays, changes, sentence):

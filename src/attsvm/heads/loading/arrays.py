@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from attsvm.data.checks import as_tensor, check_finite, check_shape
+from attsvm.data.checks import as_mask, as_tensor, check_finite, check_shape, type_name
 from attsvm.heads.model import (
     HeadModel,
     HeadWeights,
@@ -179,7 +179,7 @@ def _floats(value: object, name: str, notes: set[str]) -> Tensor:
     if tensor.dtype in (torch.float16, torch.bfloat16):
         notes.add("half precision arrays were upcast to float64")
     elif tensor.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"{name} must hold floating-point numbers; got {str(tensor.dtype).removeprefix('torch.')}")
+        raise ValueError(f"{name} must hold floating-point numbers; got {type_name(tensor)}")
     return tensor
 
 
@@ -233,9 +233,7 @@ def _seen(value: object, name: str, layers: int, d: int, notes: set[str]) -> Ten
 
 
 def _marks(value: object, name: str, T: int) -> Tensor:
-    marked = as_tensor(value, name).to("cpu")
-    if marked.dtype != torch.bool:
-        raise ValueError(f"{name} must be boolean; got {str(marked.dtype).removeprefix('torch.')}")
+    marked = as_mask(value, name).to("cpu")
     check_shape(marked, name, (T,), "T")
     return marked
 
