@@ -23,7 +23,7 @@ def test_a_head_is_needed() -> None:
         lambda data: gradient(data, WEIGHTS),
     ):
         with pytest.raises(
-            ValueError, match=r"a head is needed: pass one, for example LinearHead\(v\), or data that carry theirs"
+            ValueError, match=r"a prediction head is needed: pass one, for example LinearHead\(v\), or data"
         ):
             ask(BARE)
 
@@ -68,7 +68,9 @@ def test_modules() -> None:
         token_scores(BARE, torch.nn.Linear(4, 1))
     with pytest.raises(ValueError, match=r"head module must accept values \[..., 4\]; it raised:"):
         token_scores(BARE, torch.nn.Linear(3, 1).double())
-    with pytest.raises(ValueError, match=r"head module must return one number an input; for \[2, 4\] it gave \[2, 2\]"):
+    with pytest.raises(
+        ValueError, match=r"head module must return one number per input; for \[2, 4\] it gave \[2, 2\]"
+    ):
         token_scores(BARE, ModuleHead(torch.nn.Linear(4, 2).double()))
 
 

@@ -104,9 +104,9 @@ def test_best_risk_is_the_infimum_where_it_is_feasible(loss: Loss) -> None:
 
 def test_best_risk_needs_a_linear_head() -> None:
     data = random_sphere(n=2, T=3, d=3, seed=0)
-    with pytest.raises(ValueError, match="best_risk needs a linear head; got QuadraticHead, whose best mixture"):
+    with pytest.raises(ValueError, match="best_risk needs a linear prediction head; got QuadraticHead"):
         best_risk(data, QuadraticHead(data.head, 1.0))
-    with pytest.raises(ValueError, match="lipschitz_bound needs a linear head; got ReluHead"):
+    with pytest.raises(ValueError, match="lipschitz_bound needs a linear prediction head; got ReluHead"):
         lipschitz_bound(data, ReluHead(np.eye(3)))
     with pytest.raises(ValueError, match="a custom loss states no bounds"):
         lipschitz_bound(data, loss=lambda m: -m)

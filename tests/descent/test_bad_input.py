@@ -163,7 +163,7 @@ NAN = torch.full((4, 3), torch.nan, dtype=torch.float64)
         ),
         (
             {"head": ReluHead(np.ones((4, 2))), "optimizer": GradientDescent(LipschitzStep())},
-            "lipschitz_bound needs a linear head; got ReluHead",
+            "lipschitz_bound needs a linear prediction head; got ReluHead",
         ),
         ({"loss": torch.neg, "optimizer": GradientDescent(LipschitzStep())}, "a custom loss states no bounds"),
         (
@@ -184,7 +184,7 @@ def test_fit(options: dict[str, Any], words: str) -> None:
 
 
 def test_a_head_is_needed() -> None:
-    with pytest.raises(ValueError, match="a head is needed: pass one, for example"):
+    with pytest.raises(ValueError, match="a prediction head is needed: pass one, for example"):
         fit(TokenDataset(DATA.tokens, DATA.queries, DATA.labels), steps=1)
 
 

@@ -211,7 +211,7 @@ def test_equal_scores_need_a_unique_best_and_a_linear_head() -> None:
     data = equal_scores(n=2, T=4, d=5, seed=5)
     flat = TokenDataset(data.tokens[:, 1:], data.queries, data.labels, head=torch.zeros(5).double())
     assert equal_scores_condition(flat).margin.item() == -math.inf
-    with pytest.raises(ValueError, match="equal_scores_condition needs a linear head; got QuadraticHead"):
+    with pytest.raises(ValueError, match="equal_scores_condition needs a linear prediction head; got QuadraticHead"):
         equal_scores_condition(data, QuadraticHead(data.head, 1.0))
 
 
@@ -265,7 +265,7 @@ def test_step_size_at_its_edges() -> None:
     assert step_size_bound(single, None, 1e9).margin.item() == math.inf
     with pytest.raises(ValueError, match="step_size must be positive and finite"):
         step_size_bound(single, None, -1.0)
-    with pytest.raises(ValueError, match="needs a linear head"):
+    with pytest.raises(ValueError, match="needs a linear prediction head"):
         step_size_bound(single, QuadraticHead(torch.ones(3).double(), 1.0))
 
 

@@ -180,7 +180,7 @@ def test_bad_input_is_answered_in_a_sentence() -> None:
         is_locally_optimal(data)
     with pytest.raises(ValueError, match=r"selected must lie in 0..3; got 4 at input 1"):
         is_locally_optimal(data, None, [0, 4, 0])
-    with pytest.raises(ValueError, match="a head is needed"):
+    with pytest.raises(ValueError, match="a prediction head is needed"):
         is_locally_optimal(data.with_head(None), None, [0, 0, 0])
     other = solve(AttentionSVM(random_sphere(n=2, T=4, d=5, seed=0), [0, 0]))
     with pytest.raises(ValueError, match=r"solution.support must have shape \[3, 4\]"):

@@ -1,4 +1,4 @@
-"""The model: softmax attention, its saturation-proof gradient, heads, losses, parameterizations."""
+"""The model: softmax attention, its gradient at any norm, prediction heads, losses, parameterizations."""
 
 from attsvm.attention.evaluate import Evaluation, evaluate, gradient
 from attsvm.attention.linear_maps import logits, logits_adjoint
@@ -13,7 +13,7 @@ __all__ = [
     "Evaluation",
     "evaluate",
     "gradient",
-    # heads
+    # prediction heads
     "Head",
     "LinearHead",
     "ModuleHead",

@@ -1,4 +1,4 @@
-"""The model at given weights, for users: forward pass, risk, and the saturation-proof gradient."""
+"""The model at weights that a user gives: forward pass, risk, and the gradient that saturation does not spoil."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Evaluation:
         selected: the most probable token of each input ``[*lead, n]``.
         margin: Y_i f_i ``[*lead, n]``.
         risk: ``[*lead]``.
-        invisible: tokens that the gradient can no longer feel (theory of several kept tokens) ``[*lead, n, T]``.
+        invisible: tokens whose part in the gradient has drowned in round-off (`invisible_tokens`) ``[*lead, n, T]``.
     """
 
     attention: Float[Tensor, "*lead n T"]
@@ -46,7 +46,7 @@ def evaluate(
 
     Arguments:
         weights: W, ``[*starts, *batch, d, dq]``.
-        head: a `Head`, a vector, a torch module, or None for the data's own.
+        head: a prediction head, a vector v, a torch module, or None for the data's own vector.
 
     >>> import torch
     >>> data = TokenDataset(torch.eye(2)[None], torch.ones(1, 1), [1], head=torch.tensor([1.0, 0.0]))
@@ -83,7 +83,7 @@ def gradient(
 
     Arguments:
         parameters: W ``[*starts, *batch, d, dq]``, or a mapping such as ``{"key": K, "query": Q}``.
-        train_head: also return the gradient of the head's parameters (named ``head`` or ``head.*``).
+        train_head: also return the gradient of the prediction head's parameters (named ``head`` or ``head.*``).
 
     >>> import torch
     >>> data = TokenDataset(torch.eye(2)[None], torch.ones(1, 1), [1], head=torch.tensor([1.0, 0.0]))

@@ -36,9 +36,9 @@ class Attended:
 
     @property
     def values(self) -> Float[Tensor, "starts batch n dv"]:
-        """The attended values X_i^T s_i, what the head reads."""
+        """The attended values X_i^T s_i, what the prediction head reads."""
         if self.mixed is None:
-            raise ValueError("values were not mixed: this pass was made from the scores of a fixed linear head")
+            raise ValueError("values were not mixed: this pass used the scores of a fixed linear prediction head")
         return self.mixed
 
     @property
@@ -49,7 +49,7 @@ class Attended:
 
 @dataclass(frozen=True, eq=False)
 class RiskGradient:
-    """Gradient of the risk with respect to the logits and, where asked, the head's parameters."""
+    """Gradient of the risk with respect to the logits and, where asked for, the parameters of the prediction head."""
 
     logits: ScaledTensor
     head: dict[str, ScaledTensor]
@@ -74,7 +74,8 @@ def attend(
 ) -> Attended:
     """Forward pass from logits (one batch axis, one axis of starts before it).
 
-    Given the `scores` of a fixed linear head (`fixed_scores`), margins are their means and values are not mixed.
+    Given the `scores` of a fixed linear prediction head (`fixed_scores`), margins are their means under the attention
+    and values are not mixed.
     """
     log_attention, winner = log_softmax(data, logits)
     if scores is not None:
@@ -86,7 +87,7 @@ def attend(
 def effective_scores(
     data: TokenDataset, head: Head, values: Float[Tensor, "starts batch n dv"]
 ) -> Float[Tensor, "starts batch n T"]:
-    """``u_it = Y_i x_it^T grad h(x_att)``: what moving probability to token t is worth at the attended value."""
+    """``u_it = Y_i x_it^T grad h(x_att)``: what moving probability to token t gains at the attended value."""
     return flat_products(data, data.values, data.labels.unsqueeze(-1) * head.input_gradient(values))
 
 
@@ -104,8 +105,8 @@ def risk_gradient(
     Arguments:
         data: with one batch axis.
         attended: the forward pass at the same weights.
-        train_head: also return the gradient of the head's parameters.
-        scores: the token scores of a fixed linear head, if at hand (`fixed_scores`).
+        train_head: also return the gradient of the prediction head's parameters.
+        scores: the token scores of a fixed linear prediction head (`fixed_scores`), where the caller has them.
     """
     parts = _Parts(data, head, attended, scores)
     log_slope = loss.log_slope(attended.margin)
@@ -124,7 +125,7 @@ def risk_gradient(
 def invisible_tokens(data: TokenDataset, head: Head, attended: Attended) -> Bool[Tensor, "starts batch n T"]:
     """Tokens whose influence on the gradient has fallen below the round-off of more probable ones.
 
-    Where several tokens keep probability (nonlinear heads, scores tied to round-off) their own terms
+    Where several tokens keep probability (nonlinear prediction heads, scores tied to round-off) their own terms
     ``s_it (delta_i - gap_it)`` cancel to round-off; a token whose term is smaller than that round-off no longer
     turns the weights, whatever the theory says about it.
     """
@@ -156,7 +157,7 @@ class _Parts:
 
 
 def fixed_scores(data: TokenDataset, head: Head) -> Float[Tensor, "1 batch n T"] | None:
-    """Scores that stay the same all through training: those of a fixed linear head; None for other heads."""
+    """Scores that stay the same throughout training: those of a fixed linear prediction head; None for the others."""
     if not isinstance(head, LinearHead):
         return None
     values = torch.zeros(1, data.tokens.shape[0], data.n, data.dv, dtype=data.dtype, device=data.device)

@@ -1,4 +1,7 @@
-"""The linear map W -> logits and its adjoint: one attention forward, one backward, rows never materialised."""
+"""The linear map from W to the logits, and its adjoint.
+
+Each costs as much as one forward or backward pass of attention; the matrix of the map is never formed.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ def flat_adjoint(data: TokenDataset, rows: Float[Tensor, "starts batch n T"]) ->
 def flat_mixture(
     data: TokenDataset, tokens: Float[Tensor, "batch sequences T d"], rows: Float[Tensor, "starts batch n T"]
 ) -> Float[Tensor, "starts batch n d"]:
-    """``sum_t rows_it x_it`` for every input: keys or values weighted by one number a token."""
+    """``sum_t rows_it x_it`` for every input: keys or values, weighted by one number per token."""
     if data.queries_per_sequence == 1:
         return torch.einsum("sbnt,bntd->sbnd", rows, tokens)
     starts, batch = rows.shape[:2]

@@ -1,4 +1,4 @@
-"""Losses of the margin Y f: strictly decreasing, with their slope in log form so that nothing underflows."""
+"""Losses of the margin Y f: strictly decreasing, with the logarithm of their slope, so that nothing underflows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Prediction heads h: what turns the attended value into a number."""
+"""Prediction heads: the papers' h, which turns the attended value of an input into a number.
+
+A prediction head may serve a whole batch of data sets or have parameters for each of them; it is indexed, flattened and
+moved like the data. (A "head" without the word prediction is an attention head of a transformer, `attsvm.heads`.)
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,9 @@ from attsvm.data.checks import ArrayLike, as_floating, as_tensor, batch_index, c
 
 
 class Head(ABC):
-    """A map from values ``[*lead, n, dv]`` to outputs ``[*lead, n]``, with its gradients.
+    """A prediction head h: a map from values ``[*lead, n, dv]`` to outputs ``[*lead, n]``, with its gradients.
 
-    Parameters carry leading axes that broadcast against ``*lead`` (none, the batch, or starts and batch), so one head
-    may serve a whole batch or each data set its own.
+    Parameters have leading axes that broadcast against ``*lead``: none, the batch, or starts and batch.
     """
 
     @abstractmethod
@@ -34,37 +37,37 @@ class Head(ABC):
 
     @abstractmethod
     def parameters(self) -> dict[str, Tensor]:
-        """What training the head would change."""
+        """The tensors that training changes, by name: ``head``, or several that begin with ``head.``."""
 
     @abstractmethod
     def with_parameters(self, parameters: Mapping[str, Tensor]) -> Head:
-        """The same head with other parameters."""
+        """The same h with other parameters."""
 
     @abstractmethod
     def parameter_gradient(
         self, values: Float[Tensor, "*lead n dv"], weights: Float[Tensor, "*lead n"]
     ) -> dict[str, Tensor]:
-        """Gradient of ``sum_i weights_i h(x_i)``, one set of parameters for each element of ``*lead``."""
+        """Gradient of ``sum_i weights_i h(x_i)`` in the parameters, one for each element of ``*lead``."""
 
     @abstractmethod
     def event_axes(self) -> dict[str, int]:
-        """How many trailing axes of each parameter belong to one head."""
+        """How many trailing axes each parameter of a single data set has; axes before them are the batch."""
 
     @abstractmethod
     def check(self, data: TokenDataset) -> None:
-        """Raise a ValueError if this head does not fit the data."""
+        """Raise a ValueError if h does not fit the data."""
 
     def map(self, function: Callable[[Tensor, int], Tensor]) -> Head:
-        """The head with ``function(tensor, axes)`` in place of each of its tensors, trained or not.
+        """The same h with ``function(tensor, axes)`` in place of each of its tensors.
 
-        ``axes`` is how many trailing axes of the tensor belong to one head. A subclass with tensors that are not
-        trained extends this method, and with it all the methods below.
+        ``axes`` is the number of trailing axes as in `event_axes`. All methods below rely on this one; a subclass with
+        tensors that are not trained overrides it to include them.
         """
         axes = self.event_axes()
         return self.with_parameters({name: function(value, axes[name]) for name, value in self.parameters().items()})
 
     def __getitem__(self, index: Any) -> Head:
-        """The head for ``data[index]``: tensors with a batch are indexed, those that serve all data sets stay.
+        """The prediction head of ``data[index]``; tensors without a batch serve all data sets and stay.
 
         Raises:
             IndexError: if the index does not fit the batch.
@@ -76,10 +79,10 @@ class Head(ABC):
 
         return self.map(some)
 
-    __iter__ = None  # a head that serves all data sets can be indexed for ever
+    __iter__ = None  # without a batch every index is valid: iteration would never end
 
     def flatten(self) -> Head:
-        """The head for ``data.flatten()``."""
+        """The prediction head of ``data.flatten()``."""
         return self.map(
             lambda tensor, axes: (
                 tensor.reshape(-1, *tensor.shape[tensor.ndim - axes :]) if tensor.ndim > axes else tensor
@@ -87,17 +90,41 @@ class Head(ABC):
         )
 
     def broadcast(self, lead: tuple[int, ...]) -> Head:
-        """The head with tensors of its own for each element of `lead`."""
+        """The same h with a copy of its tensors for each element of `lead`."""
         return self.map(lambda tensor, axes: tensor.expand(*lead, *tensor.shape[tensor.ndim - axes :]).clone())
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Head:
-        """The same head on another device or in another precision."""
+        """The same h on another device or in another precision."""
         return self.map(lambda tensor, _: tensor.to(device=device, dtype=dtype))
 
 
+class _VectorHead(Head):
+    """What prediction heads with one trained vector v have in common: ``h(x) = v^T x + (a term without v)``."""
+
+    vector: Tensor
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {"head": self.vector}
+
+    def with_parameters(self, parameters: Mapping[str, Tensor]) -> Head:
+        return _rebuilt(self, vector=parameters["head"])
+
+    def parameter_gradient(self, values: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        return {"head": (weights.unsqueeze(-2) @ values).squeeze(-2)}
+
+    def event_axes(self) -> dict[str, int]:
+        return {"head": 1}
+
+    def check(self, data: TokenDataset) -> None:
+        check_parameter(self.vector, "head", data, (data.dv,))
+
+    def _linear(self, values: Tensor) -> Tensor:
+        return (values @ self.vector.unsqueeze(-1)).squeeze(-1)
+
+
 @dataclass(frozen=True, eq=False)
-class LinearHead(Head):
-    """h(x) = v^T x, the head of the theory.
+class LinearHead(_VectorHead):
+    """h(x) = v^T x, the prediction head of the theory.
 
     Arguments:
         vector: v, ``[dv]`` or ``[*batch, dv]``.
@@ -114,25 +141,10 @@ class LinearHead(Head):
         object.__setattr__(self, "vector", tensor)
 
     def output(self, values: Tensor) -> Tensor:
-        return (values @ self.vector.unsqueeze(-1)).squeeze(-1)
+        return self._linear(values)
 
     def input_gradient(self, values: Tensor) -> Tensor:
         return self.vector.unsqueeze(-2).expand_as(values)
-
-    def parameters(self) -> dict[str, Tensor]:
-        return {"head": self.vector}
-
-    def with_parameters(self, parameters: Mapping[str, Tensor]) -> LinearHead:
-        return _rebuilt(self, vector=parameters["head"])
-
-    def parameter_gradient(self, values: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        return {"head": (weights.unsqueeze(-2) @ values).squeeze(-2)}
-
-    def event_axes(self) -> dict[str, int]:
-        return {"head": 1}
-
-    def check(self, data: TokenDataset) -> None:
-        check_parameter(self.vector, "head", data, (data.dv,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,12 +193,12 @@ class ReluHead(Head):
 
 
 @dataclass(frozen=True, eq=False)
-class QuadraticHead(Head):
+class QuadraticHead(_VectorHead):
     """h(x) = v^T x - penalty ||x||^2; only v is trained.
 
     Arguments:
         vector: v, ``[dv]`` or ``[*batch, dv]``.
-        penalty: one non-negative number, or one per element of the batch.
+        penalty: a number of at least 0, or one for each element of the batch.
 
     >>> QuadraticHead(torch.tensor([1.0, 2.0]), 0.5).output(torch.tensor([[1.0, 1.0]])).item()
     2.0
@@ -205,29 +217,16 @@ class QuadraticHead(Head):
         object.__setattr__(self, "penalty", weight)
 
     def output(self, values: Tensor) -> Tensor:
-        linear = (values @ self.vector.unsqueeze(-1)).squeeze(-1)
-        return linear - self.penalty.unsqueeze(-1) * values.square().sum(-1)
+        return self._linear(values) - self.penalty.unsqueeze(-1) * values.square().sum(-1)
 
     def input_gradient(self, values: Tensor) -> Tensor:
         return self.vector.unsqueeze(-2) - 2 * self.penalty[..., None, None] * values
-
-    def parameters(self) -> dict[str, Tensor]:
-        return {"head": self.vector}
-
-    def with_parameters(self, parameters: Mapping[str, Tensor]) -> QuadraticHead:
-        return _rebuilt(self, vector=parameters["head"])
-
-    def parameter_gradient(self, values: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        return {"head": (weights.unsqueeze(-2) @ values).squeeze(-2)}
-
-    def event_axes(self) -> dict[str, int]:
-        return {"head": 1}
 
     def map(self, function: Callable[[Tensor, int], Tensor]) -> QuadraticHead:
         return _rebuilt(self, vector=function(self.vector, 1), penalty=function(self.penalty, 0))
 
     def check(self, data: TokenDataset) -> None:
-        check_parameter(self.vector, "head", data, (data.dv,))
+        super().check(data)
         check_parameter(self.penalty, "penalty", data, ())
 
 
@@ -236,7 +235,7 @@ class ModuleHead(Head):
     """h(x) = module(x), any differentiable torch module from ``[..., dv]`` to ``[...]`` or ``[..., 1]``.
 
     It acts on each input alone (no batch normalization). The module itself is never changed: training works on copies
-    of its parameters, one set for each data set.
+    of its parameters, one set for each data set, which are in `stacked`.
 
     >>> ModuleHead(torch.nn.Sequential(torch.nn.Flatten(-1), torch.nn.Identity())).output(torch.tensor([[2.0]])).item()
     2.0
@@ -301,7 +300,7 @@ class ModuleHead(Head):
             ) from None
         if shape != tuple(probe.shape[:-1]):
             raise ValueError(
-                f"head module must return one number an input; for {list(probe.shape)} it gave {list(shape)}"
+                f"head module must return one number per input; for {list(probe.shape)} it gave {list(shape)}"
             )
 
     def _forward(self, values: Tensor, parameters: Mapping[str, Tensor] | None) -> Tensor:
@@ -324,17 +323,17 @@ class ModuleHead(Head):
 
 
 def as_head(head: object, data: TokenDataset) -> Head:
-    """A head that fits `data`: None means the data's own vector, a vector a `LinearHead`, a module a `ModuleHead`.
+    """A prediction head that fits `data`, from one, a vector v, a torch module, or None for the data's own vector.
 
     Raises:
-        ValueError: if there is no head, or it does not fit.
+        ValueError: if there is none, or it does not fit.
     """
     if not isinstance(data, TokenDataset):
         raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
     if head is None:
         if data.head is None:
             raise ValueError(
-                "a head is needed: pass one, for example LinearHead(v), or data that carry theirs (data.head)"
+                "a prediction head is needed: pass one, for example LinearHead(v), or data that have one (data.head)"
             )
         head = LinearHead(data.head)
     elif isinstance(head, torch.nn.Module):
@@ -346,7 +345,7 @@ def as_head(head: object, data: TokenDataset) -> Head:
 
 
 def doubled_head(head: object) -> object:
-    """A head in float64, whatever precision the user's data came in; anything that is no head as it is."""
+    """The prediction head in float64, for work on data that were converted to it; other objects unchanged."""
     if isinstance(head, torch.nn.Module):
         head = ModuleHead(head)
     if isinstance(head, Head):
@@ -371,7 +370,7 @@ def check_parameter(value: Tensor, name: str, data: TokenDataset, event: tuple[i
 
 
 def _rebuilt(head: Any, **changes: Any) -> Any:
-    """A copy of a frozen head with some tensors exchanged and nothing checked again."""
+    """A copy of a frozen prediction head with some tensors exchanged and nothing checked again."""
     fresh = object.__new__(type(head))
     for name, value in {**head.__dict__, **changes}.items():
         object.__setattr__(fresh, name, value)

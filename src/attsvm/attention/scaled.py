@@ -1,4 +1,4 @@
-"""Tensors too small (or too large) for floating point: a mantissa and one log-scale an element."""
+"""Tensors too small or too large for floating point: a mantissa, and one logarithm of its scale per element."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ScaledTensor:
         return (self.mantissa * half * half).clamp(-limit, limit)
 
     def norm_of_mantissa(self) -> Tensor:
-        """Frobenius norm of the mantissa, without overflow or underflow of its squares: one number an element."""
+        """Frobenius norm of the mantissa, without overflow or underflow of its squares: one number per element."""
         largest = self._largest()
         safe = torch.where(largest > 0, largest, torch.ones_like(largest))
         unit = (self.mantissa / self._spread(safe)).flatten(self.log_scale.ndim)

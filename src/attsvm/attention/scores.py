@@ -15,13 +15,13 @@ from attsvm.data import TokenDataset
 
 
 def token_scores(data: TokenDataset, head: object = None) -> Float[Tensor, "*batch n T"]:
-    """Score of every token taken alone, ``gamma_it = Y_i h(x_it)`` (``Y_i v^T x_it`` for a linear head).
+    """Score of every token taken alone, ``gamma_it = Y_i h(x_it)`` (``Y_i v^T x_it`` for a linear h).
 
     Masked tokens score -inf.
 
     Arguments:
         data: ``[*batch]`` data sets.
-        head: a `Head`, a vector v, a torch module, or None for the data's own head.
+        head: a prediction head, a vector v, a torch module, or None for the data's own vector.
 
     >>> import numpy as np
     >>> data = TokenDataset(np.eye(2)[None], np.ones((1, 1)), [-1], head=np.array([1.0, 2.0]))
@@ -33,7 +33,7 @@ def token_scores(data: TokenDataset, head: object = None) -> Float[Tensor, "*bat
 
 
 def flat_scores(data: TokenDataset, head: Head) -> Float[Tensor, "batch n T"]:
-    """`token_scores` for data with one batch axis and a head that was flattened with it."""
+    """`token_scores` for data with one batch axis and a prediction head that was flattened with it."""
     batch, sequences, length, dv = data.values.shape
     each = head.output(data.values.reshape(batch, sequences * length, dv)).reshape(batch, sequences, 1, length)
     spread = each.expand(batch, sequences, data.queries_per_sequence, length).reshape(batch, data.n, length)
@@ -69,17 +69,19 @@ def optimal_tokens(data: TokenDataset, head: object = None) -> Int[Tensor, "*bat
 def best_risk(
     data: TokenDataset, head: object = None, loss: Loss | Callable[[Tensor], Tensor] | None = None
 ) -> Float[Tensor, "*batch"]:
-    """The infimum candidate ``L_* = (1/n) sum_i loss(max_t gamma_it)`` of a linear head.
+    """The infimum candidate ``L_* = (1/n) sum_i loss(max_t gamma_it)`` of a linear prediction head.
 
-    No finite W attains it where the optimum is unique; it is the infimum iff the SVM of the optimal tokens is feasible.
+    No finite W attains it where the optimum is unique; it is the infimum if and only if the SVM of the optimal tokens
+    is feasible.
 
     Raises:
-        ValueError: for a nonlinear head, whose best mixture of tokens has no closed form.
+        ValueError: for a nonlinear prediction head, whose best mixture of tokens has no closed form.
     """
     linear = as_head(head, data)
     if not isinstance(linear, LinearHead):
         raise ValueError(
-            f"best_risk needs a linear head; got {type(linear).__name__}, whose best mixture has no closed form"
+            f"best_risk needs a linear prediction head; got {type(linear).__name__}, whose best mixture has no"
+            " closed form"
         )
     return as_loss(loss or Logistic()).value(token_scores(data, linear).amax(-1)).mean(-1)
 
@@ -87,7 +89,7 @@ def best_risk(
 def lipschitz_bound(
     data: TokenDataset, head: object = None, loss: Loss | Callable[[Tensor], Tensor] | None = None
 ) -> Float[Tensor, "*batch"]:
-    """An upper bound on the Lipschitz constant of the risk's gradient in W (Frobenius norm), for a linear head.
+    """An upper bound on the Lipschitz constant of the risk's gradient in W (Frobenius norm), for a linear h.
 
     With range r_i of the scores of input i, diameter D_i of its tokens, and suprema M1_i, M2_i of |loss'| and |loss''|
     over those scores,
@@ -99,11 +101,11 @@ def lipschitz_bound(
     papers' constant, which bounds by operator norms of X_i.
 
     Raises:
-        ValueError: for a nonlinear head or a custom loss.
+        ValueError: for a nonlinear prediction head or a custom loss.
     """
     linear = as_head(head, data)
     if not isinstance(linear, LinearHead):
-        raise ValueError(f"lipschitz_bound needs a linear head; got {type(linear).__name__}")
+        raise ValueError(f"lipschitz_bound needs a linear prediction head; got {type(linear).__name__}")
     flat = data.flatten()
     scores = flat_scores(flat, linear.flatten())
     high = scores.amax(-1)

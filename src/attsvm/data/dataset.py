@@ -37,19 +37,18 @@ _FIELDS = ("tokens", "queries", "labels", "mask", "values", "head")
 class TokenDataset:
     """Inputs of a one-layer attention model: X_i, z_i, Y_i for i = 1..n, for a batch of data sets.
 
-    Logits are ``a_it = x_it^T W z_i``; heads and scores read `values` (by default the tokens themselves).
-    Several queries may share one sequence of tokens (``queries_per_sequence``): sample
-    ``i = sequence * queries_per_sequence + position``, so causal data store each token once.
-    Tensors and NumPy arrays are not copied.
+    Logits are ``a_it = x_it^T W z_i``; prediction heads and scores read `values` (by default the tokens themselves).
+    Several queries may share one sequence of tokens: input ``i = sequence * queries_per_sequence + position``, so that
+    causal data store each token once. Tensors and NumPy arrays are not copied.
 
     Arguments:
         tokens: keys, ``[*batch, n / queries_per_sequence, T, d]``.
         queries: ``[*batch, n, dq]``.
         labels: +1 or -1, ``[*batch, n]``.
         mask: True where a token is real, ``[*batch, n, T]``; None means all are.
-        values: what the head reads, ``[*batch, n / queries_per_sequence, T, dv]``; None means the tokens.
-        head: a linear head v that belongs to the data, ``[*batch, dv]``, or None.
-        queries_per_sequence: how many consecutive samples share one sequence of tokens.
+        values: what the prediction head reads, ``[*batch, n / queries_per_sequence, T, dv]``; None means the tokens.
+        head: the vector v of a linear prediction head that belongs to the data, ``[*batch, dv]``, or None.
+        queries_per_sequence: how many consecutive inputs share one sequence of tokens.
 
     Raises:
         ValueError: naming the argument, what was expected, what came and where.
@@ -102,7 +101,7 @@ class TokenDataset:
 
     @property
     def n(self) -> int:
-        """Number of inputs (samples)."""
+        """Number of inputs."""
         return self.queries.shape[-2]
 
     @property
@@ -122,7 +121,7 @@ class TokenDataset:
 
     @property
     def dv(self) -> int:
-        """Dimension of a value, what the head reads."""
+        """Dimension of a value, what the prediction head reads."""
         return self.values.shape[-1]
 
     @property
@@ -232,7 +231,7 @@ class TokenDataset:
         return rows.reshape(*self.batch_shape, self.n, self.d)
 
     def with_head(self, head: ArrayOrList | None) -> TokenDataset:
-        """The same data with another linear head attached."""
+        """The same data with the vector of another linear prediction head."""
         changed = replace_unchecked(self, head=None if head is None else as_floating(head, "head"))
         check_dataset(changed)
         return changed
@@ -312,13 +311,12 @@ class TokenDataset:
         values: ArrayOrList | None = None,
         head: ArrayOrList | None = None,
     ) -> TokenDataset:
-        """Every position k of every sequence is a sample with z = x_k over the whole sequence.
+        """Every position k of every sequence is an input with z = x_k over the whole sequence; tokens are stored once.
 
         Arguments:
-            tokens: ``[*batch, sequences, T, d]``, stored once.
+            tokens: ``[*batch, sequences, T, d]``.
             labels: ``[*batch, sequences, T]``.
-            mask: real tokens of each sequence, ``[*batch, sequences, T]``; all positions must be real to be samples,
-                so a masked position is refused.
+            mask: ``[*batch, sequences, T]``, True everywhere: a masked position cannot be an input.
         """
         return cls._every_position(tokens, labels, mask, values, head, None)
 
@@ -331,7 +329,7 @@ class TokenDataset:
         values: ArrayOrList | None = None,
         head: ArrayOrList | None = None,
     ) -> TokenDataset:
-        """Every position k is a sample with z = x_k over its prefix x_1..x_k; tokens are stored once.
+        """Every position k is an input with z = x_k over its prefix x_1..x_k; tokens are stored once.
 
         Arguments:
             tokens: ``[*batch, sequences, T, d]``.
@@ -394,7 +392,9 @@ class TokenDataset:
             check_mask(real, (*batch, sequences, length), "batch, sequences, T", keys.device)
             if not bool(real.all()):
                 at = place(torch.nonzero(~real)[0].tolist(), ("sequence", "token"))
-                raise ValueError(f"mask must be True everywhere: {at} is hidden and cannot be a sample; cut it instead")
+                raise ValueError(
+                    f"mask must be True everywhere: {at} is masked and cannot be an input; cut it off instead"
+                )
         shared = None if visible is None else visible.repeat(sequences, 1).expand(*batch, sequences * length, length)
         return cls(
             keys,

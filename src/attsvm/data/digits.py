@@ -47,7 +47,7 @@ def digits_images(classes: tuple[int, int] = (0, 1), *, count: int | None = None
         seed: see `attsvm.data.streams`; without `count` nothing is drawn.
 
     Raises:
-        ValueError: if a class is no digit, both are the same, or `count` is more than there are.
+        ValueError: if a class is not a digit, both are the same, or `count` is more than there are.
         ImportError: if scikit-learn is missing.
     """
     first, second = _checked_classes(classes)
@@ -82,18 +82,18 @@ def digits_patches(
 ) -> TokenDataset:
     """Two digits as token data: an image is an input, its patches (row by row) are the tokens, self-attention.
 
-    The images are those of ``digits_images(classes, count=count, seed=seed)``, in their order. There is no head. Other
-    queries: ``TokenDataset(data.tokens, data.tokens.mean(-2), data.labels)`` asks with the mean patch, and
-    ``TokenDataset.prompt(data.tokens, data.labels)`` with a trained prompt. Blank patches are equal tokens: a
-    selection that must tell two of them apart is not separable unless `positions` are appended.
+    The images are those of ``digits_images(classes, count=count, seed=seed)``, in their order, without a prediction
+    head. Other queries: ``TokenDataset(data.tokens, data.tokens.mean(-2), data.labels)`` asks with the mean patch, and
+    ``TokenDataset.prompt(data.tokens, data.labels)`` with a trained prompt. Blank patches are equal tokens: a selection
+    that must tell two of them apart is not separable unless `positions` are appended.
 
     Arguments:
         patch: side of a patch, 1, 2, 4 or 8: T = (8 / patch)^2 tokens of d = patch^2 grey values in [0, 1].
         classes, count, seed: as in `digits_images`.
         query_token: the patch that asks, z_i = x_{i, query_token}; None means the one below and right of the middle
             (the corners are often blank, and a zero query sees nothing).
-        positions: `one_hot_positions`, `grid_positions` or any function that gives, for a number of patches a side, the
-            rows ``[T, k]`` to append to the tokens; None appends nothing.
+        positions: `one_hot_positions`, `grid_positions` or any function from the number of patches along a side to the
+            rows ``[T, k]`` that are appended to the tokens; None appends nothing.
 
     Raises:
         ValueError: if an argument does not fit.
@@ -122,7 +122,7 @@ def patches_to_images(tokens: Float[Tensor, "*batch T d"], patch: int) -> Float[
     """The images whose patches these are; appended positions are dropped.
 
     Raises:
-        ValueError: if `tokens` are no patches of this side.
+        ValueError: if `tokens` are not patches of this side.
 
     >>> data = digits_patches(patch=4, count=10)
     >>> bool((patches_to_images(data.tokens, 4) == digits_images(count=10).images).all())
@@ -137,7 +137,7 @@ def patches_to_images(tokens: Float[Tensor, "*batch T d"], patch: int) -> Float[
 
 
 def one_hot_positions(side: int) -> Float[Tensor, "T T"]:
-    """A 1 in the place of each patch, `side` patches a row: the identity of order side^2."""
+    """A 1 in the place of each patch, with `side` patches in a row: the identity of order side^2."""
     return torch.eye(side * side, dtype=torch.float64)
 
 

@@ -55,7 +55,7 @@ def multi_input(*, batch: Batch = None, seed: Seed = 0) -> TokenDataset:
 def joint_training_tight() -> TokenDataset:
     """[MMTS, joint training] where every selected token supports the label margin: p_mm = (4/3, 1/3), v_mm = (0, 1).
 
-    There is no head: it is trained, from `starting_points`.
+    There is no prediction head: it is trained, from `starting_points`.
     """
     return _joint_training(1.0)
 
@@ -164,11 +164,11 @@ def example(name: str, **options: object) -> TokenDataset:
 
 @dataclass(frozen=True)
 class StartingPoints:
-    """Where the paper's runs on an example start, one row a start.
+    """Where the paper's runs on an example start, one row for each run.
 
     Arguments:
         weights: W(0), or the prompt p(0) as a column, ``[starts, d, dq]``.
-        head: v(0) where the head is trained, ``[starts, dv]``, else None.
+        head: v(0) where the prediction head is trained, ``[starts, dv]``, else None.
     """
 
     weights: Float[Tensor, "starts d dq"]

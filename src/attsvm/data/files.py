@@ -38,7 +38,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary file to write into, which takes the place of `path` when the block ends without an error.
 
     A reader sees the old file or the new one, never half of one, and the new one is on the disk when the block has
-    ended. After an error, whichever it is, nothing is left behind and the old file stays as it was.
+    ended. After any error nothing is left behind and the old file stays as it was.
 
     Raises:
         OSError: if it cannot be written; its `filename` is `path`, what the caller asked for.
@@ -173,7 +173,7 @@ def _read_npz(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
         if start == b"\x93NUMPY":
             raise ValueError("it holds a single .npy array")
         if not start.startswith(b"PK"):
-            raise ValueError("it is no zip archive" if start else "it is empty")
+            raise ValueError("it is not a zip archive" if start else "it is empty")
         handle.seek(0)
         with np.load(handle, allow_pickle=False) as archive:
             metadata = _parse(str(archive[_METADATA])) if _METADATA in archive.files else {}

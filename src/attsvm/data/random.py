@@ -1,4 +1,8 @@
-"""Random data sets. Element b of a batch draws from stream (seed, b), in float64 on the CPU, then moves."""
+"""Random data sets.
+
+Element b of a batch is drawn from stream (seed, b), in float64 on the CPU, and then moved to the device and precision
+asked for: the same seed gives the same data everywhere.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +33,16 @@ def random_sphere(
     ``TokenDataset.self_attention(data.tokens, data.labels, head=data.head)``.
 
     Arguments:
-        n, T, d: inputs, tokens an input, dimension of a token.
+        n, T, d: number of inputs, of tokens per input, and dimension of a token.
         dq: dimension of a query; d by default.
         batch: None for one data set, else how many, as an int or a shape.
         seed: see `attsvm.data.streams`.
 
     Returns:
-        A data set with its head v, ``[*batch, n, T, d]``.
+        A data set ``[*batch, n, T, d]`` with its linear prediction head v.
 
     Raises:
-        ValueError: if a size is no positive integer, or the seed does not fit.
+        ValueError: if a size is not a positive integer, or the seed does not fit.
 
     >>> data = random_sphere(n=6, T=8, d=10, batch=100, seed=0)
     >>> data
@@ -76,10 +80,10 @@ def random_gaussian(
         token_scale, query_scale, head_scale: standard deviations, positive.
 
     Returns:
-        A data set with its head v, ``[*batch, n, T, d]``.
+        A data set ``[*batch, n, T, d]`` with its linear prediction head v.
 
     Raises:
-        ValueError: if a size is no positive integer, a scale is not positive, or the seed does not fit.
+        ValueError: if a size is not a positive integer, a scale is not positive, or the seed does not fit.
     """
     n, T, d, dq = _checked_sizes(n, T, d, dq)
     for scale, name in ((token_scale, "token_scale"), (query_scale, "query_scale"), (head_scale, "head_scale")):
@@ -113,10 +117,10 @@ def orthonormal_tokens(
         n, T, d, dq, batch, seed: as in `random_sphere`, with T <= d.
 
     Returns:
-        A data set with its head v, ``[*batch, n, T, d]``.
+        A data set ``[*batch, n, T, d]`` with its linear prediction head v.
 
     Raises:
-        ValueError: if T > d, a size is no positive integer, or the seed does not fit.
+        ValueError: if T > d, a size is not a positive integer, or the seed does not fit.
     """
     n, T, d, dq = _checked_sizes(n, T, d, dq)
     if d < T:
@@ -143,18 +147,19 @@ def equal_scores(
 ) -> TokenDataset:
     """Condition B2 of [TaSVM, global convergence]: all non-optimal tokens of an input share one score.
 
-    Sphere data whose component along v is set anew: Y_i v^T x_it = c_i, and c_i + gap for one token of each
-    input, chosen fairly; c_i is the mean score that the input had. Tokens then are no longer of norm 1.
+    Sphere data whose component along v is replaced: Y_i v^T x_it = c_i, and c_i + gap for one token of each
+    input, chosen uniformly; c_i is the mean score that the input had. The tokens no longer have norm 1.
 
     Arguments:
         n, T, d, dq, batch, seed: as in `random_sphere`.
         gap: how much the optimal token out-scores the others.
 
     Returns:
-        A data set with its head v, ``[*batch, n, T, d]``; scores are equal up to the rounding of `dtype`.
+        A data set ``[*batch, n, T, d]`` with its linear prediction head v; scores are equal up to the rounding of
+        `dtype`.
 
     Raises:
-        ValueError: if gap is not positive, a size is no positive integer, or the seed does not fit.
+        ValueError: if gap is not positive, a size is not a positive integer, or the seed does not fit.
     """
     n, T, d, dq = _checked_sizes(n, T, d, dq)
     check_positive(gap, "gap")

@@ -1,4 +1,4 @@
-"""Reproducible random numbers: one stream per element of a batch, the same on every machine."""
+"""Reproducible random numbers: one stream for each element of a batch, the same on every machine."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def streams(
 
     Arguments:
         seed: an int s gives element b the stream (s, b). A sequence has one entry for each element: an int s means
-            stream (s, 0), that of the unbatched run with seed s, and a pair (s, b) means that very stream. From a
+            stream (s, 0), that of the unbatched run with seed s, and a pair (s, b) means stream (s, b). From a
             `torch.Generator` one int64 is drawn and serves as s.
         batch_shape: () for a single data set.
         purpose: a `Purpose`, for numbers that must not repeat those of the data drawn with the same seed.
         number: a further key, for a purpose that needs many streams.
 
     Raises:
-        ValueError: if a seed is no non-negative integer, or a sequence has the wrong length.
+        ValueError: if a seed is not an integer of at least 0, or a sequence has the wrong length.
 
     >>> batched, single = streams(7, (2, 3))[4], streams([(7, 4)], ())[0]
     >>> bool(batched.random() == single.random())
@@ -74,7 +74,7 @@ def stream_keys(seed: Seed, batch_shape: tuple[int, ...]) -> list[tuple[int, int
     """The pair (seed, element) behind each stream: a seed in its lasting form, drawn from once if it is a generator.
 
     Raises:
-        ValueError: if a seed is no non-negative integer, or a sequence has the wrong length.
+        ValueError: if a seed is not an integer of at least 0, or a sequence has the wrong length.
 
     >>> stream_keys(7, (2,)), stream_keys([7, 8], (2,))
     ([(7, 0), (7, 1)], [(7, 0), (8, 0)])
@@ -95,7 +95,7 @@ def stream_keys(seed: Seed, batch_shape: tuple[int, ...]) -> list[tuple[int, int
 def draw_batch(
     draw: Callable[[np.random.Generator], Mapping[str, np.ndarray]], batch: Batch, seed: Seed
 ) -> dict[str, Tensor]:
-    """What `draw` makes of each stream, stacked along the batch: float64 tensors ``[*batch, ...]`` on the CPU."""
+    """The arrays that `draw` makes of each stream, stacked along the batch: tensors ``[*batch, ...]`` on the CPU."""
     shape = batch_shape(batch)
     drawn = [draw(stream) for stream in streams(seed, shape)]
     return {
@@ -108,7 +108,7 @@ def batch_shape(batch: Batch) -> tuple[int, ...]:
     """The leading axes that `batch` asks for: None is a single data set, an int one axis.
 
     Raises:
-        ValueError: if a size is no positive integer.
+        ValueError: if a size is not a positive integer.
 
     >>> batch_shape(None), batch_shape(3), batch_shape((2, 3))
     ((), (3,), (2, 3))

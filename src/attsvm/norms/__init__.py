@@ -1,4 +1,4 @@
-"""Matrix norms, each with its dual, steepest direction, prox and projection; and the cosine between directions."""
+"""Matrix norms, each with its dual, steepest direction, prox and projection, and the cosine between directions."""
 
 from attsvm.norms.base import Norm
 from attsvm.norms.direction import direction_cosine, direction_distance

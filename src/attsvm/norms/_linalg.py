@@ -1,4 +1,4 @@
-"""Powers of two that keep squares, products and high powers inside the range of floating point."""
+"""Linear algebra that norms share: scaling by powers of two, projection onto a simplex, singular values."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Norm(ABC):
 
         Arguments:
             matrix: ``[*batch, d, dq]``.
-            radius: a number >= 0, or one per element, ``[*batch]``.
+            radius: a number >= 0, or one for each element, ``[*batch]``.
 
         Returns:
             ``[*batch, d, dq]``; a matrix inside the ball comes back unchanged, bit for bit.
@@ -94,7 +94,7 @@ class Norm(ABC):
 
         Arguments:
             matrix: ``[*batch, d, dq]``.
-            step: a number >= 0, or one per element, ``[*batch]``.
+            step: a number >= 0, or one for each element, ``[*batch]``.
 
         Returns:
             ``[*batch, d, dq]``: W minus its projection onto the dual ball N° <= step, exactly zero if W lies in it.

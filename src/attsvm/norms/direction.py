@@ -38,7 +38,7 @@ def direction_cosine(a: ArrayLike, b: ArrayLike) -> Float[Tensor, "*batch"]:
 def direction_distance(a: ArrayLike, b: ArrayLike) -> Float[Tensor, "*batch"]:
     """1 - cosine, computed without cancellation as ||A/||A|| - B/||B|| ||_F^2 / 2: it keeps falling below 1e-16.
 
-    The unit matrices carry one rounding an entry, so in float64 a distance is trustworthy down to about 1e-30.
+    Each entry of the unit matrices is rounded once, so in float64 a distance is trustworthy down to about 1e-30.
 
     Arguments:
         a, b: as in `direction_cosine`.

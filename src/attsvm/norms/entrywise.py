@@ -25,7 +25,7 @@ class Entrywise(Norm):
         p: the exponent, strictly between 1 and infinity.
 
     Raises:
-        ValueError: if p is no such number; the ends are SumEntry() (p = 1) and MaxEntry() (p = infinity).
+        ValueError: if p is not such a number; the ends are SumEntry() (p = 1) and MaxEntry() (p = infinity).
 
     >>> import torch
     >>> W = torch.tensor([[3.0, 4.0], [5.0, 0.0]], dtype=torch.float64)
@@ -82,7 +82,7 @@ class Entrywise(Norm):
 
 
 def _number(value: object) -> float:
-    """`value` as a float; NaN if it is no real number."""
+    """`value` as a float; NaN if it is not a real number."""
     return float(value) if not isinstance(value, bool) and isinstance(value, Real) else math.nan
 
 
@@ -155,7 +155,7 @@ def project_onto_power_ball(values: Tensor, radius: Tensor, p: float) -> Tensor:
 def _log_gain(log_values: Tensor, log_ratio: Tensor, multiplier: Tensor, p: float) -> Tensor:
     """g = log(x / y) entry by entry: the root of log(rho e^g + m y^(p-2) e^((p-1) g)) = 0, convex increasing in g."""
     pull = multiplier + (p - 2) * _finite(log_values)
-    # Either term alone gives a start to the right of the root, whence Newton descends to it.
+    # Either term alone gives a start to the right of the root, from where Newton descends to it.
     gain = torch.minimum(-log_ratio, -pull / (p - 1))
     for _ in range(_INNER_STEPS):
         first, second = log_ratio + gain, pull + (p - 1) * gain

@@ -264,7 +264,7 @@ def _rows(data: TokenDataset, selections: Int[Tensor, "k n"]) -> Bool[Tensor, "k
 def _linear(head: object, data: TokenDataset, name: str) -> LinearHead:
     own = as_head(head, data)
     if not isinstance(own, LinearHead):
-        raise ValueError(f"{name} needs a linear head; got {type(own).__name__}")
+        raise ValueError(f"{name} needs a linear prediction head; got {type(own).__name__}")
     return own
 
 

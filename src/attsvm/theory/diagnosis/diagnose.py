@@ -19,7 +19,7 @@ from attsvm.descent import NormalizedGradientDescent, Optimizer
 from attsvm.descent.initial import Initial, doubled_start
 from attsvm.descent.optimizers import GradientDescent
 from attsvm.descent.schedules import Constant, as_schedule
-from attsvm.norms import Norm
+from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, SVMSolution, solve
 from attsvm.theory.conditions import (
     Condition,
@@ -272,7 +272,7 @@ def _results(
 ) -> list[Result]:
     unique, separable = conditions["unique optimum"].holds, optimal.solution.solved
     none = torch.zeros_like(unique)
-    weights = isinstance(parameterization, Weights) and bias.norm.name == "Frobenius" and linear
+    weights = isinstance(parameterization, Weights) and isinstance(bias.norm, Frobenius) and linear
     b1 = next((one.holds for one in conditions.values() if one.name.startswith("B1")), none)
     b2 = next((one.holds for one in conditions.values() if one.name.startswith("B2")), none)
     first = next((one.holds for one in conditions.values() if "first gradient" in one.name), none)

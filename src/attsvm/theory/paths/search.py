@@ -64,7 +64,7 @@ class Search:
 
     def __post_init__(self) -> None:
         if self.train_head and self.given_head is not None and not isinstance(self.given_head, LinearHead):
-            raise ValueError(f"train_head needs a linear head; got {type(self.given_head).__name__}")
+            raise ValueError(f"train_head needs a linear prediction head; got {type(self.given_head).__name__}")
         if self.cone is not None and not isinstance(self.norm, Frobenius):
             raise ValueError(f"a cone goes with the Frobenius norm; got {self.norm!r}")
         self.count = self.data.tokens.shape[0]
