@@ -99,7 +99,7 @@ def test_sequences_refuse() -> None:
     mask = np.ones((3, 4), bool)
     assert TokenDataset.sequence(TOKENS, EVERY_LABEL, mask=mask).mask is None
     mask[2, 1] = False
-    with pytest.raises(ValueError, match=r"^mask must be True everywhere: sequence 2, token 1 is hidden"):
+    with pytest.raises(ValueError, match=r"^mask must be True everywhere: sequence 2, token 1 is masked"):
         TokenDataset.sequence(TOKENS, EVERY_LABEL, mask=mask)
     with pytest.raises(ValueError, match=r"^mask must be a boolean mask"):
         TokenDataset.sequence(TOKENS, EVERY_LABEL, mask=EVERY_LABEL)
