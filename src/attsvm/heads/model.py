@@ -1,4 +1,8 @@
-"""What the analysis of heads reads: sentences, hidden states, key-query weights, and the model that gives them."""
+"""What the analysis of heads reads: sentences, hidden states, key-query weights, and the model that gives them.
+
+Every hidden state gets a last coordinate of 1, so that biases are part of the weights and the logits of a head are one
+bilinear form x^T W z. Where that form does not reproduce a model's own attention, `check_exact` says so.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,9 @@ from torch import Tensor
 
 Text = str | Sequence[int]
 
+# A float32 forward pass is off by about 1e-6 times the largest logit; a wrong form is off by far more than this.
+TOLERANCE = 1e-3
+
 
 @dataclass(frozen=True, eq=False)
 class Sentence:
@@ -19,7 +26,7 @@ class Sentence:
 
     Arguments:
         text: as it was given.
-        tokens: one string a token, as the tokenizer writes it.
+        tokens: the name of each token, as the tokenizer writes it.
         ids: token numbers, ``[T]``.
         special: True at tokens that the tokenizer adds ([CLS], [SEP], <s>, padding), ``[T]``.
         left_out: how many tokens were cut off because the model has no more positions.
@@ -80,7 +87,7 @@ class HeadModel(ABC):
         name: for reports.
         architecture: the family, in words.
         layers: number of layers.
-        heads: query heads a layer.
+        heads: number of query heads in each layer.
         width: d, without the constant coordinate.
         causal: whether a query sees only itself and the tokens before it.
         notes: what a reader of results should know, one sentence each.
@@ -98,7 +105,7 @@ class HeadModel(ABC):
 
     @abstractmethod
     def encode(self, texts: Sequence[Text]) -> list[Sentence]:
-        """Tokenize `texts`; an element may also be a sequence of token numbers.
+        """Tokenize `texts`; each may also be a sequence of token numbers.
 
         Raises:
             ValueError: if there are no texts, one is blank, or the model has no tokenizer.
@@ -137,6 +144,10 @@ class HeadModel(ABC):
     def fingerprint(self) -> str:
         """A hash of weights, settings and tokenizer: equal only where results are equal."""
 
+    def forms(self, layer: int) -> list[HeadWeights]:
+        """`weights` of all heads of one layer."""
+        return [self.weights(layer, head) for head in range(self.heads)]
+
     def _chosen_layers(self, layers: Sequence[int] | None) -> list[int]:
         chosen = list(range(self.layers)) if layers is None else list(layers)
         for layer in chosen:
@@ -151,19 +162,24 @@ class HeadModel(ABC):
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < size:
             raise ValueError(f"{name} must lie in 0..{size - 1} for {self.name}; got {value!r}")
 
+    def _check_length(self, sentence: Sentence, limit: int) -> None:
+        if not 0 < len(sentence) <= limit:
+            raise ValueError(f"sentence must have 1 to {limit} tokens for {self.name}; got {len(sentence)}")
+
     def __repr__(self) -> str:
         kind = "causal" if self.causal else "bidirectional"
         sizes = f"{self.layers} layers x {self.heads} heads, width {self.width}"
         return f"{type(self).__name__}({self.name!r}, {self.architecture}, {sizes}, {kind})"
 
 
-def causal_mask(length: int) -> Tensor:
-    """True on and below the diagonal, ``[length, length]``."""
-    return torch.ones(length, length, dtype=torch.bool).tril()
+def allowed_tokens(length: int, causal: bool) -> Bool[Tensor, "length length"]:
+    """Which tokens each query may look at: all of them, or in a causal model itself and those before it.
 
-
-# A float32 forward pass is off by about 1e-6 times the largest logit; a wrong form is off by far more than this.
-TOLERANCE = 1e-3
+    >>> allowed_tokens(2, causal=True).tolist()
+    [[True, False], [True, True]]
+    """
+    everything = torch.ones(length, length, dtype=torch.bool)
+    return everything.tril() if causal else everything
 
 
 def with_constant(states: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch D"]:
@@ -206,28 +222,31 @@ def recomputed_attention(
     return logits.masked_fill(~allowed, -torch.inf).softmax(-1)
 
 
-def attention_error(
-    model: HeadModel, states: SentenceStates, layers: Sequence[int] | None = None
-) -> Float[Tensor, "layers heads"]:
-    """Largest difference between the model's own attention and the one recomputed from its forms, per head.
+def form_errors(states: SentenceStates, forms: Sequence[Sequence[HeadWeights]]) -> Float[Tensor, "layers heads"]:
+    """Largest difference between the attention in `states` and the one recomputed from `forms`, for each head.
 
     Arguments:
-        model: whose forms to use.
-        states: as ``model.states(sentence, layers)`` gave them.
-        layers: the layers that `states` holds (None: all).
+        states: of one sentence, as the model computed them.
+        forms: of all heads of every layer that `states` holds, in the same order.
     """
-    chosen = list(range(model.layers)) if layers is None else list(layers)
-    error = torch.zeros(len(chosen), model.heads, dtype=torch.float64)
-    for row, layer in enumerate(chosen):
-        for head in range(model.heads):
-            form = model.weights(layer, head)
+    error = torch.zeros(states.attention.shape[:2], dtype=torch.float64)
+    for row, heads in enumerate(forms):
+        for head, form in enumerate(heads):
             again = recomputed_attention(states.keys[row], states.queries[row], form, states.allowed)
             error[row, head] = (again - states.attention[row, head]).abs().max()
     return error
 
 
+def attention_error(
+    model: HeadModel, states: SentenceStates, layers: Sequence[int] | None = None
+) -> Float[Tensor, "layers heads"]:
+    """`form_errors` of the model's own forms; `states` holds `layers` (None: all)."""
+    chosen = range(model.layers) if layers is None else layers
+    return form_errors(states, [model.forms(layer) for layer in chosen])
+
+
 def check_exact(model: HeadModel, states: SentenceStates, layers: Sequence[int]) -> None:
-    """Raise unless the forms of `model` give its own attention on `states`."""
+    """Raise ValueError unless the forms of `model` reproduce its own attention on `states`, which holds `layers`."""
     error = attention_error(model, states, layers)
     worst = float(error.max())
     if not worst <= TOLERANCE:

@@ -47,7 +47,7 @@ def test_a_huge_file_costs_nothing(tmp_path):
         out.write(b"a line\n" * 1000)
         out.truncate(40 * 2**30)
     assert len(read_texts(file, most=1000).lines) == 1000
-    with pytest.raises(ValueError, match="one text a line, of at most 50,000 bytes; line 1001 is longer"):
+    with pytest.raises(ValueError, match="one text per line, of at most 50,000 bytes; line 1001 is longer"):
         read_texts(file, most=1001)
 
 

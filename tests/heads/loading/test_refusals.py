@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from attsvm.heads import load
-from attsvm.heads.loading.architectures import architecture_of
+from attsvm.heads.loading.architectures import ARCHITECTURES, architecture_of
 
 from . import small
 
@@ -59,7 +59,7 @@ def test_architectures(config, sentence):
     transformers.WhisperConfig(), transformers.ViTConfig(),
 ], ids=lambda value: value.model_type)  # fmt: skip
 def test_supported_architectures_pass(config):
-    assert config.model_type in architecture_of(config, "it").model_types
+    assert architecture_of(config, "it") is ARCHITECTURES[config.model_type]
 
 
 def test_a_live_rotary_model():

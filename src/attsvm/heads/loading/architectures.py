@@ -1,11 +1,17 @@
-"""What an architecture tells: where its key and query projections are, and how to run it."""
+"""What is known about each architecture: where its key and query projections are, how logits are scaled, what it reads.
+
+An architecture is a line of `ARCHITECTURES`, by the ``model_type`` of a configuration. Models whose logits are not
+x^T W z for one matrix W are refused by their settings, with the reason; whatever slips through is caught by
+`attsvm.heads.model.check_exact`.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from enum import Enum
+from operator import attrgetter
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -28,11 +34,6 @@ class Projection:
     weight: Float[Tensor, "d out"]
     bias: Float[Tensor, " out"] | None
 
-    @staticmethod
-    def linear(module: Any) -> Projection:
-        """The projection of an ``nn.Linear``, which stores the transpose."""
-        return Projection(module, module.weight.T, module.bias)
-
     def head(self, index: int, size: int) -> tuple[Tensor, Tensor | None]:
         """Weight ``[d, size]`` and bias ``[size]`` of one head."""
         columns = slice(index * size, (index + 1) * size)
@@ -44,219 +45,174 @@ class Layer:
     """The key-query side of one attention layer.
 
     Arguments:
-        key: with `key_heads` heads, shared by groups of query heads where there are fewer.
-        query: with `heads` heads.
+        key: of the key heads; where there are fewer than query heads, groups of query heads share them.
+        query: of the query heads.
         heads: number of query heads.
-        key_heads: number of key heads; divides `heads`.
         scale: what the model multiplies the logits by.
     """
 
     key: Projection
     query: Projection
     heads: int
-    key_heads: int
     scale: float
 
     def form(self, head: int) -> HeadWeights:
         """The bilinear form of one query head."""
         size = self.query.weight.shape[1] // self.heads
-        key, key_bias = self.key.head(head * self.key_heads // self.heads, size)
+        key_heads = self.key.weight.shape[1] // size
+        key, key_bias = self.key.head(head * key_heads // self.heads, size)
         query, query_bias = self.query.head(head, size)
         return head_weights(key, query, key_bias, query_bias, self.scale)
 
 
-class Architecture(ABC):
-    """One family of transformers, by the ``model_type`` of their configurations; it holds no weights."""
+Paths = str | tuple[str, ...]
+"""A dotted path inside a module, or several, of which the first that exists counts: versions of the library differ."""
+Projections = Callable[[Any], tuple[Projection, Projection]]
+"""From a block of a model to its key and query projections."""
 
-    model_types: ClassVar[tuple[str, ...]]
 
-    def core(self, module: Any) -> Any:
-        """The stack of layers inside a model with a task head."""
-        return module.base_model
+def _at(module: Any, paths: Paths) -> Any:
+    *others, last = (paths,) if isinstance(paths, str) else paths
+    for path in others:
+        try:
+            return attrgetter(path)(module)
+        except AttributeError:
+            continue
+    return attrgetter(last)(module)
 
-    def causal(self, config: Any) -> bool:
-        """Whether a query sees only itself and the tokens before it."""
-        return bool(getattr(config, "is_decoder", False))
 
-    def positions(self, config: Any) -> int:
-        """The longest sentence, in tokens."""
-        return int(config.max_position_embeddings)
+def _separate(key: Paths, query: Paths) -> Projections:
+    """Two linear layers at these paths of a block; they store the transposed weights."""
 
-    @abstractmethod
+    def found(block: Any) -> tuple[Projection, Projection]:
+        own, other = _at(block, key), _at(block, query)
+        return Projection(own, own.weight.T, own.bias), Projection(other, other.weight.T, other.bias)
+
+    return found
+
+
+def _gpt2_projections(block: Any) -> tuple[Projection, Projection]:
+    """One map to queries, keys and values in this order; its weights are not transposed."""
+    fused, d = block.attn.c_attn, block.attn.embed_dim
+    return _columns(fused, fused.weight, torch.arange(d, 2 * d), torch.arange(d))
+
+
+def _bigcode_projections(block: Any) -> tuple[Projection, Projection]:
+    """One map as in GPT-2, transposed; with ``multi_query`` all query heads share one key head."""
+    fused, heads, m, d = block.attn.c_attn, block.attn.num_heads, block.attn.head_dim, block.attn.embed_dim
+    if block.attn.multi_query:
+        return _columns(fused, fused.weight.T, torch.arange(d, d + m), torch.arange(d))
+    # Here the heads stand behind each other, each with its own query, key and value.
+    parts = torch.arange(3 * d).reshape(heads, 3, m)
+    return _columns(fused, fused.weight.T, parts[:, 1].flatten(), parts[:, 0].flatten())
+
+
+def _columns(fused: Any, weight: Tensor, key: Tensor, query: Tensor) -> tuple[Projection, Projection]:
+    """Key and query projection by their columns of a fused one."""
+    return Projection(fused, weight[:, key], fused.bias[key]), Projection(fused, weight[:, query], fused.bias[query])
+
+
+def _albert_blocks(core: Any) -> list[Any]:
+    """Layer i runs the weights of its group, so that several layers share theirs."""
+    layers, groups = core.config.num_hidden_layers, core.config.num_hidden_groups
+    order = [int(layer / (layers / groups)) for layer in range(layers)]
+    return [block for group in order for block in core.encoder.albert_layer_groups[group].albert_layers]
+
+
+def _usual_scale(config: Any, layer: int, size: int) -> float:
+    return size**-0.5
+
+
+def _gpt_scale(config: Any, layer: int, size: int) -> float:
+    scale = size**-0.5 if config.scale_attn_weights else 1.0
+    return scale / (layer + 1) if getattr(config, "scale_attn_by_inverse_layer_idx", False) else scale
+
+
+class Reads(Enum):
+    """What a model is given beside its weights."""
+
+    TEXTS = "texts"
+    IMAGES = "images"
+    SPEECH = "texts, while it listens"
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Facts about one family of transformers; it holds no weights.
+
+    Arguments:
+        blocks: path from the core of a model to its blocks in the order in which they run, or a function that lists
+            them; a block that runs twice stands there twice.
+        projections: key and query projection of a block.
+        heads: the setting that holds the number of query heads.
+        scale: factor on the logits, from the configuration, the number of the layer, and the size of a head.
+        causal: whether a query sees only itself and the tokens before it, whatever the setting ``is_decoder`` says.
+        positions: the longest sentence in tokens, from the configuration.
+        reads: texts, images, or texts and speech.
+        part: path of what is run, where it is not the whole core.
+    """
+
+    blocks: Paths | Callable[[Any], Sequence[Any]]
+    projections: Projections
+    heads: str = "num_attention_heads"
+    scale: Callable[[Any, int, int], float] = _usual_scale
+    causal: bool = False
+    positions: Callable[[Any], int] = attrgetter("max_position_embeddings")
+    reads: Reads = Reads.TEXTS
+    part: str | None = None
+
+    def is_causal(self, config: Any) -> bool:
+        """Whether a query of a model with this configuration sees only itself and the tokens before it."""
+        return self.causal or bool(getattr(config, "is_decoder", False))
+
     def layers(self, core: Any) -> list[Layer]:
-        """In the order in which they run; a layer that runs twice stands in the list twice."""
-
-    def attentions(self, core: Any, inputs: Mapping[str, Any]) -> Sequence[Tensor]:
-        """Run `core`; the attention of each layer, ``[1, heads, T, T]``."""
-        return core(**inputs, output_attentions=True).attentions
-
-
-class Albert(Architecture):
-    """Post-norm encoder; layer i runs the weights of its group, so several layers have the same form."""
-
-    model_types = ("albert",)
-
-    def layers(self, core: Any) -> list[Layer]:
-        groups, inner = core.config.num_hidden_groups, core.config.inner_group_num
-        per_group = core.config.num_hidden_layers / groups
+        """The attention layers of a model, in the order in which they run."""
+        blocks = self.blocks(core) if callable(self.blocks) else _at(core, self.blocks)
+        heads = int(getattr(core.config, self.heads))
         found = []
-        for layer in range(core.config.num_hidden_layers):
-            group = core.encoder.albert_layer_groups[int(layer / per_group)]
-            found += [self._layer(group.albert_layers[k].attention) for k in range(inner)]
+        for index, block in enumerate(blocks):
+            key, query = self.projections(block)
+            size = query.weight.shape[1] // heads
+            found.append(Layer(key, query, heads, self.scale(core.config, index, size)))
         return found
 
-    def _layer(self, attention: Any) -> Layer:
-        heads = attention.num_attention_heads
-        scale = attention.attention_head_size**-0.5
-        return Layer(Projection.linear(attention.key), Projection.linear(attention.query), heads, heads, scale)
-
-
-class Bert(Architecture):
-    """Post-norm encoder with learned positions; with ``is_decoder`` it is causal."""
-
-    model_types: ClassVar[tuple[str, ...]] = ("bert", "electra")
-
-    def layers(self, core: Any) -> list[Layer]:
-        return [self._layer(block.attention.self) for block in core.encoder.layer]
-
-    def _layer(self, attention: Any) -> Layer:
-        heads = attention.num_attention_heads
-        scale = attention.attention_head_size**-0.5
-        return Layer(Projection.linear(attention.key), Projection.linear(attention.query), heads, heads, scale)
-
-
-class Roberta(Bert):
-    """BERT whose positions are counted from behind the padding token's."""
-
-    model_types = ("roberta", "xlm-roberta", "camembert")
-
-    def positions(self, config: Any) -> int:
-        return int(config.max_position_embeddings) - int(config.pad_token_id) - 1
-
-
-class DistilBert(Architecture):
-    """Post-norm encoder with learned or sinusoidal positions."""
-
-    model_types = ("distilbert",)
-
-    def layers(self, core: Any) -> list[Layer]:
-        heads = core.config.n_heads
-        scale = (core.config.dim // heads) ** -0.5
-        attentions = [block.attention for block in core.transformer.layer]
-        return [
-            Layer(Projection.linear(attention.k_lin), Projection.linear(attention.q_lin), heads, heads, scale)
-            for attention in attentions
-        ]
-
-
-class Gpt2(Architecture):
-    """Causal pre-norm decoder with learned positions."""
-
-    model_types = ("gpt2",)
-
-    def causal(self, config: Any) -> bool:
-        return True
-
-    def layers(self, core: Any) -> list[Layer]:
-        return [self._layer(block.attn, index) for index, block in enumerate(core.h)]
-
-    def _layer(self, attention: Any, index: int) -> Layer:
-        fused, heads, d = attention.c_attn, attention.num_heads, attention.embed_dim
-        scale = attention.head_dim**-0.5 if attention.scale_attn_weights else 1.0
-        if attention.scale_attn_by_inverse_layer_idx:
-            scale /= index + 1
-        query = Projection(fused, fused.weight[:, :d], fused.bias[:d])
-        key = Projection(fused, fused.weight[:, d : 2 * d], fused.bias[d : 2 * d])
-        return Layer(key, query, heads, heads, scale)
-
     def attentions(self, core: Any, inputs: Mapping[str, Any]) -> Sequence[Tensor]:
-        return core(**inputs, output_attentions=True, use_cache=False).attentions
+        """Run the model; the attention of each layer, ``[1, heads, T, T]``."""
+        part = core if self.part is None else attrgetter(self.part)(core)
+        options = {"use_cache": False} if self.is_causal(core.config) else {}
+        return part(**inputs, **options, output_attentions=True).attentions
 
 
-class GptBigCode(Gpt2):
-    """GPT-2 with a grouped key: one key head for all query heads where ``multi_query`` is set."""
-
-    model_types = ("gpt_bigcode",)
-
-    def _layer(self, attention: Any, index: int) -> Layer:
-        fused, heads, m, d = attention.c_attn, attention.num_heads, attention.head_dim, attention.embed_dim
-        scale = m**-0.5 if attention.scale_attn_weights else 1.0
-        weight, bias = fused.weight.T, fused.bias
-        if attention.multi_query:
-            query = Projection(fused, weight[:, :d], bias[:d])
-            return Layer(Projection(fused, weight[:, d : d + m], bias[d : d + m]), query, heads, 1, scale)
-        # Here the heads stand one behind the other, each with its own query, key and value.
-        weights, biases = weight.reshape(d, heads, 3, m), bias.reshape(heads, 3, m)
-        query = Projection(fused, weights[:, :, 0].reshape(d, -1), biases[:, 0].reshape(-1))
-        key = Projection(fused, weights[:, :, 1].reshape(d, -1), biases[:, 1].reshape(-1))
-        return Layer(key, query, heads, heads, scale)
-
-
-class Vit(Architecture):
-    """Pre-norm encoder of image patches behind a [CLS] token."""
-
-    model_types = ("vit",)
-
-    def layers(self, core: Any) -> list[Layer]:
-        heads = core.config.num_attention_heads
-        scale = (core.config.hidden_size // heads) ** -0.5
-        blocks = core.layers if hasattr(core, "layers") else core.encoder.layer
-        found = []
-        for attention in (block.attention for block in blocks):
-            if hasattr(attention, "q_proj"):
-                key, query = attention.k_proj, attention.q_proj
-            else:  # before transformers 5
-                key, query = attention.attention.key, attention.attention.query
-            found.append(Layer(Projection.linear(key), Projection.linear(query), heads, heads, scale))
-        return found
-
-
-# The log-Mel spectrogram of silence after Whisper's scaling: (log10(1e-10) + 4) / 4 everywhere.
-SILENCE = -1.5
-
-
-class Whisper(Architecture):
-    """Causal pre-norm decoder with learned positions and keys without bias."""
-
-    model_types = ("whisper",)
-
-    def causal(self, config: Any) -> bool:
-        return True
-
-    def positions(self, config: Any) -> int:
-        return int(config.max_target_positions)
-
-    def layers(self, core: Any) -> list[Layer]:
-        heads = core.config.decoder_attention_heads
-        scale = (core.config.d_model // heads) ** -0.5
-        attentions = [block.self_attn for block in core.decoder.layers]
-        return [
-            Layer(Projection.linear(attention.k_proj), Projection.linear(attention.q_proj), heads, heads, scale)
-            for attention in attentions
-        ]
-
-    def silence(self, core: Any) -> Tensor:
-        """What the encoder makes of thirty seconds of silence, ``[frames, d]``."""
-        config = core.config
-        frames = 2 * config.max_source_positions  # the second convolution halves the length
-        device = next(core.parameters()).device
-        with torch.no_grad():
-            mel = torch.full((1, config.num_mel_bins, frames), SILENCE, device=device)
-            return core.encoder(mel).last_hidden_state[0]
-
-    def attentions(self, core: Any, inputs: Mapping[str, Any]) -> Sequence[Tensor]:
-        return core.decoder(
-            input_ids=inputs["input_ids"],
-            encoder_hidden_states=inputs["audio_features"],
-            output_attentions=True,
-            use_cache=False,
-        ).attentions
-
-
+_BERT = Architecture("encoder.layer", _separate("attention.self.key", "attention.self.query"))
+_ROBERTA = Architecture(
+    _BERT.blocks,
+    _BERT.projections,
+    positions=lambda config: config.max_position_embeddings - config.pad_token_id - 1,  # counted from behind padding
+)
 ARCHITECTURES: dict[str, Architecture] = {
-    model_type: architecture
-    for architecture in (Bert(), Roberta(), DistilBert(), Albert(), Gpt2(), GptBigCode(), Whisper(), Vit())
-    for model_type in architecture.model_types
+    "bert": _BERT,
+    "electra": _BERT,
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "distilbert": Architecture("transformer.layer", _separate("attention.k_lin", "attention.q_lin")),
+    "albert": Architecture(_albert_blocks, _separate("attention.key", "attention.query")),
+    "gpt2": Architecture("h", _gpt2_projections, scale=_gpt_scale, causal=True),
+    "gpt_bigcode": Architecture("h", _bigcode_projections, scale=_gpt_scale, causal=True),
+    "whisper": Architecture(
+        "decoder.layers",
+        _separate("self_attn.k_proj", "self_attn.q_proj"),
+        heads="decoder_attention_heads",
+        causal=True,
+        positions=attrgetter("max_target_positions"),
+        reads=Reads.SPEECH,
+        part="decoder",
+    ),
+    "vit": Architecture(
+        ("layers", "encoder.layer"),
+        _separate(("attention.k_proj", "attention.attention.key"), ("attention.q_proj", "attention.attention.query")),
+        reads=Reads.IMAGES,
+    ),
 }
 
 
@@ -273,10 +229,13 @@ QUANTIZED = "has quantized weights, which are not read; load it in full or half 
 PRUNED = "has pruned heads, so that its layers differ in their number of heads"
 WINDOWED = "lets a query see only a window of tokens, which is not supported"
 
-_ROTARY_SETTINGS = ("rope_theta", "rope_parameters", "rope_scaling", "rotary_dim", "rotary_pct", "rotary_emb_base")
-_RELATIVE_SETTINGS = ("relative_attention", "relative_attention_num_buckets")
-_WINDOW_SETTINGS = ("sliding_window", "attention_window", "window_size")
-_NORM_SETTINGS = ("qk_layernorm", "use_qk_norm", "qk_norm")
+_POSITIONS = {
+    "rotary": ROTARY,
+    "rope": ROTARY,
+    "relative_key": RELATIVE,
+    "relative_key_query": RELATIVE,
+    "alibi": ALIBI,
+}
 _BY_TYPE = {
     "bloom": ALIBI,
     "mpt": ALIBI,
@@ -291,29 +250,31 @@ _BY_TYPE = {
     "big_bird": WINDOWED,
     "swin": WINDOWED,
 }
+# Settings that say so wherever they are set; the first that is counts.
+_BY_SETTING = (
+    (QUANTIZED, ("quantization_config",)),
+    (PRUNED, ("pruned_heads",)),
+    (ALIBI, ("alibi",)),
+    (CAPPED, ("attn_logit_softcapping",)),
+    (NORMALIZED, ("qk_layernorm", "use_qk_norm", "qk_norm")),
+    (ROTARY, ("rope_theta", "rope_parameters", "rope_scaling", "rotary_dim", "rotary_pct", "rotary_emb_base")),
+    (RELATIVE, ("relative_attention", "relative_attention_num_buckets")),
+    (WINDOWED, ("sliding_window", "attention_window", "window_size")),
+)
 
 
 def refusal(config: Any) -> str | None:
-    """What stands in the way of one x^T W z a head, as the end of a sentence that starts with the model's name."""
-    positions = str(getattr(config, "position_embedding_type", None) or "absolute")
-    reasons = [
-        (getattr(config, "quantization_config", None) is not None, QUANTIZED),
-        (_any_set(config, ("pruned_heads",)), PRUNED),
-        (positions in ("rotary", "rope"), ROTARY),
-        (positions.startswith("relative"), RELATIVE),
-        (positions == "alibi" or bool(getattr(config, "alibi", False)), ALIBI),
-        (getattr(config, "attn_logit_softcapping", None) is not None, CAPPED),
-        (config.model_type in _BY_TYPE, _BY_TYPE.get(config.model_type, "")),
-        (_any_set(config, _NORM_SETTINGS), NORMALIZED),
-        (_any_set(config, _ROTARY_SETTINGS), ROTARY),
-        (_any_set(config, _RELATIVE_SETTINGS), RELATIVE),
-        (_any_set(config, _WINDOW_SETTINGS), WINDOWED),
-    ]
-    return next((sentence for applies, sentence in reasons if applies), None)
+    """Why the logits of such a model are not one x^T W z for each head, to be read after the model's name; or None."""
+    positions = getattr(config, "position_embedding_type", None)
+    if positions in _BY_POSITIONS:
+        return _BY_POSITIONS[positions]
+    if config.model_type in _BY_TYPE:
+        return _BY_TYPE[config.model_type]
+    return next((why for why, names in _BY_SETTING if any(getattr(config, name, None) for name in names)), None)
 
 
 def architecture_of(config: Any, name: str) -> Architecture:
-    """The architecture that reads models of this configuration.
+    """The architecture of models with this configuration.
 
     Raises:
         ValueError: if there is none, with the reason.
@@ -327,12 +288,8 @@ def architecture_of(config: Any, name: str) -> Architecture:
 
 
 def unsupported(name: str, model_type: str) -> str:
-    """The sentence for an architecture that nobody has written down."""
+    """The sentence for an architecture that is not in the table."""
     return (
         f"{name} has the architecture {model_type!r}, which is not supported; supported are"
         f" {', '.join(sorted(ARCHITECTURES))}, and any other through from_arrays"
     )
-
-
-def _any_set(config: Any, settings: tuple[str, ...]) -> bool:
-    return any(getattr(config, setting, None) for setting in settings)

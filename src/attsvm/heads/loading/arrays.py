@@ -15,7 +15,7 @@ from attsvm.heads.model import (
     Sentence,
     SentenceStates,
     Text,
-    causal_mask,
+    allowed_tokens,
     check_exact,
     head_weights,
     recomputed_attention,
@@ -149,7 +149,7 @@ def from_arrays(
             queries = with_constant(_seen(query_states[i], f"query_states[{i}]", layers, d, notes))
             if queries.shape[1] != T:
                 raise ValueError(f"query_states[{i}] must have the {T} tokens of states[{i}]; got {queries.shape[1]}")
-        allowed = causal_mask(T) if causal else torch.ones(T, T, dtype=torch.bool)
+        allowed = allowed_tokens(T, causal)
         if attention is None:
             own = _all_attention(keys, queries, forms, allowed)
         else:

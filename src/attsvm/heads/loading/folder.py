@@ -15,9 +15,6 @@ from torch import Tensor
 
 from attsvm.heads.loading.architectures import unsupported
 
-CODE = "asks to run Python code from the model folder (auto_map), which is never done"
-
-
 def read_config(folder: Path) -> Any:
     """The configuration of a folder, as the transformers library's own class for it.
 
@@ -27,9 +24,7 @@ def read_config(folder: Path) -> Any:
     path = folder / "config.json"
     if not path.is_file():
         raise ValueError(f"{folder} has no config.json; give the folder of a Hugging Face model")
-    settings = _json(path)
-    if "auto_map" in settings:
-        raise ValueError(f"{path} {CODE}")
+    settings = read_settings(path)
     from transformers import CONFIG_MAPPING
 
     model_type = settings.get("model_type")
@@ -59,7 +54,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _sharded(folder: Path, index: Path, read: Any) -> dict[str, Tensor]:
-    places = _json(index).get("weight_map")
+    places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
         raise ValueError(f"{index} has no weight_map")
     found: dict[str, Tensor] = {}
@@ -114,7 +109,12 @@ def precision_notes(weights: dict[str, Tensor]) -> tuple[str, ...]:
     return (f"half precision weights ({', '.join(half)}) were upcast to float32",) if half else ()
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        ValueError: if it holds something else.
+    """
     try:
         parsed = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -122,6 +122,14 @@ def _json(path: Path) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise ValueError(f"{path} must hold a JSON object; got {type(parsed).__name__}")
     return parsed
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """`read_json` of settings of a model or a tokenizer, refused where they name code to be run."""
+    settings = read_json(path)
+    if "auto_map" in settings:
+        raise ValueError(f"{path} asks to run Python code from the model folder (auto_map), which is never done")
+    return settings
 
 
 def reason(error: BaseException, longest: int = 200) -> str:

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from attsvm.heads.loading.architectures import ALIBI, CAPPED, NORMALIZED, RELATIVE, ROTARY, WINDOWED
 from attsvm.heads.loading.tokenizers import HuggingFaceTokenizer, Tokenizer, encode_sentences
-from attsvm.heads.loading.transformers_model import check_weights
+from attsvm.heads.loading.transformers_model import check_weights, weight_bytes
 from attsvm.heads.model import (
     HeadModel,
     HeadWeights,
     Sentence,
     SentenceStates,
     Text,
-    causal_mask,
+    allowed_tokens,
     check_exact,
     head_weights,
     with_constant,
@@ -68,9 +68,7 @@ class LensModel(HeadModel):
 
     def states(self, sentence: Sentence, layers: Sequence[int] | None = None) -> SentenceStates:
         chosen = self._chosen_layers(layers)
-        limit = int(self._module.cfg.n_ctx)
-        if not 0 < len(sentence) <= limit:
-            raise ValueError(f"sentence must have 1 to {limit} tokens for {self.name}; got {len(sentence)}")
+        self._check_length(sentence, int(self._module.cfg.n_ctx))
         inputs: dict[int, tuple[Tensor, Tensor]] = {}
         hooks = []
         for layer in chosen:
@@ -102,7 +100,7 @@ class LensModel(HeadModel):
             keys=keys,
             queries=keys if torch.equal(keys, queries) else queries,
             attention=torch.stack(patterns).to("cpu", torch.float64),
-            allowed=causal_mask(len(sentence)) if self.causal else torch.ones(2 * (len(sentence),), dtype=torch.bool),
+            allowed=allowed_tokens(len(sentence), self.causal),
         )
         if not self._verified:
             check_exact(self, found, chosen)
@@ -142,9 +140,8 @@ class LensModel(HeadModel):
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(repr((self.layers, self.heads, self.width, self.causal)).encode())
-        for key, tensor in sorted(self._module.state_dict().items()):
-            digest.update(f"{key} {list(tensor.shape)} {tensor.dtype}".encode())
-            digest.update(tensor.detach().to("cpu", torch.float64).contiguous().numpy().tobytes())
+        for part in weight_bytes(self._module):
+            digest.update(part)
         digest.update(b"no tokenizer" if self._tokenizer is None else self._tokenizer.identity())
         return digest.hexdigest()
 
@@ -181,7 +178,7 @@ def _refusal(cfg: Any) -> str | None:
 
 
 def _one_stream(states: Tensor | None) -> Tensor:
-    """Drop the batch axis, and the axis of heads where the model keeps one copy a head."""
+    """Drop the batch axis, and the axis of heads where the model keeps a copy for each head."""
     if states is None:
         raise ValueError("the attention of this TransformerLens model takes no query_input, key_input or hidden_states")
     return states[0, :, 0] if states.ndim == 4 else states[0]

@@ -10,12 +10,18 @@ from typing import Any
 from torch import Tensor, nn
 
 from attsvm.data.checks import ArrayOrList, as_tensor
-from attsvm.heads.loading.architectures import Vit, Whisper, architecture_of
+from attsvm.heads.loading.architectures import Reads, architecture_of
 from attsvm.heads.loading.folder import precision_notes, read_config, read_weights
 from attsvm.heads.loading.lens import LensModel, is_lens
 from attsvm.heads.loading.openai_whisper import read_openai_whisper
-from attsvm.heads.loading.tokenizers import SmilesTokenizer, choose_tokenizer
-from attsvm.heads.loading.transformers_model import ImagesModel, TransformersModel, eager_copy, from_state
+from attsvm.heads.loading.tokenizers import SmilesTokenizer, Tokenizer, choose_tokenizer
+from attsvm.heads.loading.transformers_model import (
+    ImagesModel,
+    ListeningModel,
+    TransformersModel,
+    eager_copy,
+    from_state,
+)
 from attsvm.heads.model import HeadModel
 
 
@@ -66,7 +72,7 @@ def _from_path(
 ) -> HeadModel:
     path = Path(source).expanduser()
     if path.is_file():
-        return _from_file(path, tokenizer, audio)
+        return _from_file(path, tokenizer, audio, images)
     if not path.is_dir() and not isinstance(source, str):
         raise ValueError(f"{path} does not exist; give a model folder or a .pt file of Whisper")
     folder = path if path.is_dir() else hub_folder(str(source))
@@ -76,15 +82,13 @@ def _from_path(
     weights = read_weights(folder)
     notes = precision_notes(weights)
     core = from_state(config, weights, name)
-    if isinstance(architecture, Vit):
-        return _seeing(core, images, name, notes)
-    words = choose_tokenizer(tokenizer, folder, config)
+    words = None if architecture.reads is Reads.IMAGES else choose_tokenizer(tokenizer, folder, config)
     if isinstance(words, SmilesTokenizer):
         notes += ("vocab.txt lists the reaction arrow >>: texts are read as reaction SMILES",)
-    return _reading(core, words, name, notes, audio, images)
+    return _model(core, words, name, notes, audio, images)
 
 
-def _from_file(path: Path, tokenizer: object, audio: Tensor | None) -> HeadModel:
+def _from_file(path: Path, tokenizer: object, audio: Tensor | None, images: Tensor | None) -> HeadModel:
     if path.suffix == ".gguf":
         raise ValueError(
             f"{path} is a GGUF file: quantized weights are not read (and nearly all such models have rotary positions,"
@@ -93,38 +97,37 @@ def _from_file(path: Path, tokenizer: object, audio: Tensor | None) -> HeadModel
     if path.suffix != ".pt":
         raise ValueError(f"{path} must be a model folder or a Whisper .pt file; got {path.suffix or path.name!r}")
     config, weights = read_openai_whisper(path)
-    notes = precision_notes(weights)
     core = from_state(config, weights, path.name)
     beside = sorted(path.parent.glob("*.tiktoken"))
     words = choose_tokenizer(tokenizer or (beside[0] if len(beside) == 1 else None), None, config)
-    return _reading(core, words, path.name, notes, audio, None)
+    return _model(core, words, path.name, precision_notes(weights), audio, images)
 
 
 def _from_live(module: Any, tokenizer: object, audio: Tensor | None, images: Tensor | None) -> HeadModel:
     name = str(getattr(module.config, "name_or_path", "") or type(module).__name__)
-    architecture = architecture_of(module.config, name)
+    architecture_of(module.config, name)  # refused before it is copied
     notes = precision_notes(dict(module.named_parameters()))
-    core = eager_copy(module, architecture, name)
-    if isinstance(architecture, Vit):
-        return _seeing(core, images, name, notes)
-    return _reading(core, choose_tokenizer(tokenizer, None, module.config), name, notes, audio, images)
+    core = eager_copy(module, name)
+    return _model(core, choose_tokenizer(tokenizer, None, module.config), name, notes, audio, images)
 
 
-def _seeing(core: Any, images: Tensor | None, name: str, notes: tuple[str, ...]) -> HeadModel:
+def _model(
+    core: Any, words: Tokenizer | None, name: str, notes: tuple[str, ...], audio: Tensor | None, images: Tensor | None
+) -> HeadModel:
+    """The model of what its architecture reads; what it does not read must not be given."""
+    architecture, kind = architecture_of(core.config, name), core.config.model_type
+    if images is not None and architecture.reads is not Reads.IMAGES:
+        raise ValueError(f"images are for vision models; {name} is {kind}")
+    if audio is not None and architecture.reads is not Reads.SPEECH:
+        raise ValueError(f"audio_features are for Whisper; {name} is {kind}")
+    if architecture.reads is Reads.SPEECH:
+        silent = ("the decoder listens to silence",) if audio is None else ()
+        return ListeningModel(core, architecture, words, name, (*notes, *silent), audio)
+    if architecture.reads is Reads.TEXTS:
+        return TransformersModel(core, architecture, words, name, notes)
     if images is None:
         raise ValueError(f"{name} looks at images; pass images=, scaled as it expects, [n, channels, height, width]")
-    return ImagesModel(core, architecture_of(core.config, name), images, name, notes)
-
-
-def _reading(
-    core: Any, tokenizer: Any, name: str, notes: tuple[str, ...], audio: Tensor | None, images: Tensor | None
-) -> HeadModel:
-    if images is not None:
-        raise ValueError(f"images are for vision models; {name} is {core.config.model_type}")
-    architecture = architecture_of(core.config, name)
-    if isinstance(architecture, Whisper) and audio is None:
-        notes += ("the decoder listens to silence",)
-    return TransformersModel(core, architecture, tokenizer, name, notes, audio)
+    return ImagesModel(core, architecture, images, name, notes)
 
 
 def _check_transformers() -> None:

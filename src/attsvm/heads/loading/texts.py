@@ -47,7 +47,7 @@ def read_texts(path: str | os.PathLike[str], most: int = 1000) -> Texts:
                     break
                 if len(raw) > _LONGEST:
                     raise ValueError(
-                        f"{where} must have one text a line, of at most {_LONGEST:,} bytes; line {number} is longer"
+                        f"{where} must have one text per line, of at most {_LONGEST:,} bytes; line {number} is longer"
                     )
                 try:
                     line = raw.decode("utf-8")
@@ -60,7 +60,7 @@ def read_texts(path: str | os.PathLike[str], most: int = 1000) -> Texts:
     except OSError as error:
         raise ValueError(f"texts file {where} cannot be read: {(error.strerror or str(error)).lower()}") from None
     if not lines:
-        raise ValueError(f"{where} must hold at least one text, one a line; it is empty")
+        raise ValueError(f"{where} must hold at least one text, one per line; it is empty")
     note = f"only the first {most} texts of {where.name} were read" if more else ""
     return Texts(tuple(lines), note)
 

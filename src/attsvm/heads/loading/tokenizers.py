@@ -1,4 +1,4 @@
-"""What every tokenizer does, and the encoding of sentences that all models share."""
+"""Texts to sentences of tokens: the encoding that all models share, three kinds of tokenizers, and the choice of one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from attsvm.heads.loading.folder import quiet, reason
+from attsvm.heads.loading.folder import quiet, read_settings, reason
 from attsvm.heads.model import Sentence, Text
 
 
@@ -35,7 +35,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """One string a token."""
+        """The name of each token."""
 
     @abstractmethod
     def identity(self) -> bytes:
@@ -177,7 +177,7 @@ class SmilesTokenizer(Tokenizer):
 
     @staticmethod
     def from_file(path: str | os.PathLike[str]) -> SmilesTokenizer:
-        """Read a ``vocab.txt``, one token a line."""
+        """Read a ``vocab.txt``, which has one token per line."""
         return SmilesTokenizer(Path(path).read_text(encoding="utf-8").splitlines())
 
     @property
@@ -247,12 +247,12 @@ class WhisperTokenizer(Tokenizer):
 
     @staticmethod
     def from_file(path: str | os.PathLike[str], vocabulary: int) -> WhisperTokenizer:
-        """Read a rank file: a line is the base64 of a token's bytes and its number."""
+        """Read a rank file; each line holds the base64 of a token's bytes and its number."""
         try:
             lines = [line.split() for line in Path(path).read_bytes().splitlines() if line]
             ranks = {base64.b64decode(token): int(number) for token, number in lines}
         except (ValueError, binascii.Error):
-            raise ValueError(f"{path} is no file of byte-pair ranks (a line is base64 and a number)") from None
+            raise ValueError(f"{path} is no file of byte-pair ranks (each line must be base64 and a number)") from None
         return WhisperTokenizer(ranks, vocabulary)
 
     @property
@@ -318,8 +318,8 @@ def _from_folder(folder: Path, config: Any) -> Tokenizer | None:
     if not present:
         return None
     settings = folder / "tokenizer_config.json"
-    if settings.is_file() and "auto_map" in _parsed(settings):
-        raise ValueError(f"{settings} asks to run Python code from the model folder (auto_map), which is never done")
+    if settings.is_file():
+        read_settings(settings)
     words = folder / "vocab.txt"
     if "tokenizer.json" not in present and words.is_file() and ARROW in words.read_text(encoding="utf-8").split("\n"):
         return SmilesTokenizer.from_file(words)
@@ -331,11 +331,3 @@ def _from_folder(folder: Path, config: Any) -> Tokenizer | None:
     except Exception as error:  # the library raises whatever its parsers raise
         raise ValueError(f"the tokenizer in {folder} ({', '.join(present)}) cannot be read: {reason(error)}") from None
     return HuggingFaceTokenizer(found)
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        parsed = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise ValueError(f"{path} is no JSON") from None
-    return parsed if isinstance(parsed, dict) else {}

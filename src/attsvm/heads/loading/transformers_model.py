@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attsvm.heads.loading.architectures import Architecture, Whisper
+from attsvm.heads.loading.architectures import Architecture
 from attsvm.heads.loading.folder import quiet, reason
 from attsvm.heads.loading.tokenizers import Tokenizer, encode_sentences
 from attsvm.heads.model import (
@@ -20,17 +20,21 @@ from attsvm.heads.model import (
     Sentence,
     SentenceStates,
     Text,
-    causal_mask,
+    allowed_tokens,
     check_exact,
     with_constant,
 )
 
 # Settings that say where and when a model was saved, not what it computes.
 _PROVENANCE = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
+# Weights behind the last attention layer, and masks that only training uses.
+_UNUSED = ("pooler.", "embeddings.mask_token")
+# The log-Mel spectrogram of silence after Whisper's scaling: (log10(1e-10) + 4) / 4 everywhere.
+_SILENCE = -1.5
 
 
 class TransformersModel(HeadModel):
-    """A float32 copy of a model of the transformers library with eager attention, in evaluation mode.
+    """A model that reads texts: a float32 copy with eager attention, in evaluation mode.
 
     Arguments:
         core: the stack of layers, ours alone.
@@ -38,17 +42,10 @@ class TransformersModel(HeadModel):
         tokenizer: None where there is none.
         name: for reports.
         notes: one sentence each.
-        audio_features: what the decoder of Whisper listens to, ``[frames, d]``; None means silence.
     """
 
     def __init__(
-        self,
-        core: Any,
-        architecture: Architecture,
-        tokenizer: Tokenizer | None,
-        name: str,
-        notes: tuple[str, ...] = (),
-        audio_features: Tensor | None = None,
+        self, core: Any, architecture: Architecture, tokenizer: Tokenizer | None, name: str, notes: tuple[str, ...] = ()
     ) -> None:
         check_weights(core, name)
         self._core, self._architecture, self._tokenizer = core, architecture, tokenizer
@@ -60,34 +57,21 @@ class TransformersModel(HeadModel):
             raise ValueError(f"{name} is built differently from other {self.architecture} models: {error}") from None
         self.layers, self.heads = len(self._layers), self._layers[0].heads
         self.width = self._layers[0].query.weight.shape[0]
-        self.causal = architecture.causal(core.config)
-        self._given_audio = audio_features
-        self._audio = self._heard(audio_features)
+        self.causal = architecture.is_causal(core.config)
         self._verified = False
         self._fingerprint: str | None = None
-
-    def _heard(self, given: Tensor | None) -> Tensor | None:
-        if not isinstance(self._architecture, Whisper):
-            if given is not None:
-                raise ValueError(f"audio_features are for Whisper; {self.name} is {self.architecture}")
-            return None
-        if given is None:
-            return self._architecture.silence(self._core)
-        if given.ndim != 2 or given.shape[1] != self.width or not bool(torch.isfinite(given).all()):
-            raise ValueError(
-                f"audio_features must be finite and of shape [frames, {self.width}]; got {list(given.shape)}"
-            )
-        return given.to(self._device, torch.float32)
 
     @property
     def _device(self) -> torch.device:
         return next(self._core.parameters()).device
 
+    @property
+    def _positions(self) -> int:
+        return int(self._architecture.positions(self._core.config))
+
     def encode(self, texts: Sequence[Text]) -> list[Sentence]:
-        config = self._core.config
-        return encode_sentences(
-            texts, self._tokenizer, self._architecture.positions(config), int(config.vocab_size), self.name
-        )
+        vocabulary = int(self._core.config.vocab_size)
+        return encode_sentences(texts, self._tokenizer, self._positions, vocabulary, self.name)
 
     def states(self, sentence: Sentence, layers: Sequence[int] | None = None) -> SentenceStates:
         chosen = self._chosen_layers(layers)
@@ -118,7 +102,7 @@ class TransformersModel(HeadModel):
             keys=wide,
             queries=wide if same else with_constant(torch.stack([queries[layer] for layer in chosen])),
             attention=torch.stack([attentions[layer][0] for layer in chosen]).to("cpu", torch.float64),
-            allowed=causal_mask(len(sentence)) if self.causal else torch.ones(2 * (len(sentence),), dtype=torch.bool),
+            allowed=allowed_tokens(len(sentence), self.causal),
         )
         if not self._verified:
             check_exact(self, found, chosen)
@@ -126,12 +110,9 @@ class TransformersModel(HeadModel):
         return found
 
     def _inputs(self, sentence: Sentence) -> Mapping[str, Any]:
-        limit = self._architecture.positions(self._core.config)
-        if not 0 < len(sentence) <= limit:
-            raise ValueError(f"sentence must have 1 to {limit} tokens for {self.name}; got {len(sentence)}")
+        """What the model is called with."""
+        self._check_length(sentence, self._positions)
         ids = sentence.ids[None].to(self._device)
-        if self._audio is not None:
-            return {"input_ids": ids, "audio_features": self._audio[None]}
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
     def weights(self, layer: int, head: int) -> HeadWeights:
@@ -139,23 +120,21 @@ class TransformersModel(HeadModel):
         return self._layers[layer].form(head)
 
     def untrained(self, seed: int) -> HeadModel:
-        return TransformersModel(
-            fresh(self._core, seed),
-            self._architecture,
-            self._tokenizer,
-            f"{self.name}, untrained ({seed})",
-            self.notes,
-            self._given_audio,
-        )
+        with torch.random.fork_rng(devices=[]), quiet():  # no global seed changes
+            torch.manual_seed(seed)
+            fresh = type(self._core)(copy.deepcopy(self._core.config))
+        return self._with_core(fresh.to(self._device, torch.float32).eval(), f"{self.name}, untrained ({seed})")
+
+    def _with_core(self, core: Any, name: str) -> HeadModel:
+        """This model with other weights."""
+        return TransformersModel(core, self._architecture, self._tokenizer, name, self.notes)
 
     def fingerprint(self) -> str:
         if self._fingerprint is None:
-            digest = hashlib.sha256()
             settings = {k: v for k, v in self._core.config.to_dict().items() if k not in _PROVENANCE}
-            digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
-            for key, tensor in sorted(self._core.state_dict().items()):
-                digest.update(f"{key} {list(tensor.shape)} {tensor.dtype}".encode())
-                digest.update(tensor.cpu().contiguous().numpy().tobytes())
+            digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
+            for part in weight_bytes(self._core):
+                digest.update(part)
             digest.update(b"no tokenizer" if self._tokenizer is None else self._tokenizer.identity())
             for extra in self._extra_inputs():
                 digest.update(extra.cpu().contiguous().numpy().tobytes())
@@ -163,7 +142,53 @@ class TransformersModel(HeadModel):
         return self._fingerprint
 
     def _extra_inputs(self) -> Sequence[Tensor]:
-        return [] if self._given_audio is None else [self._given_audio]
+        """What the model was given beside weights and tokenizer, and its states depend on."""
+        return []
+
+
+class ListeningModel(TransformersModel):
+    """The decoder of Whisper: it reads texts while it listens to speech.
+
+    Arguments:
+        core, architecture, tokenizer, name, notes: as for `TransformersModel`.
+        audio_features: what it listens to, as the encoder gives it, ``[frames, d]``; None means silence.
+    """
+
+    def __init__(
+        self,
+        core: Any,
+        architecture: Architecture,
+        tokenizer: Tokenizer | None,
+        name: str,
+        notes: tuple[str, ...] = (),
+        audio_features: Tensor | None = None,
+    ) -> None:
+        super().__init__(core, architecture, tokenizer, name, notes)
+        given = audio_features
+        if given is not None and (given.ndim != 2 or given.shape[1] != self.width or not bool(given.isfinite().all())):
+            raise ValueError(
+                f"audio_features must be finite and of shape [frames, {self.width}]; got {list(given.shape)}"
+            )
+        self._given = given
+        self._heard = self._silence() if given is None else given.to(self._device, torch.float32)
+
+    def _silence(self) -> Tensor:
+        """What the encoder makes of thirty seconds of silence."""
+        config = self._core.config
+        frames = 2 * config.max_source_positions  # the second convolution halves the length
+        with torch.no_grad():
+            mel = torch.full((1, config.num_mel_bins, frames), _SILENCE, device=self._device)
+            return self._core.encoder(mel).last_hidden_state[0]
+
+    def _inputs(self, sentence: Sentence) -> Mapping[str, Any]:
+        self._check_length(sentence, self._positions)
+        return {"input_ids": sentence.ids[None].to(self._device), "encoder_hidden_states": self._heard[None]}
+
+    def _with_core(self, core: Any, name: str) -> HeadModel:
+        return ListeningModel(core, self._architecture, self._tokenizer, name, self.notes, self._given)
+
+    def _extra_inputs(self) -> Sequence[Tensor]:
+        return [] if self._given is None else [self._given]
 
 
 class ImagesModel(TransformersModel):
@@ -200,9 +225,8 @@ class ImagesModel(TransformersModel):
             raise ValueError(f"sentence must be one of the {len(self.sentences)} images; got {sentence.text!r}")
         return {"pixel_values": self._images[index : index + 1]}
 
-    def untrained(self, seed: int) -> HeadModel:
-        name = f"{self.name}, untrained ({seed})"
-        return ImagesModel(fresh(self._core, seed), self._architecture, self._images, name, self.notes)
+    def _with_core(self, core: Any, name: str) -> HeadModel:
+        return ImagesModel(core, self._architecture, self._images, name, self.notes)
 
     def _extra_inputs(self) -> Sequence[Tensor]:
         return [self._images]
@@ -214,32 +238,27 @@ def _pair(size: Any) -> tuple[int, int]:
 
 
 def check_weights(module: nn.Module, name: str) -> None:
-    """Raise unless all weights are finite."""
+    """Raise ValueError unless all weights are finite."""
     for key, tensor in module.named_parameters():
         if not bool(torch.isfinite(tensor).all()):
             kind = "NaN" if bool(torch.isnan(tensor).any()) else "infinity"
             raise ValueError(f"the weights of {name} must be finite; {key} holds {kind}")
 
 
-# What lies behind the last attention layer, and masks that only training uses.
-_UNUSED = ("pooler.", "embeddings.mask_token")
+def weight_bytes(module: nn.Module) -> Iterable[bytes]:
+    """Names, shapes and values of all weights, by name, to be hashed."""
+    for key, tensor in sorted(module.state_dict().items()):
+        yield f"{key} {list(tensor.shape)} {tensor.dtype}".encode()
+        yield tensor.cpu().contiguous().numpy().tobytes()
 
 
-def fresh(core: Any, seed: int) -> Any:
-    """A model of the same kind and configuration with the library's own initial weights; no global seed changes."""
-    with torch.random.fork_rng(devices=[]), quiet():
-        torch.manual_seed(seed)
-        made = type(core)(copy.deepcopy(core.config))
-    return made.to(next(core.parameters()).device, torch.float32).eval()
-
-
-def eager_copy(module: Any, architecture: Architecture, name: str) -> Any:
+def eager_copy(module: Any, name: str) -> Any:
     """A float32 copy of the core of a live model that computes its attention eagerly; `module` stays as it is.
 
     Raises:
         ValueError: if its weights are not those that its class has (adapters, quantization).
     """
-    core = architecture.core(module)
+    core = module.base_model
     config = copy.deepcopy(core.config)
     config._attn_implementation = "eager"
     with torch.random.fork_rng(devices=[]), quiet():
