@@ -18,12 +18,6 @@ from attsvm.cli.common.report import print_json, print_table, status_line
 if TYPE_CHECKING:
     from attsvm.heads import HeadsReport, Progress, Texts
 
-_SHOWN = (
-    "head", "selects", "confident", "top_mass", "queries", "efficiency", "efficiency_random", "efficiency_untrained",
-    "cosine", "cosine_random", "cosine_shuffled", "cosine_untrained", "effective_rank", "effective_rank_svm",
-    "agreement", "agreement_rule", "gap",
-)  # fmt: skip
-
 Model = Annotated[str, Argument(metavar="MODEL", help="Folder of a model, or its name on the Hugging Face hub.")]
 TextsFile = Annotated[
     str,
@@ -101,13 +95,14 @@ def heads(
 
 
 def _print(report: HeadsReport, given: Texts, page: Path, numbers: Path, quiet: bool) -> None:
-    from attsvm.heads.report.table import COLUMNS, shown
+    from attsvm.heads.report.table import COLUMNS
 
     if not quiet:
+        brief = [column for column in COLUMNS if column.brief]
         print_table(
             f"{report.model}: {len(report)} heads, {len(report) - len(report.unsolved)} solved, by selectivity",
-            [(COLUMNS[key], "left" if key in ("head", "selects") else "right") for key in _SHOWN],
-            [[shown(row[key]) for key in _SHOWN] for row in report.table],
+            [(column.title, "left" if column.key in ("head", "selects") else "right") for column in brief],
+            [[column.format(row[column.key]) for column in brief] for row in report.table],
         )
         for verdict in report.verdicts:
             typer.echo(f"- {verdict}")

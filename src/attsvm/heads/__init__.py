@@ -1,17 +1,20 @@
 """Attention heads of real transformers: what each one selects, and how close to max-margin it is."""
 
-from attsvm.heads.analysis.analyze import Progress, analyze
-from attsvm.heads.analysis.comparison import Efficiency, Fit, Spectrum
-from attsvm.heads.analysis.selections import Selectivity
-from attsvm.heads.analysis.settings import Settings
-from attsvm.heads.analysis.views import SINKS, SelectionKind
-from attsvm.heads.loading.arrays import from_arrays
-from attsvm.heads.loading.load import load
-from attsvm.heads.loading.texts import Texts, read_texts, sample_reactions, sample_texts
+from attsvm.heads.analysis import SINKS, Progress, SelectionKind, Settings, analyze
+from attsvm.heads.loading import Texts, from_arrays, load, read_texts, sample_reactions, sample_texts
 from attsvm.heads.model import HeadModel, HeadWeights, Sentence, SentenceStates
-from attsvm.heads.report.records import Comparison, Example, HeadReport, SupportToken
-from attsvm.heads.report.report import HeadsReport
-from attsvm.heads.report.verdict import Verdict
+from attsvm.heads.report import (
+    Closeness,
+    Comparison,
+    Efficiency,
+    Example,
+    HeadReport,
+    HeadsReport,
+    Selectivity,
+    Spectrum,
+    SupportToken,
+    Verdict,
+)
 
 __all__ = [
     # loading
@@ -21,21 +24,21 @@ __all__ = [
     "HeadWeights",
     "Sentence",
     "SentenceStates",
+    "Texts",
+    "read_texts",
+    "sample_texts",
+    "sample_reactions",
     # analysis
     "analyze",
     "Progress",
     "Settings",
     "SelectionKind",
     "SINKS",
-    "Texts",
-    "read_texts",
-    "sample_texts",
-    "sample_reactions",
     # reports
     "HeadsReport",
     "HeadReport",
     "Comparison",
-    "Fit",
+    "Closeness",
     "Efficiency",
     "Selectivity",
     "Spectrum",

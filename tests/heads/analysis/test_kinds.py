@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from attsvm.heads import SINKS, SelectionKind
-from attsvm.heads.analysis.views import delimiters, kind_of, kind_shares, left_out_tokens
-from heads.analysis.planted import sentence
+from attsvm.heads.analysis.kinds import delimiters, kind_of, kind_shares, left_out_tokens
+from heads.planted import sentence
 
 LINE = sentence("[CLS]", "the", "cat", ",", "the", "##s", "[SEP]", special=(0, 6))
 

@@ -6,12 +6,12 @@ import torch
 
 import attsvm
 from attsvm.heads import HeadWeights, Settings
-from attsvm.heads.analysis.comparison import agreement, best_rule, fit, projected, spectrum
+from attsvm.heads.analysis.comparison import agreement, best_rule, compare_with_max_margin, projected, spectrum
 from attsvm.heads.analysis.controls import same_spectrum, shuffled
 from attsvm.heads.analysis.problem import selection_problem
 from attsvm.heads.analysis.selections import Choices, choices
 from attsvm.norms import Frobenius, Nuclear
-from heads.analysis.planted import random_form, random_views, view
+from heads.planted import random_form, random_views, view
 
 
 def rows(views, drawn):
@@ -58,11 +58,11 @@ def test_the_problem_has_exactly_the_rows_of_the_selections(causal):
 
 
 @pytest.mark.parametrize("norm", [Frobenius(), Nuclear()])
-def test_the_fit_agrees_with_another_solver_on_rows_written_out(norm):
+def test_the_comparison_agrees_with_another_solver_on_rows_written_out(norm):
     views, form = random_views(8), random_form()
     drawn = drawn_from(views, form, 12)
     settings = Settings(norms=(norm,), accuracy=1e-7, queries=12, other_queries=12)
-    ours = fit(form.weights, views, drawn, drawn, norm, settings).fit
+    ours = compare_with_max_margin(form.weights, views, drawn, drawn, norm, settings).closeness
     assert ours.solved
     written = rows(views, drawn)
     pairs = torch.from_numpy(np.stack([written.reshape(len(written), -1), np.zeros((len(written), 36))], 1))
@@ -90,7 +90,7 @@ def test_one_query_and_two_tokens_in_closed_form():
     form = random_form(3, 2, seed=4)
     found = choices([seen], form)
     one = found[torch.tensor([0])]
-    result = fit(form.weights, [seen], one, one, Frobenius(), Settings(accuracy=1e-9)).fit
+    result = compare_with_max_margin(form.weights, [seen], one, one, Frobenius(), Settings(accuracy=1e-9)).closeness
     row = torch.from_numpy(rows([seen], one)[0])
     cosine = float((row * form.weights).sum() / row.norm() / form.weights.norm())
     assert result.efficiency.smallest == pytest.approx(cosine, rel=1e-6)
@@ -106,8 +106,8 @@ def test_the_solution_is_its_own_best():
     views, form = random_views(10), random_form()
     drawn = drawn_from(views, form, 20)
     settings = Settings(accuracy=1e-6)
-    best = fit(form.weights, views, drawn, drawn, Frobenius(), settings).solution.weights
-    again = fit(best, views, drawn, drawn, Frobenius(), settings).fit
+    best = compare_with_max_margin(form.weights, views, drawn, drawn, Frobenius(), settings).solution.weights
+    again = compare_with_max_margin(best, views, drawn, drawn, Frobenius(), settings).closeness
     assert again.efficiency.smallest == pytest.approx(1.0, abs=1e-5)
     assert again.cosine == pytest.approx(1.0, abs=1e-5)
 
@@ -169,7 +169,7 @@ def test_contradictions_are_seen():
     bad = select([0, 1], [0, 0], [1, 2])
     assert selection_problem(views, fine).contradiction() is None
     assert selection_problem(views, bad).contradiction() == (0, 1)
-    result = fit(torch.eye(2).double(), views, bad, fine, Frobenius(), Settings()).fit
+    result = compare_with_max_margin(torch.eye(2).double(), views, bad, fine, Frobenius(), Settings()).closeness
     assert not result.solved
     assert result.status.startswith("infeasible")
     assert np.isnan(result.efficiency.smallest)
@@ -180,7 +180,9 @@ def test_contradictions_are_seen():
 def test_a_problem_that_is_not_finished_says_so():
     views, form = random_views(40), random_form()
     drawn = drawn_from(views, form, 60)
-    result = fit(form.weights, views, drawn, drawn, Frobenius(), Settings(accuracy=1e-14, rounds=1)).fit
+    result = compare_with_max_margin(
+        form.weights, views, drawn, drawn, Frobenius(), Settings(accuracy=1e-14, rounds=1)
+    ).closeness
     assert not result.solved
     assert result.status.startswith("not converged")
 
@@ -204,6 +206,6 @@ def test_a_head_with_no_weights_is_measured_without_dividing_by_zero():
     views = random_views(5)
     drawn = drawn_from(views, random_form(), 5)
     nothing = HeadWeights(torch.zeros(6, 1).double(), torch.zeros(6, 1).double())
-    result = fit(nothing.weights, views, drawn, drawn, Frobenius(), Settings()).fit
+    result = compare_with_max_margin(nothing.weights, views, drawn, drawn, Frobenius(), Settings()).closeness
     assert result.solved
     assert np.isnan(result.efficiency.smallest)

@@ -9,7 +9,7 @@ from attsvm.heads import load
 from attsvm.heads.model import attention_error
 
 from .lens_stand_in import make
-from .test_texts import Letters
+from .test_tokenizers import Letters
 
 IDS = [3, 9, 9, 27, 1, 14]
 

@@ -1,158 +1,72 @@
-"""Encoding texts: what is refused, what is cut, and single tokens."""
-
 from __future__ import annotations
 
-import numpy as np
 import pytest
-import torch
 
-from attsvm.heads import load
-from attsvm.heads.loading.tokenizers import SmilesTokenizer, WhisperTokenizer
-from attsvm.heads.model import attention_error
-from heads.weights import real
-
-from . import small
+from attsvm.heads import read_texts, sample_reactions, sample_texts
 
 
-class Letters:
-    """The smallest tokenizer that the library's interface allows: letters, framed."""
-
-    bos_token_id, eos_token_id, unk_token_id, mask_token_id = 1, 2, 3, None
-    cls_token_id, sep_token_id, pad_token_id = None, None, 0
-    all_special_ids = (0, 1, 2, 3)
-
-    def __call__(self, text):
-        return {"input_ids": [1, *(ord(letter) % 40 + 4 for letter in text), 2]}
-
-    def convert_ids_to_tokens(self, ids):
-        return [f"<{i}>" for i in ids]
-
-    def get_vocab(self):
-        return {f"<{i}>": i for i in range(44)}
-
-
-@pytest.fixture(scope="module")
-def model():
-    return load(small.bert(), tokenizer=Letters())
+def test_the_sample_is_large_and_varied():
+    texts = sample_texts()
+    assert len(texts) == len(set(texts)) >= 300
+    lengths = [len(text.split()) for text in texts]
+    assert min(lengths) <= 2
+    assert max(lengths) >= 20
+    for share, test in (
+        (0.05, lambda text: "?" in text),
+        (0.05, lambda text: any(letter.isdigit() for letter in text)),
+        (0.02, lambda text: '"' in text),
+        (0.02, lambda text: "(" in text or "=" in text),
+        (0.3, lambda text: "," in text),
+    ):
+        assert sum(map(test, texts)) >= share * len(texts)
 
 
-@pytest.mark.parametrize(("texts", "sentence"), [
-    ([], r"texts must hold at least one sentence; got none"),
-    ("one text", r"texts must be a list of sentences; got one str \(put it in a list\)"),
-    (None, r"texts must be a list of sentences; got one NoneType"),
-    (["good", "  \n"], r"texts\[1\] is blank; leave empty lines out"),
-    (["good", ""], r"texts\[1\] is blank"),
-    (["good", []], r"texts\[1\] has no tokens"),
-    (["good", 3], r"texts\[1\] must be a string or a list of token numbers; got int"),
-    ([[1.5, 2.0]], r"texts\[0\] must be a string or a list of token numbers; got list"),
-    ([[True]], r"texts\[0\] must be a string or a list of token numbers; got list"),
-    ([b"bytes"], r"texts\[0\] must be a string or a list of token numbers; got bytes"),
-    ([[-1]], r"texts\[0\] has token number -1; BertModel knows 0..49"),
+def test_reactions_have_an_arrow_and_no_new_elements():
+    for reaction in sample_reactions():
+        reactants, product = reaction.split(">>")
+        assert product
+        letters = {letter for letter in product.upper() if letter.isalpha()} - {"H"}
+        assert letters <= set(reactants.upper()) | {"O"}, reaction  # oxidations and reductions leave out their reagent
+
+
+def test_a_file_is_read_line_by_line(tmp_path):
+    file = tmp_path / "texts.txt"
+    file.write_text("one\n\n  two  \nthree\n", encoding="utf-8")
+    assert read_texts(file).lines == ("one", "two", "three")
+    assert read_texts(file).note == ""
+    few = read_texts(file, most=2)
+    assert few.lines == ("one", "two")
+    assert few.note == "only the first 2 texts of texts.txt were read"
+    assert read_texts(file, most=3).note == ""
+
+
+def test_a_huge_file_costs_nothing(tmp_path):
+    """A sparse file of 40 GB: whoever reads it whole runs out of memory."""
+    file = tmp_path / "huge.txt"
+    with file.open("wb") as out:
+        out.write(b"a line\n" * 1000)
+        out.truncate(40 * 2**30)
+    assert len(read_texts(file, most=1000).lines) == 1000
+    with pytest.raises(ValueError, match="one text per line, of at most 50,000 bytes; line 1001 is longer"):
+        read_texts(file, most=1001)
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    (b"", "it is empty"),
+    (b"\n \n", "it is empty"),
+    (b"fine\n\xff\xfe\n", "must be UTF-8 text; line 2 is not"),
+    (b"a\0b\n", "zero byte"),
+    (b"x" * 60_000, "line 1 is longer"),
 ])  # fmt: skip
-def test_bad_texts(model, texts, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        model.encode(texts)
+def test_bad_files(tmp_path, content, words):
+    file = tmp_path / "texts.txt"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=words):
+        read_texts(file)
 
 
-def test_numbers_may_come_as_arrays(model):
-    for ids in (torch.tensor([4, 5]), np.array([4, 5]), (4, 5)):
-        assert model.encode([ids])[0].ids.tolist() == [4, 5]
-
-
-def test_unknown_words_are_not_special(model):
-    assert model.encode([[1, 3, 2]])[0].special.tolist() == [True, False, True]
-
-
-def test_one_token_sentences(model):
-    sentence = model.encode([[9]])[0]
-    states = model.states(sentence)
-    assert torch.equal(states.attention, torch.ones(3, 4, 1, 1).double())
-    assert attention_error(model, states).max() == 0
-    assert len(load(small.gpt2()).states(sentence).keys[0]) == 1
-
-
-def test_long_texts_are_cut_with_a_warning(model):
-    said = (
-        r"1 of 2 texts are longer than the 16 positions of BertModel and were cut; the first, texts\[1\], lost its last"
-    )
-    with pytest.warns(UserWarning, match=said):
-        short, long = model.encode(["abc", "abcdefghijklmnopqrst"])
-    assert (short.left_out, long.left_out) == (0, 6)
-    assert len(long) == 16
-    assert long.ids[[0, -1]].tolist() == [1, 2]  # still framed
-    assert long.ids[1:-1].tolist() == [ord(letter) % 40 + 4 for letter in "abcdefghijklmn"]
-    assert attention_error(model, model.states(long)).max() < 1e-5
-
-
-def test_as_long_as_the_table_allows():
-    for make, positions in ((small.bert, 16), (small.roberta, 16), (small.gpt2, 16), (small.whisper, 16)):
-        model = load(make())
-        whole = model.encode([[5] * positions])[0]
-        assert whole.left_out == 0
-        assert attention_error(model, model.states(whole)).max() < 1e-5
-        with pytest.warns(UserWarning, match="lost its last 1 of 17 tokens"):
-            assert len(model.encode([[5] * (positions + 1)])[0]) == positions
-
-
-def test_sentences_of_another_model(model):
-    longer = load(small.bert(max_position_embeddings=40)).encode([[5] * 30])[0]
-    with pytest.raises(ValueError, match=r"sentence must have 1 to 16 tokens for BertModel; got 30"):
-        model.states(longer)
-
-
-def test_smiles():
-    smiles = SmilesTokenizer.from_file(real("rxnmapper") / "vocab.txt")
-    split = {
-        "CC(=O)Cl.[Na+]>>C": ["C", "C", "(", "=", "O", ")", "Cl", ".", "[Na+]", ">>", "C"],
-        "BrC1=CC%10[nH]C1": ["Br", "C", "1", "=", "C", "C", "%10", "[nH]", "C", "1"],
-        "C/C=C\\F~O": ["C", "/", "C", "=", "C", "\\", "F", "~", "O"],
-    }
-    for text, pieces in split.items():
-        found = smiles.tokens(smiles.encode(text))
-        assert found[0] == "[CLS]"
-        assert found[-1] == "[SEP]"
-        assert found[1:-1] == pieces
-    assert smiles.tokens(smiles.encode("[Zz]"))[1] == "[UNK]"
-
-
-@pytest.mark.parametrize(("text", "named"), [("CC Q", "' '"), ("C[Na", "'\\['"), ("Hello", "'H'")])
-def test_no_smiles(text, named):
-    smiles = SmilesTokenizer(["[CLS]", "[SEP]", "[UNK]", "C"])
-    with pytest.raises(ValueError, match=f"{text!r} is no SMILES: {named} is no atom".replace("[Na", r"\[Na")):
-        smiles.encode(text)
-
-
-def test_smiles_vocabulary_must_have_a_frame():
-    with pytest.raises(ValueError, match=r"vocabulary of a SMILES tokenizer must hold \[SEP\]"):
-        SmilesTokenizer(["[CLS]", "C"])
-
-
-def test_byte_pairs_merge_by_rank():
-    # "ab" merges before "bc": abc is ab c. A space stands before every word.
-    ranks = {bytes([i]): i for i in range(256)} | {b"bc": 257, b"ab": 256, b" ab": 258}
-    words = WhisperTokenizer(ranks, len(ranks) + 2 + 6 + 1501 + 3)
-    start, end = len(ranks) + 1, len(ranks)
-    assert words.encode("abc bc") == [start, start + 3 + 6, 258, ord("c"), 32, 257, end]
-    assert words.tokens([258, end, 200]) == [" ab", "<|endoftext|>", "�"]
-
-
-def test_ranks_must_fit_the_model(tmp_path):
-    with pytest.raises(ValueError, match=r"tokenizer has 1 byte pairs, which do not fit the 100 tokens of the model"):
-        WhisperTokenizer({b"a": 0}, 100)
-    (tmp_path / "bad.tiktoken").write_text("only-one-column\n")
-    with pytest.raises(ValueError, match=r"bad.tiktoken is no file of byte-pair ranks"):
-        WhisperTokenizer.from_file(tmp_path / "bad.tiktoken", 51864)
-
-
-@pytest.mark.parametrize(("given", "sentence"), [
-    (3, r"tokenizer must be a folder, a .tiktoken file or a tokenizer; got int"),
-    ("no/such/place", r"tokenizer must be a folder, a .tiktoken file or a tokenizer; there is no such no/such/place"),
-])  # fmt: skip
-def test_no_tokenizers(given, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        load(small.bert(), tokenizer=given)
-
-
-def test_a_folder_without_tokenizer(tmp_path):
-    with pytest.raises(ValueError, match=r"holds none of tokenizer.json, vocab.txt"):
-        load(small.bert(), tokenizer=tmp_path)
+def test_no_file(tmp_path):
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_texts(tmp_path / "missing.txt")
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_texts(tmp_path)

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from attsvm.heads.analysis.cache import HeadCache
-from attsvm.heads.analysis.head import analyze_head
+from attsvm.heads.analysis.head import HeadTask, analyze_head
+from attsvm.heads.analysis.kinds import SelectionKind
 from attsvm.heads.analysis.settings import Settings
-from attsvm.heads.analysis.views import Layer, SelectionKind, layers_of, state_bytes
+from attsvm.heads.analysis.views import LayerView, layers_of, state_bytes
 from attsvm.heads.loading.texts import sample_texts
 from attsvm.heads.model import HeadModel, Sentence, Text
 from attsvm.heads.report.records import HeadReport
@@ -91,8 +92,9 @@ def analyze(
     tell = progress or (lambda now: None)
     missing = [place for place in chosen if place not in finished]
     tell(Progress(len(finished), len(chosen), "running the model"))
-    for place, report in _analyzed(model, sentences, missing, settings):
-        finished[place] = report
+    for task in _tasks(model, sentences, missing, settings):
+        report = analyze_head(task)
+        finished[task.place] = report
         if kept is not None:
             kept.write(report)
         tell(Progress(len(finished), len(chosen), report.name))
@@ -164,24 +166,23 @@ def _sentences(model: HeadModel, texts: Sequence[Text] | None) -> list[Sentence]
     return found
 
 
-def _analyzed(
+def _tasks(
     model: HeadModel, sentences: Sequence[Sentence], places: Sequence[tuple[int, int]], settings: Settings
-) -> Iterator[tuple[tuple[int, int], HeadReport]]:
+) -> Iterator[HeadTask]:
     """Head after head, layer by layer; the untrained twin runs alongside."""
     layers = sorted({layer for layer, _ in places})
     twin = model.untrained(settings.seed) if layers and model.has_untrained else None
-    twin_sentences = list(twin.sentences) or list(sentences) if twin is not None else []
-    twin_layers: Iterator[Layer | None] = (
-        iter([None] * len(layers)) if twin is None else layers_of(twin, twin_sentences, layers, settings.leave_out)
-    )
-    apart = _held_out(len(sentences), settings)
+    twin_layers: Iterator[LayerView | None] = iter([None] * len(layers))
+    if twin is not None:
+        twin_layers = layers_of(twin, list(twin.sentences) or sentences, layers, settings.leave_out)
+    held_out = _held_out(len(sentences), settings)
     for layer, other in zip(layers_of(model, sentences, layers, settings.leave_out), twin_layers, strict=True):
         if not any(bool((view.candidates.sum(-1) > 1).any()) for view in layer.views):
             raise ValueError("no query has two candidates or more; give longer texts, or leave out fewer tokens")
         for place in (place for place in places if place[0] == layer.index):
             pair = None if twin is None or other is None else (twin.weights(*place), other.views)
             error = layer.attention_error[place[1]]
-            yield place, analyze_head(place, model.weights(*place), layer.views, pair, apart, error, settings)
+            yield HeadTask(place, model.weights(*place), layer.views, pair, held_out, error, settings)
 
 
 def _held_out(count: int, settings: Settings) -> Tensor:

@@ -3,68 +3,89 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attsvm.heads.analysis.comparison import Fit, Solved, best_rule, fit, spectrum
+from attsvm.heads.analysis.comparison import Compared, best_rule, compare_with_max_margin, spectrum
 from attsvm.heads.analysis.controls import same_spectrum, shuffled
+from attsvm.heads.analysis.kinds import kind_shares
 from attsvm.heads.analysis.problem import SelectionProblem
 from attsvm.heads.analysis.selections import Choices, choices, matching_temperature, selectivity
 from attsvm.heads.analysis.settings import Settings
-from attsvm.heads.analysis.views import SentenceView, kind_shares
+from attsvm.heads.analysis.views import SentenceView
 from attsvm.heads.model import HeadWeights
-from attsvm.heads.report.records import Comparison, Example, HeadReport, SupportToken
-from attsvm.norms import Frobenius, Norm
+from attsvm.heads.report.records import Closeness, Comparison, Example, HeadReport, SupportToken
+from attsvm.norms import Norm
 
 _SUPPORT_SHOWN = 40  # support tokens listed
 _LONGEST_EXAMPLE = 48  # tokens; longer sentences are shown only where there are no others
 
 
-def analyze_head(
-    place: tuple[int, int],
-    form: HeadWeights,
-    views: Sequence[SentenceView],
-    twin: tuple[HeadWeights, Sequence[SentenceView]] | None,
-    apart: Bool[Tensor, " sentences"],
-    attention_error: float,
-    settings: Settings,
-) -> HeadReport:
-    """Analyse the head at `place` (layer, head).
+@dataclass(frozen=True, eq=False)
+class HeadTask:
+    """One head and all that its analysis reads; no task depends on another.
 
     Arguments:
+        place: layer and head, counted from 0.
         form: its weights.
         views: the sentences at its layer.
         twin: weights and views of the same head of an untrained model, or None.
-        apart: which sentences are held out.
-        attention_error: for the report.
+        held_out: which sentences are kept apart.
+        attention_error: how far its attention is from the one recomputed from `form`, for the report.
         settings: what is asked for.
     """
+
+    place: tuple[int, int]
+    form: HeadWeights
+    views: Sequence[SentenceView]
+    twin: tuple[HeadWeights, Sequence[SentenceView]] | None
+    held_out: Bool[Tensor, " sentences"]
+    attention_error: float
+    settings: Settings
+
+    def stream(self, purpose: str) -> torch.Generator:
+        """Random numbers for one purpose: the same whichever heads are analysed before."""
+        digest = hashlib.sha256(repr((self.settings.seed, *self.place, purpose)).encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+
+    def draw(self, confident: Choices, purpose: str, most: int) -> tuple[Choices, Choices]:
+        """At most `most` queries for the problem, and queries of the held-out sentences."""
+        training = confident.within(~self.held_out).draw(most, self.stream(purpose))
+        testing = confident.within(self.held_out).draw(self.settings.queries, self.stream(f"{purpose} held out"))
+        return training, testing
+
+
+def analyze_head(task: HeadTask) -> HeadReport:
+    """What the head selects, how close it is to max-margin in every norm asked for, and what holds it there."""
+    form, views, settings = task.form, task.views, task.settings
     found = choices(views, form)
     sharp = selectivity(found, views, settings.confidence)
     confident = found.confident(settings.confidence)
-    drawn, tested = _drawn(confident, apart, settings, place, "own")
-    rule, rule_agreement = best_rule(views, drawn, tested) if len(drawn) else ("", float("nan"))
+    drawn, tested = task.draw(confident, "own", settings.queries)
+    rule, rule_agreement = best_rule(views, drawn, tested) if len(drawn) else ("", math.nan)
     comparisons: list[Comparison] = []
     support: tuple[SupportToken, ...] = ()
     examples: tuple[Example, ...] = ()
     for norm in settings.norms if len(drawn) else ():
-        comparison, own = _compare(place, form, views, twin, apart, confident, sharp.confident, norm, settings)
+        comparison, own = _compare(task, confident, sharp.confident, norm)
         if not comparisons:
             shares = _shares(own)
             support = _support_tokens(own.problem, shares, views)
             examples = _examples(form, views, found, own.problem, shares, settings.examples)
         comparisons.append(comparison)
     return HeadReport(
-        *place,
+        *task.place,
         outcome=_outcome(comparisons, len(confident), settings),
         selectivity=sharp,
         kinds=kind_shares(
             [view.sentence for view in views], confident.sentence, confident.position, confident.selected
         ),
-        attention_error=attention_error,
+        attention_error=task.attention_error,
         spectrum=spectrum(form.weights),
         rule=rule,
         rule_agreement=rule_agreement,
@@ -72,69 +93,53 @@ def analyze_head(
         held_out_queries=len(tested),
         comparisons=tuple(comparisons),
         untrained_selectivity=None
-        if twin is None
-        else selectivity(choices(twin[1], twin[0]), twin[1], settings.confidence),
+        if task.twin is None
+        else selectivity(choices(task.twin[1], task.twin[0]), task.twin[1], settings.confidence),
         support_tokens=support,
         examples=examples,
     )
 
 
-def _compare(
-    place: tuple[int, int],
-    form: HeadWeights,
-    views: Sequence[SentenceView],
-    twin: tuple[HeadWeights, Sequence[SentenceView]] | None,
-    apart: Bool[Tensor, " sentences"],
-    confident: Choices,
-    share: float,
-    norm: Norm,
-    settings: Settings,
-) -> tuple[Comparison, Solved]:
+def _compare(task: HeadTask, confident: Choices, share: float, norm: Norm) -> tuple[Comparison, Compared]:
     """The head and its controls in one norm; the problem and solution of the head itself."""
-    drawn, tested = _drawn(confident, apart, settings, place, "own", norm)
-    own = fit(form.weights, views, drawn, tested, norm, settings)
+    form, views, settings = task.form, task.views, task.settings
+    most = settings.most_queries(norm)
+    drawn, tested = task.draw(confident, "own", most)
+    own = compare_with_max_margin(form.weights, views, drawn, tested, norm, settings)
 
-    def matched(other: HeadWeights, seen: Sequence[SentenceView], name: str) -> Fit | None:
+    def matched(other: HeadWeights, seen: Sequence[SentenceView], name: str) -> Closeness | None:
         """A control with its own selections, as often confident as the head and with no more queries."""
         temperature = matching_temperature(seen, other, settings.confidence, share)
         sure = choices(seen, other, temperature).confident(settings.confidence)
-        few, rest = _drawn(sure, apart, settings, place, name, norm)
-        few = few.draw(len(drawn), _stream(settings.seed, place, name + " as many"))
-        return fit(other.weights, seen, few, rest, norm, settings).fit if len(few) else None
+        few, rest = task.draw(sure, name, most)
+        few = few.draw(len(drawn), task.stream(f"{name} as many"))
+        if len(few) == 0:
+            return None
+        return compare_with_max_margin(other.weights, seen, few, rest, norm, settings).closeness
 
-    mixed = shuffled(confident, views, _stream(settings.seed, place, "shuffled"))
-    mixed_drawn, _ = _drawn(mixed, apart, settings, place, "own", norm)  # the same queries
+    mixed = shuffled(confident, views, task.stream("shuffled"))
+    mixed_drawn, _ = task.draw(mixed, "own", most)  # the same queries
     comparison = Comparison(
-        head=own.fit,
-        random_weights=matched(same_spectrum(form, _stream(settings.seed, place, "random")), views, "random"),
-        shuffled=fit(form.weights, views, mixed_drawn, tested, norm, settings).fit,
-        untrained=None if twin is None else matched(*twin, "untrained"),
+        head=own.closeness,
+        random_weights=matched(same_spectrum(form, task.stream("random")), views, "random"),
+        shuffled=compare_with_max_margin(form.weights, views, mixed_drawn, tested, norm, settings).closeness,
+        untrained=None if task.twin is None else matched(*task.twin, "untrained"),
     )
     return comparison, own
 
 
-def _drawn(
-    confident: Choices,
-    apart: Bool[Tensor, " sentences"],
-    settings: Settings,
-    place: tuple[int, int],
-    name: str,
-    norm: Norm | None = None,
-) -> tuple[Choices, Choices]:
-    """The queries of the problem, and those of held-out sentences."""
-    few = settings.queries if norm is None or isinstance(norm, Frobenius) else settings.other_queries
-    training = confident.within(~apart).draw(min(few, settings.queries), _stream(settings.seed, place, name))
-    testing = confident.within(apart).draw(settings.queries, _stream(settings.seed, place, name + " held out"))
-    return training, testing
+def _outcome(comparisons: Sequence[Comparison], confident: int, settings: Settings) -> str:
+    if not confident:
+        return f"no query has more than {settings.confidence:g} of its attention on one token: nothing to separate"
+    if not comparisons:
+        return "all confident queries lie in held-out sentences: nothing to separate"
+    unsolved = [found.head for found in comparisons if not found.head.solved]
+    if unsolved:
+        return "; ".join(f"{found.norm}: {found.status}, relative gap {found.gap:.1e}" for found in unsolved)
+    return "solved"
 
 
-def _stream(seed: int, place: tuple[int, int], name: str) -> torch.Generator:
-    """Random numbers of one purpose: the same whichever heads are analysed before."""
-    digest = hashlib.sha256(repr((seed, *place, name)).encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-
-
-def _shares(own: Solved) -> Float[Tensor, "n T"]:
+def _shares(own: Compared) -> Float[Tensor, "n T"]:
     """Each constraint's share in the sum of all multipliers; 0 where nothing is solved."""
     shape = (len(own.problem.drawn), own.problem.problem.data.T)
     if own.solution is None or bool(own.solution.infeasible):
@@ -171,7 +176,7 @@ def _examples(
     shares: Float[Tensor, "n T"],
     count: int,
 ) -> tuple[Example, ...]:
-    """Sentences with the largest multipliers."""
+    """The `count` sentences with the largest multipliers, short ones where there are any."""
     weight = torch.zeros(len(views), dtype=torch.float64).index_add_(0, made.drawn.sentence, shares.sum(-1))
     used = torch.unique(made.drawn.sentence)
     short = torch.tensor([len(views[index].sentence) <= _LONGEST_EXAMPLE for index in used.tolist()])
@@ -188,7 +193,7 @@ def _example(
     made: SelectionProblem,
     shares: Float[Tensor, "n T"],
 ) -> Example:
-    attention = (view.logits(form.key, form.query).softmax(-1).nan_to_num() * 1000).round().to(torch.int64)
+    attention = (view.logits(form).softmax(-1).nan_to_num() * 1000).round().to(torch.int64)
     selected = torch.full((len(view.sentence),), -1)
     here = found[(found.sentence == index) & ~found.tied]
     selected[here.position] = here.selected
@@ -204,14 +209,3 @@ def _example(
         index, view.sentence.tokens, tuple(map(tuple, attention.tolist())), tuple(selected.tolist()),
         tuple(drawn.tolist()), tuple(support),
     )  # fmt: skip
-
-
-def _outcome(comparisons: Sequence[Comparison], confident: int, settings: Settings) -> str:
-    if not confident:
-        return f"no query has more than {settings.confidence:g} of its attention on one token: nothing to separate"
-    if not comparisons:
-        return "all confident queries lie in held-out sentences: nothing to separate"
-    unsolved = [found.head for found in comparisons if not found.head.solved]
-    if unsolved:
-        return "; ".join(f"{found.norm}: {found.status}, relative gap {found.gap:.1e}" for found in unsolved)
-    return "solved"

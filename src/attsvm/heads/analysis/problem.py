@@ -22,7 +22,7 @@ class SelectionProblem:
     Sentences with fewer queries than others are filled up with samples that have one token and therefore no rows.
 
     Arguments:
-        problem: over ``sentences x most queries of a sentence`` samples.
+        problem: over sentences times the largest number of queries in one sentence samples.
         sample: where each of the selections stands in it, ``[n]``.
         drawn: the selections.
     """
@@ -38,7 +38,7 @@ class SelectionProblem:
 
     @property
     def memory(self) -> int:
-        """Bytes of tokens, queries, and four numbers a row (values, margins, multipliers, kinds)."""
+        """Bytes of tokens, queries, and four numbers for each row (right-hand sides, margins, multipliers, kinds)."""
         data = self.problem.data
         return 8 * (data.tokens.numel() + data.queries.numel() + 4 * data.n * data.T)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attsvm.heads.analysis.views import SentenceView
 from attsvm.heads.model import HeadWeights
+from attsvm.heads.report.records import Selectivity
 
 # The largest logit and the next are a tie where they differ by less than this times the largest in size.
 _TIE = 1e-9
@@ -68,7 +69,7 @@ def choices(views: Sequence[SentenceView], form: HeadWeights, temperature: float
         position = torch.nonzero(options > 1)[:, 0]
         if position.numel() == 0:
             continue
-        logits = view.logits(form.key, form.query)[position] * temperature
+        logits = view.logits(form)[position] * temperature
         top = logits.topk(2, dim=-1)
         log_attention = logits.log_softmax(-1)
         entropy = -torch.where(logits.isinf(), 0.0, log_attention.exp() * log_attention).sum(-1)
@@ -92,7 +93,7 @@ def matching_temperature(views: Sequence[SentenceView], form: HeadWeights, thres
     """
     gaps, rows, count = [], [], 0
     for view in views:
-        logits = view.logits(form.key, form.query)[view.candidates.sum(-1) > 1]
+        logits = view.logits(form)[view.candidates.sum(-1) > 1]
         if logits.numel() == 0:
             continue
         kept = ~logits.isinf()
@@ -109,29 +110,6 @@ def matching_temperature(views: Sequence[SentenceView], form: HeadWeights, thres
         inverse = torch.zeros(count, dtype=gap.dtype).index_add_(0, row, torch.exp(-gap * (math.exp(middle) / scale)))
         low, high = (low, middle) if float((1 / inverse > threshold).double().mean()) >= share else (middle, high)
     return math.exp(high) / scale
-
-
-@dataclass(frozen=True)
-class Selectivity:
-    """Means over all queries that have a choice.
-
-    Arguments:
-        queries: how many have two candidates or more.
-        no_choice: how many have fewer, and are not counted.
-        tied: queries whose largest logit two candidates share; they select nothing.
-        entropy: of the attention, in nats.
-        relative_entropy: entropy over its largest value, log of the number of candidates.
-        top_mass: attention on the selected token.
-        confident: share of queries with more than the threshold on one token.
-    """
-
-    queries: int
-    no_choice: int
-    tied: int
-    entropy: float
-    relative_entropy: float
-    top_mass: float
-    confident: float
 
 
 def selectivity(found: Choices, views: Sequence[SentenceView], threshold: float) -> Selectivity:

@@ -1,10 +1,10 @@
-"""How heads are analysed: one frozen record that also names the cache."""
+"""How heads are analysed: one frozen record, whose values are part of the names of cached results."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attsvm.heads.analysis.views import SINKS, SelectionKind
+from attsvm.heads.analysis.kinds import SINKS, SelectionKind
 from attsvm.norms import Frobenius, Norm
 
 
@@ -14,17 +14,17 @@ class Settings:
 
     Arguments:
         norms: of the max-margin problems; the first one is shown in the table.
-        queries: most confident queries of a head that enter its problem, drawn with `seed`.
+        queries: largest number of confident queries that enter the problem of a head, drawn with `seed`.
         confidence: a query is confident where the largest attention exceeds this. From 0.5 on, the selected token has
             more than all others together.
         held_out: share of the sentences kept apart, to ask whether W_mm selects there what the head selects.
         leave_out: kinds of tokens that are no candidates, such as `SINKS`; attention is renormalised on the others.
         accuracy: relative gap to which a solution must be certified.
         quantile: of the margins, beside the smallest.
-        other_queries: most queries in norms other than Frobenius, whose solvers hold their working rows at once.
-        rounds: most scans of all rows in one solve in the Frobenius norm. Ten are usual; a problem that takes many
-            more is hardly separable, or not at all.
-        examples: sentences a head shows with their attention.
+        other_queries: like `queries`, for norms other than Frobenius, whose solvers hold all working rows at once.
+        rounds: largest number of scans of all rows in one solve in the Frobenius norm. Ten are usual; a problem that
+            takes many more is hardly separable, or not at all.
+        examples: number of sentences shown with their attention for each head.
         seed: of the draws, the split and the controls.
     """
 
@@ -49,13 +49,17 @@ class Settings:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"{name} must be a whole number, at least {least}; got {value!r}")
-        for name, low, high in (("confidence", 0.0, 1.0), ("held_out", 0.0, 1.0), ("quantile", 0.0, 1.0)):
+        for name in ("confidence", "held_out", "quantile"):
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not low <= value < high:
-                raise ValueError(f"{name} must lie in [{low:g}, {high:g}); got {value!r}")
+            if not isinstance(value, (int, float)) or not 0 <= value < 1:
+                raise ValueError(f"{name} must lie in [0, 1); got {value!r}")
         if not self.accuracy > 0:
             raise ValueError(f"accuracy must be positive; got {self.accuracy!r}")
         unknown = [kind for kind in self.leave_out if kind not in SINKS]
         if unknown:
             sinks = " and ".join(map(str, SINKS))
             raise ValueError(f"leave_out may hold {sinks}, which do not depend on the query; got {unknown[0]!s}")
+
+    def most_queries(self, norm: Norm) -> int:
+        """The largest number of queries in a problem in this norm."""
+        return self.queries if isinstance(norm, Frobenius) else min(self.queries, self.other_queries)

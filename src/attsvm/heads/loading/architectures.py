@@ -229,7 +229,7 @@ QUANTIZED = "has quantized weights, which are not read; load it in full or half 
 PRUNED = "has pruned heads, so that its layers differ in their number of heads"
 WINDOWED = "lets a query see only a window of tokens, which is not supported"
 
-_POSITIONS = {
+_BY_POSITIONS = {
     "rotary": ROTARY,
     "rope": ROTARY,
     "relative_key": RELATIVE,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attsvm.heads.loading.architectures import unsupported
 
+
 def read_config(folder: Path) -> Any:
     """The configuration of a folder, as the transformers library's own class for it.
 

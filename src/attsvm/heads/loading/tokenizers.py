@@ -1,4 +1,4 @@
-"""Texts to sentences of tokens: the encoding that all models share, three kinds of tokenizers, and the choice of one."""
+"""From texts to sentences of tokens: the encoding that all models share, and three kinds of tokenizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Everything that is known about one head."""
+"""Everything that is known about one head: the records that an analysis fills in, and their way to JSON and back.
+
+From the inside out: a `Closeness` says how close one matrix W is to one max-margin solution W_mm; a `Comparison` holds
+the closeness of a head in one norm beside that of its controls; a `HeadReport` is the head with all its comparisons.
+Numbers that do not exist (nothing solved, nothing held out) are NaN here and null in JSON.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,125 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
-from attsvm.heads.analysis.comparison import Efficiency, Fit, Spectrum
-from attsvm.heads.analysis.selections import Selectivity
-from attsvm.heads.analysis.views import SelectionKind
+from attsvm.heads.analysis.kinds import SelectionKind
+
+
+@dataclass(frozen=True)
+class Selectivity:
+    """How sharply a head attends: means over all queries that have a choice.
+
+    Arguments:
+        queries: how many have two candidates or more.
+        no_choice: how many have fewer, and are not counted.
+        tied: queries whose largest logit two candidates share; they select nothing.
+        entropy: of the attention, in nats.
+        relative_entropy: entropy over its largest value, log of the number of candidates.
+        top_mass: attention on the selected token.
+        confident: share of queries with more than the threshold on one token.
+    """
+
+    queries: int
+    no_choice: int
+    tied: int
+    entropy: float
+    relative_entropy: float
+    top_mass: float
+    confident: float
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Singular values of a matrix, largest first and relative to it.
+
+    Arguments:
+        values: relative singular values above 1e-6.
+        rank: how many exceed 1e-2.
+        effective_rank: exp of the entropy of the singular values over their sum (Roy and Vetterli, 2007).
+    """
+
+    values: tuple[float, ...] = ()
+    rank: int = 0
+    effective_rank: float = math.nan
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Normalized margins of W over the max margin.
+
+    Arguments:
+        smallest: of the worst query; at most 1, and 1 means max-margin. Negative where W does not separate.
+        quantile: of the queries; may exceed 1, since the max margin is that of the worst query.
+        median: the same for half of the queries.
+    """
+
+    smallest: float = math.nan
+    quantile: float = math.nan
+    median: float = math.nan
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """How close weights W are to W_mm, the max-margin solution of some selections in one norm.
+
+    Arguments:
+        norm: its name.
+        queries: selections in the problem.
+        rows: constraints.
+        status: how the solve ended, in a sentence.
+        solved: whether the solution is certified to `accuracy`.
+        gap: certified relative gap.
+        seconds: of the solve.
+        memory: bytes of the problem.
+        max_margin: 1 / N(W_mm).
+        efficiency: of W as it is.
+        efficiency_projected: of W projected on the spans of the data.
+        cosine: direction cosine of W and W_mm.
+        cosine_projected: of the projected W and W_mm.
+        in_span: norm of the projected W over that of W.
+        spectrum: of W_mm.
+        support_rows: constraints with a positive multiplier.
+        support_queries: queries that have one.
+        agreement: share of held-out queries on which W_mm selects what the head selects.
+        margins: smallest margin of every query under the projected W, over the max margin.
+    """
+
+    norm: str
+    queries: int
+    rows: int
+    status: str
+    solved: bool
+    gap: float
+    seconds: float
+    memory: int
+    max_margin: float = math.nan
+    efficiency: Efficiency = Efficiency()
+    efficiency_projected: Efficiency = Efficiency()
+    cosine: float = math.nan
+    cosine_projected: float = math.nan
+    in_span: float = math.nan
+    spectrum: Spectrum = Spectrum()
+    support_rows: int = 0
+    support_queries: int = 0
+    agreement: float = math.nan
+    margins: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The closeness of a head to max-margin in one norm, beside that of its controls.
+
+    Arguments:
+        head: its weights and its own selections.
+        random_weights: weights with the same spectrum and random directions, and *their* own selections; None where
+            ties leave them no confident query.
+        shuffled: the head's weights against its selections dealt out at random within each sentence.
+        untrained: the same head of a freshly initialised model, and its own selections; None where there is none.
+    """
+
+    head: Closeness
+    random_weights: Closeness | None
+    shuffled: Closeness
+    untrained: Closeness | None
 
 
 @dataclass(frozen=True)
@@ -63,24 +184,6 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A head in one norm, beside its controls.
-
-    Arguments:
-        head: its weights and its own selections.
-        random_weights: weights with the same spectrum and random directions, and *their* own selections; None where
-            ties leave them no confident query.
-        shuffled: the head's weights against its selections dealt out at random within each sentence.
-        untrained: the same head of a freshly initialised model, and its own selections; None where there is none.
-    """
-
-    head: Fit
-    random_weights: Fit | None
-    shuffled: Fit
-    untrained: Fit | None
-
-
-@dataclass(frozen=True)
 class HeadReport:
     """One head: what it selects, and how close to max-margin it is.
 
@@ -95,7 +198,7 @@ class HeadReport:
         rule_agreement: how often it holds on held-out queries.
         confident_queries: in all sentences.
         held_out_queries: confident ones drawn from held-out sentences.
-        comparisons: one a norm; empty without confident queries.
+        comparisons: one for each norm; none without confident queries.
         untrained_selectivity: of the same head of the untrained model, if there is one.
         support_tokens: in the first norm, largest share first.
         examples: sentences with attention.
@@ -123,19 +226,19 @@ class HeadReport:
         return f"L{self.layer}H{self.head}"
 
     @property
-    def fit(self) -> Fit | None:
-        """The head in the first norm."""
+    def closeness(self) -> Closeness | None:
+        """How close the head is to max-margin in the first norm; None without confident queries."""
         return self.comparisons[0].head if self.comparisons else None
 
     @property
     def efficiency(self) -> Efficiency:
         """Margin efficiency in the first norm, W projected on the spans of the data."""
-        return self.fit.efficiency_projected if self.fit else Efficiency(math.nan, math.nan, math.nan)
+        return self.closeness.efficiency_projected if self.closeness else Efficiency()
 
     @property
     def cosine(self) -> float:
         """Direction cosine of the projected W and W_mm in the first norm."""
-        return self.fit.cosine_projected if self.fit else math.nan
+        return self.closeness.cosine_projected if self.closeness else math.nan
 
     @property
     def main_kind(self) -> SelectionKind | None:

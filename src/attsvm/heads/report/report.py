@@ -47,7 +47,7 @@ class HeadsReport:
 
     @cached_property
     def table(self) -> HeadTable:
-        """One plain row a head, sorted by selectivity; prints as a table."""
+        """A plain row for each head, sorted by selectivity; prints as a table."""
         return HeadTable(head_row(head) for head in self.heads)
 
     @cached_property

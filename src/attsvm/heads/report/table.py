@@ -1,96 +1,19 @@
-"""The table of heads: plain rows, and how they print."""
+"""The table of heads: one list of columns, from which rows, terminal, page and JSON are made."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
-from attsvm.heads.analysis.comparison import Fit
-from attsvm.heads.report.records import HeadReport
-
-COLUMNS: dict[str, str] = {
-    "head": "head",
-    "selects": "selects",
-    "selects_share": "share",
-    "confident": "confident",
-    "top_mass": "top mass",
-    "entropy": "entropy",
-    "queries": "queries",
-    "efficiency": "efficiency",
-    "efficiency_random": "random",
-    "efficiency_untrained": "untrained",
-    "efficiency_quantile": "quantile",
-    "quantile_random": "random",
-    "quantile_untrained": "untrained",
-    "cosine": "cosine",
-    "cosine_random": "random",
-    "cosine_shuffled": "shuffled",
-    "cosine_untrained": "untrained",
-    "margin_shuffled": "shuffled margin",
-    "effective_rank": "rank W",
-    "effective_rank_svm": "rank W_mm",
-    "support_rows": "support",
-    "agreement": "agrees",
-    "agreement_rule": "rule",
-    "gap": "gap",
-    "outcome": "outcome",
-}
-"""Keys of a row, and what they are called where it prints."""
-
-
-class HeadTable(list[dict[str, Any]]):
-    """Rows with the keys of `COLUMNS`; NaN where a number does not exist."""
-
-    def __str__(self) -> str:
-        head = [name for key, name in COLUMNS.items() if key != "outcome"]
-        body = [[shown(row[key]) for key in COLUMNS if key != "outcome"] for row in self]
-        widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
-        lines = [
-            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in [head, *body]
-        ]
-        return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def head_row(head: HeadReport) -> dict[str, Any]:
-    """One head as a plain row; numbers of the first norm, W projected on the spans of the data."""
-    first = head.comparisons[0] if head.comparisons else None
-    own, random = (first.head, first.random_weights) if first else (None, None)
-    mixed, untrained = (first.shuffled, first.untrained) if first else (None, None)
-    kind = head.main_kind
-    return {
-        "head": head.name,
-        "selects": "" if kind is None else kind.value,
-        "selects_share": math.nan if kind is None else head.kinds[kind],
-        "confident": head.selectivity.confident,
-        "top_mass": head.selectivity.top_mass,
-        "entropy": head.selectivity.entropy,
-        "queries": own.queries if own else 0,
-        "efficiency": _smallest(own),
-        "efficiency_random": _smallest(random),
-        "efficiency_untrained": _smallest(untrained),
-        "efficiency_quantile": _quantile(own),
-        "quantile_random": _quantile(random),
-        "quantile_untrained": _quantile(untrained),
-        "cosine": _cosine(own),
-        "cosine_random": _cosine(random),
-        "cosine_shuffled": _cosine(mixed),
-        "cosine_untrained": _cosine(untrained),
-        "margin_shuffled": mixed.max_margin / own.max_margin if own and mixed else math.nan,
-        "effective_rank": head.spectrum.effective_rank,
-        "effective_rank_svm": own.spectrum.effective_rank if own else math.nan,
-        "support_rows": own.support_rows if own else 0,
-        "agreement": own.agreement if own else math.nan,
-        "agreement_rule": head.rule_agreement,
-        "gap": own.gap if own else math.nan,
-        "outcome": head.outcome,
-    }
+from attsvm.heads.report.records import Closeness, HeadReport
+from attsvm.heads.report.verdict import COSINE, OWN, QUANTILE, RANDOM, SHUFFLED, SMALLEST, UNTRAINED, Measure, Part
 
 
 def shown(value: Any) -> str:
-    """A cell.
+    """A cell of the table.
 
     >>> shown(0.123456), shown(float("nan")), shown(12), shown("first")
     ('0.123', '-', '12', 'first')
@@ -100,13 +23,125 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def _smallest(fit: Fit | None) -> float:
-    return fit.efficiency_projected.smallest if fit else math.nan
+def shown_share(value: float) -> str:
+    """A cell that holds a share.
+
+    >>> shown_share(0.95513), shown_share(1.0), shown_share(float("nan"))
+    ('95.5%', '100%', '-')
+    """
+    return "-" if math.isnan(value) else f"{100 * value:.3g}%"
 
 
-def _quantile(fit: Fit | None) -> float:
-    return fit.efficiency_projected.quantile if fit else math.nan
+@dataclass(frozen=True)
+class Column:
+    """One column of the table of heads.
+
+    Arguments:
+        key: its name in rows and in JSON.
+        title: its heading; in lower case where it continues the column before it.
+        help: what it says, as a phrase.
+        value: from the report of a head.
+        format: from the value to the text of a cell.
+        control: whether it is a number of a control.
+        brief: whether a terminal, which has less room, shows it too.
+    """
+
+    key: str
+    title: str
+    help: str
+    value: Callable[[HeadReport], Any]
+    format: Callable[[Any], str] = shown
+    control: bool = False
+    brief: bool = True
 
 
-def _cosine(fit: Fit | None) -> float:
-    return fit.cosine_projected if fit else math.nan
+def _first(part: Part, number: Callable[[Closeness], Any], otherwise: Any = math.nan) -> Callable[[HeadReport], Any]:
+    """A number of the head or a control in the first norm that was asked for; `otherwise` where there is none."""
+
+    def value(head: HeadReport) -> Any:
+        found = part(head.comparisons[0]) if head.comparisons else None
+        return otherwise if found is None else number(found)
+
+    return value
+
+
+def _control(key: str, title: str, meaning: str, part: Part, measure: Measure, brief: bool = True) -> Column:
+    return Column(key, title, meaning, _first(part, measure), control=True, brief=brief)
+
+
+def _selects(head: HeadReport) -> str:
+    return "" if head.main_kind is None else str(head.main_kind)
+
+
+def _selects_share(head: HeadReport) -> float:
+    return math.nan if head.main_kind is None else head.kinds[head.main_kind]
+
+
+def _margin_shuffled(head: HeadReport) -> float:
+    own, mixed = (_first(part, attrgetter("max_margin"))(head) for part in (OWN, SHUFFLED))
+    return mixed / own
+
+
+_RANK = attrgetter("spectrum.effective_rank")
+
+# fmt: off
+COLUMNS: tuple[Column, ...] = (
+    Column("head", "Head", "layer and head, counted from 0", attrgetter("name")),
+    Column("selects", "Selects", "the commonest kind of selected token among confident queries", _selects),
+    Column("selects_share", "share", "share of that kind", _selects_share, shown_share, brief=False),
+    Column("confident", "Confident", "share of queries with more attention on one token than the threshold",
+           attrgetter("selectivity.confident"), shown_share),
+    Column("top_mass", "Top mass", "mean attention on the selected token", attrgetter("selectivity.top_mass")),
+    Column("entropy", "Entropy", "mean entropy of the attention, in nats", attrgetter("selectivity.entropy"),
+           brief=False),
+    Column("queries", "Queries", "confident queries in the problem", _first(OWN, attrgetter("queries"), 0)),
+    Column("efficiency", "Efficiency", "smallest normalized margin of W over the max margin; 1 is max-margin",
+           _first(OWN, SMALLEST)),
+    _control("efficiency_random", "random",
+             "the same for random weights with the same spectrum and their own selections", RANDOM, SMALLEST),
+    _control("efficiency_untrained", "untrained", "the same for the same head of an untrained model",
+             UNTRAINED, SMALLEST),
+    Column("efficiency_quantile", "Quantile", "normalized margin at the quantile of the queries over the max margin",
+           _first(OWN, QUANTILE), brief=False),
+    _control("quantile_random", "random", "the same for random weights", RANDOM, QUANTILE, brief=False),
+    _control("quantile_untrained", "untrained", "the same for the untrained model", UNTRAINED, QUANTILE, brief=False),
+    Column("cosine", "Cosine", "direction cosine of W and the max-margin solution", _first(OWN, COSINE)),
+    _control("cosine_random", "random", "the same for random weights", RANDOM, COSINE),
+    _control("cosine_shuffled", "shuffled", "of W and the max-margin solution of shuffled selections",
+             SHUFFLED, COSINE),
+    _control("cosine_untrained", "untrained", "the same for the untrained model", UNTRAINED, COSINE),
+    Column("margin_shuffled", "Shuffled margin", "max margin of shuffled selections over that of the head's own",
+           _margin_shuffled, control=True, brief=False),
+    Column("effective_rank", "Rank of W", "effective rank of the head's weights", _RANK),
+    Column("effective_rank_svm", "of W_mm", "effective rank of the max-margin solution", _first(OWN, _RANK)),
+    Column("support_rows", "Support", "constraints with a positive multiplier",
+           _first(OWN, attrgetter("support_rows"), 0), brief=False),
+    Column("agreement", "Agrees",
+           "share of held-out queries on which the max-margin solution selects what the head selects",
+           _first(OWN, attrgetter("agreement")), shown_share),
+    Column("agreement_rule", "rule", "the same for the best rule without weights", attrgetter("rule_agreement"),
+           shown_share),
+    Column("gap", "Gap", "certified relative gap of the solution", _first(OWN, attrgetter("gap"))),
+)
+# fmt: on
+"""The columns of the table, from left to right; numbers that depend on a norm are those of the first."""
+
+
+class HeadTable(list[dict[str, Any]]):
+    """One row for each head, by the keys of `COLUMNS` and "outcome"; NaN where a number does not exist."""
+
+    def __str__(self) -> str:
+        lines = [[column.title for column in COLUMNS]]
+        lines += [[column.format(row[column.key]) for column in COLUMNS] for row in self]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
+        )
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def head_row(head: HeadReport) -> dict[str, Any]:
+    """One head as a plain row."""
+    return {column.key: column.value(head) for column in COLUMNS} | {"outcome": head.outcome}

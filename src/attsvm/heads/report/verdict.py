@@ -6,23 +6,42 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
-from attsvm.heads.analysis.comparison import Fit
-from attsvm.heads.report.records import Comparison, HeadReport
+from attsvm.heads.report.records import Closeness, Comparison, HeadReport
 
 _CLEAR = 0.01  # a sign test below this is called a difference
 
-Number = Callable[[Fit], float]
-MEASURES: dict[str, Number] = {
-    "margin efficiency (smallest)": lambda fit: fit.efficiency_projected.smallest,
-    "margin efficiency (quantile)": lambda fit: fit.efficiency_projected.quantile,
-    "direction cosine": lambda fit: fit.cosine_projected,
+Measure = Callable[[Closeness], float]
+"""One number of a closeness."""
+SMALLEST: Measure = attrgetter("efficiency_projected.smallest")
+QUANTILE: Measure = attrgetter("efficiency_projected.quantile")
+COSINE: Measure = attrgetter("cosine_projected")
+MEASURES = {
+    "margin efficiency (smallest)": SMALLEST,
+    "margin efficiency (quantile)": QUANTILE,
+    "direction cosine": COSINE,
 }
-CONTROLS: dict[str, Callable[[Comparison], Fit | None]] = {
-    "random weights with the same spectrum": lambda found: found.random_weights,
-    "shuffled selections": lambda found: found.shuffled,
-    "the untrained model": lambda found: found.untrained,
+"""The numbers by which heads and controls are compared; W is projected on the spans of the data."""
+
+Part = Callable[[Comparison], Closeness | None]
+"""The head of a comparison, or one of its controls."""
+OWN: Part = attrgetter("head")
+RANDOM: Part = attrgetter("random_weights")
+SHUFFLED: Part = attrgetter("shuffled")
+UNTRAINED: Part = attrgetter("untrained")
+CONTROLS = {
+    "random weights with the same spectrum": RANDOM,
+    "shuffled selections": SHUFFLED,
+    "the untrained model": UNTRAINED,
 }
+
+
+def number_pair(found: Comparison, measure: Measure, control: Part) -> tuple[float, float] | None:
+    """The number of the head and that of a control; None where one of them does not exist."""
+    other = control(found)
+    pair = (math.nan, math.nan) if other is None else (measure(found.head), measure(other))
+    return None if any(math.isnan(value) for value in pair) else pair
 
 
 @dataclass(frozen=True)
@@ -71,16 +90,16 @@ class Verdict:
 
 
 def verdicts(heads: Sequence[HeadReport]) -> tuple[Verdict, ...]:
-    """Every measure against every control, for every norm that was analysed."""
-    norms = list(dict.fromkeys(found.head.norm for head in heads for found in head.comparisons))
+    """Every measure against every control that there is, for every norm that was analysed."""
+    by_norm: dict[str, list[Comparison]] = {}
+    for found in (found for head in heads for found in head.comparisons):
+        by_norm.setdefault(found.head.norm, []).append(found)
     return tuple(
-        _verdict(
-            norm, measure, control, [found for head in heads for found in head.comparisons if found.head.norm == norm]
-        )
-        for norm in norms
+        _verdict(norm, measure, control, comparisons)
+        for norm, comparisons in by_norm.items()
         for measure in MEASURES
-        for control in CONTROLS
-        if any(CONTROLS[control](found) for head in heads for found in head.comparisons if found.head.norm == norm)
+        for control, part in CONTROLS.items()
+        if any(part(found) is not None for found in comparisons)
     )
 
 
@@ -95,13 +114,8 @@ def sign_test(larger: int, pairs: int) -> float:
 
 
 def _verdict(norm: str, measure: str, control: str, comparisons: Sequence[Comparison]) -> Verdict:
-    pairs = []
-    for found in comparisons:
-        other = CONTROLS[control](found)
-        if other is not None:
-            pair = MEASURES[measure](found.head), MEASURES[measure](other)
-            if not any(math.isnan(value) for value in pair):
-                pairs.append(pair)
+    found = (number_pair(comparison, MEASURES[measure], CONTROLS[control]) for comparison in comparisons)
+    pairs = [pair for pair in found if pair is not None]
     different = [(own, other) for own, other in pairs if own != other]
     larger = sum(own > other for own, other in different)
     return Verdict(

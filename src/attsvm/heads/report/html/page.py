@@ -1,95 +1,80 @@
-"""The page and the notebook view: a table and verdicts that need no script, data and a script for the rest."""
+"""The page and the notebook view of a report, from the templates beside this file.
+
+Table, verdicts and overview need no script; the page carries its data and a script that draws the head one clicks at.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from html import escape
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from attsvm.heads.report.html.overview import overview
-from attsvm.heads.report.records import to_plain
-from attsvm.heads.report.table import shown
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from attsvm.heads.report.records import HeadReport, to_plain
+from attsvm.heads.report.table import COLUMNS
+from attsvm.heads.report.verdict import MEASURES, RANDOM, UNTRAINED, Measure, number_pair
 
 if TYPE_CHECKING:
     from attsvm.heads.report.report import HeadsReport
-    from attsvm.heads.report.verdict import Verdict
-
-# Key of a row, heading, what it means. Empty headings continue the group before them.
-_COLUMNS: tuple[tuple[str, str, str], ...] = (
-    ("head", "Head", "layer and head, counted from 0"),
-    ("selects", "Selects", "the commonest kind of selected token among confident queries"),
-    ("selects_share", "share", "share of that kind"),
-    ("confident", "Confident", "share of queries with more attention on one token than the threshold"),
-    ("top_mass", "Top mass", "mean attention on the selected token"),
-    ("entropy", "Entropy", "mean entropy of the attention, in nats"),
-    ("queries", "Queries", "confident queries in the problem"),
-    ("efficiency", "Efficiency", "smallest normalized margin of W over the max margin; 1 is max-margin"),
-    ("efficiency_random", "random", "the same for random weights with the same spectrum and their own selections"),
-    ("efficiency_untrained", "untrained", "the same for the same head of an untrained model"),
-    ("efficiency_quantile", "Quantile", "normalized margin at the quantile of the queries over the max margin"),
-    ("quantile_random", "random", "the same for random weights"),
-    ("quantile_untrained", "untrained", "the same for the untrained model"),
-    ("cosine", "Cosine", "direction cosine of W and the max-margin solution"),
-    ("cosine_random", "random", "the same for random weights"),
-    ("cosine_shuffled", "shuffled", "of W and the max-margin solution of shuffled selections"),
-    ("cosine_untrained", "untrained", "the same for the untrained model"),
-    ("margin_shuffled", "Shuffled margin", "max margin of shuffled selections over that of the head's own"),
-    ("effective_rank", "Rank of W", "effective rank of the head's weights"),
-    ("effective_rank_svm", "of W_mm", "effective rank of the max-margin solution"),
-    ("support_rows", "Support", "constraints with a positive multiplier"),
-    ("agreement", "Agrees", "share of held-out queries on which the max-margin solution selects what the head selects"),
-    ("agreement_rule", "rule", "the same for the best rule without weights"),
-    ("gap", "Gap", "certified relative gap of the solution"),
-)
-_CONTROL_COLUMNS = frozenset(key for key, _, _ in _COLUMNS if key.endswith(("_random", "_untrained", "_shuffled")))
-_TITLE = "Heads of {model}"
 
 
 def page(report: HeadsReport) -> str:
     """One HTML file with everything in it; it asks no server for anything."""
-    title = escape(_TITLE.format(model=report.model))
-    data = json.dumps(_detail(report), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{_read("style.css")}</style>
-</head>
-<body class="heads">
-<header>
-<div><h1>{title}</h1><p class="quiet">{_subtitle(report)}</p></div>
-<button id="theme" type="button" aria-label="Switch between light and dark">◐</button>
-</header>
-<main>
-{_verdicts(report)}
-<section aria-labelledby="overview"><h2 id="overview">Trained heads against their controls</h2>
-<p class="quiet">One mark a head. Above the line the trained head is closer to max-margin than its control.</p>
-{overview(report.heads)}</section>
-<section aria-labelledby="heads"><h2 id="heads">All heads, by selectivity</h2>
-<p class="quiet">Click a heading to sort, a row to look at the head. Small columns are controls.</p>
-{_table(report)}</section>
-<section id="detail" aria-live="polite"></section>
-{_notes(report)}
-</main>
-<script id="data" type="application/json">{data}</script>
-<script>{_read("page.js")}</script>
-</body>
-</html>
-"""
+    content = json.dumps(_detail(report), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return _rendered("page.html", report, data=Markup(content), script=_read("page.js"))
 
 
 def fragment(report: HeadsReport) -> str:
     """What a notebook shows: verdicts, overview and table, without a script."""
-    title = escape(_TITLE.format(model=report.model))
+    return _rendered("fragment.html", report)
+
+
+def _rendered(template: str, report: HeadsReport, **more: Markup) -> str:
+    verdicts = {(found.norm, found.measure, found.control): found for found in report.verdicts}
+    controls = list(dict.fromkeys(found.control for found in report.verdicts))
+    lines = [
+        (norm, measure, [verdicts.get((norm, measure, control)) for control in controls])
+        for norm, measure in dict.fromkeys((found.norm, found.measure) for found in report.verdicts)
+    ]
     return (
-        f'<div class="heads fragment"><style>{_read("style.css")}</style><h2>{title}</h2>'
-        f'<p class="quiet">{_subtitle(report)}</p>{_verdicts(report)}{overview(report.heads)}{_table(report)}'
-        f"{_notes(report)}</div>"
+        _templates()
+        .get_template(template)
+        .render(
+            report=report,
+            title=f"Heads of {report.model}",
+            subtitle=_subtitle(report),
+            controls=controls,
+            lines=lines,
+            panels=panels(report.heads),
+            columns=COLUMNS,
+            style=_read("style.css"),
+            **more,
+        )
     )
+
+
+@cache
+def _templates() -> Environment:
+    found = Environment(
+        loader=PackageLoader("attsvm.heads.report", "html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters["sortable"] = lambda value: "" if math.isnan(value) else repr(float(value))
+    return found
+
+
+def _read(name: str) -> Markup:
+    """A file beside this one that goes into the page as it is."""
+    return Markup(files("attsvm.heads.report.html").joinpath(name).read_text(encoding="utf-8"))
 
 
 def _subtitle(report: HeadsReport) -> str:
@@ -100,95 +85,12 @@ def _subtitle(report: HeadsReport) -> str:
         f"{report.sentences} texts, {report.tokens:,} tokens",
         f"{len(report.heads)} heads analysed, {solved} solved to a certified gap of {asked.accuracy:g}",
         f"norm: {', '.join(norm.name for norm in asked.norms)}",
-        f"confident above {asked.confidence:g}, up to {asked.queries} queries a head",
+        f"confident above {asked.confidence:g}, up to {asked.queries} queries per head",
         *([f"left out: {', '.join(map(str, asked.leave_out))}"] if asked.leave_out else []),
         f"seed {asked.seed}",
         f"{report.memory / 2**20:.0f} MiB of states and rows at once",
     )
-    return escape(" · ".join(parts))
-
-
-def _verdicts(report: HeadsReport) -> str:
-    """A headline and a grid, one cell a comparison; the whole sentence is each cell's title."""
-    if not report.verdicts:
-        return '<section class="verdicts"><p>No head has confident queries; there is nothing to compare.</p></section>'
-    tones = [verdict.tone for verdict in report.verdicts]
-    headline = (
-        f"Of {len(tones)} comparisons, trained heads are closer to max-margin in {tones.count('closer')}, further in"
-        f" {tones.count('further')}, and not clearly different in {tones.count('unclear')}."
-    )
-    controls = list(dict.fromkeys(verdict.control for verdict in report.verdicts))
-    lines = list(dict.fromkeys((verdict.norm, verdict.measure) for verdict in report.verdicts))
-    found = {(verdict.norm, verdict.measure, verdict.control): verdict for verdict in report.verdicts}
-    body = "".join(
-        f'<tr><th scope="row">{escape(measure)}<small>{escape(norm)} norm</small></th>'
-        + "".join(_verdict_cell(found.get((norm, measure, control))) for control in controls)
-        + "</tr>"
-        for norm, measure in lines
-    )
-    heads = "".join(f'<th scope="col">{escape(control)}</th>' for control in controls)
-    return (
-        '<section class="verdicts" aria-label="Verdicts"><h2>Are trained heads closer to max-margin?</h2>'
-        f'<p class="headline">{headline}</p><div class="scroll"><table><thead><tr><th scope="col">against</th>{heads}'
-        f"</tr></thead><tbody>{body}</tbody></table></div></section>"
-    )
-
-
-def _verdict_cell(verdict: Verdict | None) -> str:
-    if verdict is None or verdict.heads == 0:
-        return "<td>nothing to compare</td>"
-    words = {"closer": "closer", "further": "further", "unclear": "not clearly closer"}[verdict.tone]
-    same = f", equal in {verdict.equal}" if verdict.equal else ""
-    return (
-        f'<td class="{verdict.tone}" title="{escape(str(verdict))}"><b>{words}</b> {verdict.trained:.3g} against'
-        f" {verdict.controlled:.3g}<small>larger in {verdict.larger} of {verdict.heads} heads{same}</small></td>"
-    )
-
-
-def _notes(report: HeadsReport) -> str:
-    lines = [*report.notes, *(f"{head.name}: {head.outcome}" for head in report.unsolved)]
-    if not lines:
-        return ""
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f'<section class="notes"><h2>Notes</h2><ul>{items}</ul></section>'
-
-
-def _table(report: HeadsReport) -> str:
-    headings = "".join(
-        f'<th scope="col" title="{escape(meaning)}"{_control(key)}><button type="button">{escape(name)}</button></th>'
-        for key, name, meaning in _COLUMNS
-    )
-    rows = "".join(
-        f'<tr tabindex="0" data-head="{row["head"]}" title="{escape(row["outcome"])}">'
-        + "".join(_cell(key, row[key]) for key, _, _ in _COLUMNS)
-        + "</tr>"
-        for row in report.table
-    )
-    return (
-        f'<div class="scroll"><table class="all"><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div>'
-    )
-
-
-def _cell(key: str, value: Any) -> str:
-    if isinstance(value, str):
-        return f"<td{_control(key)}>{escape(value)}</td>" if key != "head" else f'<th scope="row">{escape(value)}</th>'
-    order = "" if isinstance(value, float) and math.isnan(value) else repr(float(value))
-    return f'<td data-value="{order}"{_control(key, "number")}>{_shown(key, value)}</td>'
-
-
-def _shown(key: str, value: Any) -> str:
-    if (
-        isinstance(value, float)
-        and not math.isnan(value)
-        and key in ("selects_share", "confident", "agreement", "agreement_rule")
-    ):
-        return f"{value:.0%}"
-    return shown(value)
-
-
-def _control(key: str, more: str = "") -> str:
-    names = " ".join(filter(None, (more, "control" if key in _CONTROL_COLUMNS else "")))
-    return f' class="{names}"' if names else ""
+    return " · ".join(parts)
 
 
 def _detail(report: HeadsReport) -> dict[str, Any]:
@@ -201,5 +103,99 @@ def _detail(report: HeadsReport) -> dict[str, Any]:
     return {"quantile": report.settings.quantile, "heads": heads}
 
 
-def _read(name: str) -> str:
-    return files("attsvm.heads.html").joinpath(name).read_text(encoding="utf-8")
+@dataclass(frozen=True)
+class _Frame:
+    """A square plot inside a picture, in pixels."""
+
+    width: int = 412
+    height: int = 418
+    left: int = 58
+    right: int = 398
+    top: int = 30
+    bottom: int = 370
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """A head against one of its controls, ``random`` or ``untrained``."""
+
+    head: str
+    control: str
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Trained heads against their controls in one measure: ticks are (label, x, y)."""
+
+    title: str
+    ticks: list[tuple[str, float, float]]
+    marks: list[_Mark]
+    frame: _Frame = _Frame()
+
+
+def panels(heads: Sequence[HeadReport]) -> list[Panel]:
+    """A panel for each measure for which some head and control have a number, in the first norm."""
+    found = (_panel(name[0].upper() + name[1:], measure, heads) for name, measure in MEASURES.items())
+    return [panel for panel in found if panel is not None]
+
+
+def _panel(title: str, measure: Measure, heads: Sequence[HeadReport]) -> Panel | None:
+    points = [
+        (head.name, name, *pair)
+        for head in heads
+        if head.comparisons
+        for name, control in (("random", RANDOM), ("untrained", UNTRAINED))
+        if (pair := number_pair(head.comparisons[0], measure, control)) is not None
+    ]
+    if not points:
+        return None
+    axis, frame = _Axis.of([value for point in points for value in point[2:]]), _Frame()
+
+    def x(value: float) -> float:
+        return round(frame.left + (frame.right - frame.left) * axis.place(value), 1)
+
+    def y(value: float) -> float:
+        return round(frame.bottom - (frame.bottom - frame.top) * axis.place(value), 1)
+
+    ticks = [(f"{tick:g}", x(tick), y(tick)) for tick in axis.ticks()]
+    marks = [
+        _Mark(head, control, x(other), y(own), f"{head}: {own:.3g}, {control} {other:.3g}")
+        for head, control, own, other in points
+    ]
+    return Panel(title, ticks, marks)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """From numbers to places; logarithmic where all numbers are positive and span more than a decade."""
+
+    low: float
+    high: float
+    logarithmic: bool
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> _Axis:
+        low, high = min(values), max(values)
+        if low > 0 and high > 10 * low:
+            return cls(10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high)), True)
+        pad = 0.05 * ((high - low) or 1.0)
+        return cls(low - pad, high + pad, False)
+
+    def place(self, value: float) -> float:
+        """Between 0 and 1."""
+        if self.logarithmic:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self) -> list[float]:
+        if self.logarithmic:
+            first, last = round(math.log10(self.low)), round(math.log10(self.high))
+            return [10.0**power for power in range(first, last + 1)]
+        raw = (self.high - self.low) / 4
+        step = 10 ** math.floor(math.log10(raw))
+        step *= next(factor for factor in (1, 2, 5, 10) if factor * step >= raw)
+        first = math.ceil(self.low / step)
+        return [round(step * k, 12) for k in range(first, math.floor(self.high / step) + 1)]

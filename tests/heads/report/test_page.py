@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attsvm.heads import analyze
-from heads.analysis.planted import planted
+from heads.planted import planted
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import torch
 
 from attsvm.heads import HeadWeights
 from attsvm.heads.analysis.selections import choices, matching_temperature, selectivity
-from heads.analysis.planted import random_form, random_views, view
+from heads.planted import random_form, random_views, view
 
 
 def test_choices_are_those_of_a_plain_softmax():

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 import pytest
 
 from attsvm.heads import HeadsReport, analyze
-from attsvm.heads.report.html.overview import _Axis, overview
+from attsvm.heads.report.html.page import _Axis, panels
+from attsvm.heads.report.records import HeadReport, from_plain, to_plain
 from attsvm.heads.report.table import COLUMNS
-from heads.analysis.planted import planted
+from heads.planted import planted
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +22,12 @@ def test_the_table(report):
     assert [row["head"] for row in report.table] == [head.name for head in report]
     shares = [row["confident"] for row in report.table]
     assert shares == sorted(shares, reverse=True)
-    assert all(set(row) == set(COLUMNS) for row in report.table)
+    assert all(list(row) == [*(column.key for column in COLUMNS), "outcome"] for row in report.table)
     printed = str(report.table).splitlines()
     assert len(printed) == 1 + len(report)
     assert len({len(line) for line in printed}) == 1
+    assert len({column.key for column in COLUMNS}) == len(COLUMNS)
+    assert all(column.title and column.help for column in COLUMNS)
     assert report.table[0]["efficiency"] == report[report.table[0]["head"]].efficiency.smallest
 
 
@@ -44,6 +48,16 @@ def test_json_holds_everything(report, tmp_path):
     assert {head["name"] for head in read["heads"]} == {"L0H0", "L0H1", "L0H2"}
     assert len(read["verdicts"]) == len(report.verdicts)
     assert all(verdict["sentence"] for verdict in read["verdicts"])
+
+
+def test_reports_survive_json(report):
+    for head in report:
+        again = from_plain(HeadReport, json.loads(json.dumps(to_plain(head), allow_nan=False)))
+        assert to_plain(again) == to_plain(head)
+        assert again.name == head.name
+    assert math.isnan(from_plain(HeadReport, to_plain(report["L0H2"])).rule_agreement)
+    with pytest.raises(KeyError):
+        from_plain(HeadReport, {"layer": 0})
 
 
 def test_the_page_stands_alone(report, tmp_path):
@@ -78,7 +92,7 @@ def test_a_page_without_any_confident_head(tmp_path):
     empty = analyze(planted(), heads=[2], queries=10)
     text = empty.save_html(tmp_path / "empty.html").read_text()
     assert "nothing to compare" in text
-    assert overview(empty.heads) == ""
+    assert panels(empty.heads) == []
 
 
 def test_paths_that_cannot_be_written(report, tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 STUDY = (ROOT / "docs" / "heads_study.md").read_text(encoding="utf-8")
 SECTIONS = {"minilm": "## All 72 heads of MiniLM", "rxnmapper": "## All 96 heads of rxnmapper"}
 COLUMNS = (
