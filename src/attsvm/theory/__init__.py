@@ -9,7 +9,7 @@ from attsvm.theory.conditions import (
     step_size_bound,
     unique_optimum,
 )
-from attsvm.theory.cones import ConeSearch, in_angle_cone, in_margin_cone, search_cone
+from attsvm.theory.cones import AngleCone, ConeSearch, in_angle_cone, in_margin_cone, search_cone
 from attsvm.theory.diagnosis.diagnose import Diagnosis, Limit, Result, diagnose
 from attsvm.theory.diagnosis.implicit_bias import ImplicitBias, Standing, implicit_bias
 from attsvm.theory.diagnosis.verify import Outcome, Verification, verify
@@ -18,8 +18,7 @@ from attsvm.theory.generalized import GeneralizedComponents, generalized_compone
 from attsvm.theory.joint import JointComparison, JointPrediction, joint_prediction, verify_joint
 from attsvm.theory.mixtures import label_margin_assumption, one_winner
 from attsvm.theory.optimality import LocalOptimality, effective_scores, is_locally_optimal
-from attsvm.theory.paths.cone import AngleCone
-from attsvm.theory.paths.path import RegularizationPath, regularization_path
+from attsvm.theory.paths import RegularizationPath, regularization_path
 from attsvm.theory.prediction import Prediction, predict_selection
 from attsvm.theory.quadratic import QuadraticAttention, quadratic_attention
 from attsvm.theory.separability import (

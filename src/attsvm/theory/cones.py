@@ -14,13 +14,51 @@ from torch import Tensor
 from attsvm.attention import Loss
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, check_count
+from attsvm.data.checks import ArrayLike, as_floating, check_count, check_finite
 from attsvm.data.streams import Purpose, Seed, streams
 from attsvm.descent import NormalizedGradientDescent, Optimizer, fit
 from attsvm.norms import direction_distance
 from attsvm.svm import AttentionSVM, SVMSolution, solve
 
 _SATURATED = 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class AngleCone:
+    """{ W : cos(W, direction) >= 1 - opening }, the neighbourhood in which local results hold [TaSVM, local path].
+
+    Arguments:
+        direction: ``[d, dq]`` or ``[*batch, d, dq]``, for example the max-margin solution of a locally optimal
+            selection.
+        opening: mu, in (0, 1).
+
+    Raises:
+        ValueError: if the direction is zero or not finite, or the opening is out of range.
+    """
+
+    direction: Tensor
+    opening: float
+
+    def __init__(self, direction: ArrayLike, opening: float) -> None:
+        matrix = as_floating(direction, "direction").to(torch.float64)
+        check_finite(matrix, "direction", ("row", "column"))
+        if matrix.ndim < 2 or bool((torch.linalg.matrix_norm(matrix) == 0).any()):
+            raise ValueError(f"direction must be a matrix [*batch, d, dq] that is not zero; got {list(matrix.shape)}")
+        if isinstance(opening, bool) or not isinstance(opening, int | float) or not 0 < opening < 1:
+            raise ValueError(f"opening must lie strictly between 0 and 1; got {opening!r}")
+        object.__setattr__(self, "direction", matrix)
+        object.__setattr__(self, "opening", float(opening))
+
+    def fitted(self, data: TokenDataset) -> AngleCone:
+        """The cone with one unit direction for each element of `data`, batch axes flattened."""
+        shape = (*data.batch_shape, data.d, data.dq)
+        if tuple(self.direction.shape) not in (shape, shape[-2:]):
+            raise ValueError(
+                f"direction of the cone must have shape {list(shape[-2:])} or {list(shape)};"
+                f" got {list(self.direction.shape)}"
+            )
+        unit = self.direction / torch.linalg.matrix_norm(self.direction)[..., None, None]
+        return AngleCone(unit.to(data.device).expand(shape).reshape(-1, data.d, data.dq), self.opening)
 
 
 def in_angle_cone(

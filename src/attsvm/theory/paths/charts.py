@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from jaxtyping import Float, Int
@@ -31,8 +32,8 @@ class Chart(ABC):
         """The chain rule from the gradient in the reduced W to one in theta."""
 
     @abstractmethod
-    def coordinates(self, weights: Float[Tensor, "points elements d dq"], radius: Tensor) -> Tensor:
-        """theta of given weights W, on the sphere that belongs to the ball of this radius."""
+    def coordinates(self, weights: Float[Tensor, "points elements d dq"]) -> Float[Tensor, "points elements size"]:
+        """theta of given weights W."""
 
     @abstractmethod
     def sphere(self, radius: Tensor) -> Tensor:
@@ -42,7 +43,7 @@ class Chart(ABC):
     def sensitivity(self, theta: Float[Tensor, "elements size"]) -> Float[Tensor, "elements"]:
         """A bound on the change of a logit for a unit change of theta."""
 
-    def take(self, index: Int[Tensor, "some"]) -> Chart:
+    def take(self, index: Int[Tensor, "some"]) -> Self:
         """The chart of some elements."""
         return replace(self, reduced=self.reduced[index], left=self.left[index], right=self.right[index])
 
@@ -78,7 +79,7 @@ class MatrixChart(Chart):
     def pull(self, theta: Tensor, gradient: Tensor) -> Tensor:
         return gradient.flatten(-2)
 
-    def coordinates(self, weights: Tensor, radius: Tensor) -> Tensor:
+    def coordinates(self, weights: Tensor) -> Tensor:
         return (self.left.mT @ weights @ self.right).flatten(-2)
 
     def sphere(self, radius: Tensor) -> Tensor:
@@ -89,30 +90,25 @@ class MatrixChart(Chart):
 
 
 @dataclass(frozen=True, eq=False)
-class RowChart(Chart):
+class RowChart(MatrixChart):
     """theta = coordinates of W in the span of the rows (x_it - x_is) z_i^T, where every stationary W lies."""
 
     basis: Float[Tensor, "elements entries size"]
 
-    def take(self, index: Tensor) -> Chart:
-        parts = (one[index] for one in (self.left, self.right, self.basis))
-        return RowChart(self.reduced[index], *parts)
+    def take(self, index: Tensor) -> RowChart:
+        return replace(super().take(index), basis=self.basis[index])
 
     def small(self, theta: Tensor) -> Tensor:
-        entries = torch.einsum("bdr,pbr->pbd", self.basis, theta)
-        return entries.unflatten(-1, (self.left.shape[-1], self.right.shape[-1]))
+        return super().small(torch.einsum("bdr,pbr->pbd", self.basis, theta))
 
     def pull(self, theta: Tensor, gradient: Tensor) -> Tensor:
-        return torch.einsum("bdr,pbd->pbr", self.basis, gradient.flatten(-2))
+        return self._projected(super().pull(theta, gradient))
 
-    def coordinates(self, weights: Tensor, radius: Tensor) -> Tensor:
-        return torch.einsum("bdr,pbd->pbr", self.basis, (self.left.mT @ weights @ self.right).flatten(-2))
+    def coordinates(self, weights: Tensor) -> Tensor:
+        return self._projected(super().coordinates(weights))
 
-    def sphere(self, radius: Tensor) -> Tensor:
-        return radius
-
-    def sensitivity(self, theta: Tensor) -> Tensor:
-        return self.row_size
+    def _projected(self, entries: Tensor) -> Tensor:
+        return torch.einsum("bdr,pbd->pbr", self.basis, entries)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,17 +133,9 @@ class FactorChart(Chart):
         key, query = self.factors(theta)
         return torch.cat([(gradient @ query).flatten(-2), (gradient.mT @ key).flatten(-2)], -1)
 
-    def coordinates(self, weights: Tensor, radius: Tensor) -> Tensor:
-        small = self.left.mT @ weights @ self.right
-        left, sizes, right = torch.linalg.svd(small, full_matrices=False)
-        roots = sizes[..., : self.rank].sqrt()
+    def coordinates(self, weights: Tensor) -> Tensor:
         # A factor that starts at zero stays there: keep every direction alive by a little of the largest.
-        roots = torch.maximum(roots, 1e-6 * roots[..., :1]).unsqueeze(-2)
-        width = roots.shape[-1]
-        key, query = left[..., :width] * roots, right[..., :width, :].mT * roots
-        if width < self.rank:
-            key = torch.nn.functional.pad(key, (0, self.rank - width))
-            query = torch.nn.functional.pad(query, (0, self.rank - width))
+        key, query = balanced_factors(self.left.mT @ weights @ self.right, self.rank, least=1e-6)
         return torch.cat([key.flatten(-2), query.flatten(-2)], -1)
 
     def sphere(self, radius: Tensor) -> Tensor:
@@ -155,6 +143,22 @@ class FactorChart(Chart):
 
     def sensitivity(self, theta: Tensor) -> Tensor:
         return self.row_size * torch.linalg.vector_norm(theta, dim=-1)
+
+
+def balanced_factors(
+    weights: Float[Tensor, "*lead d dq"], rank: int, least: float = 0.0
+) -> tuple[Float[Tensor, "*lead d rank"], Float[Tensor, "*lead dq rank"]]:
+    """K and Q with K^T K = Q^T Q and K Q^T the weights, cut at `rank` or padded with zeros.
+
+    Columns shorter than `least` times the longest are lengthened to that.
+    """
+    left, sizes, right = torch.linalg.svd(weights, full_matrices=False)
+    roots = sizes[..., :rank].sqrt()
+    roots = torch.maximum(roots, least * roots[..., :1]).unsqueeze(-2)
+    width = roots.shape[-1]
+    missing = (0, rank - width)
+    key = torch.nn.functional.pad(left[..., :width] * roots, missing)
+    return key, torch.nn.functional.pad(right[..., :width, :].mT * roots, missing)
 
 
 def reduced_spans(data: TokenDataset) -> tuple[TokenDataset, Tensor, Tensor]:

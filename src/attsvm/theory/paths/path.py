@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,8 @@ from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_tensor
 from attsvm.data.streams import Seed, stream_keys
 from attsvm.norms import Frobenius, Norm, Nuclear
-from attsvm.theory.paths.cone import AngleCone
+from attsvm.theory.cones import AngleCone
+from attsvm.theory.paths.charts import balanced_factors
 from attsvm.theory.paths.search import Found, Search
 
 DEFAULT_RADII = tuple(10.0 ** (k / 2) for k in range(9))
@@ -183,23 +184,13 @@ def _assembled(
             return None
         return torch.stack([part.reshape((*data.batch_shape, *part.shape[1:])) for part in parts])
 
-    weights = stacked("weights")
+    parts = {field.name: stacked(field.name) for field in fields(Found)}
     key = query = None
     if isinstance(kind, KeyQuery):
-        left, values, right = torch.linalg.svd(weights, full_matrices=False)
-        width = kind.rank or data.d
-        roots = values[..., :width].sqrt().unsqueeze(-2)
-        missing = (0, max(0, width - roots.shape[-1]))
-        key = torch.nn.functional.pad(left[..., :width] * roots, missing)
-        query = torch.nn.functional.pad(right[..., :width, :].mT * roots, missing)
-    names = (
-        "head", "risk", "log_excess", "attention", "log_attention", "residual", "converged", "on_boundary",
-        "at_cone_edge", "elsewhere", "risk_spread",
-    )  # fmt: skip
+        key, query = balanced_factors(parts["weights"], kind.rank or data.d)
     return RegularizationPath(
-        radii=radii, weights=weights, key=key, query=query, head_radii=limits, starts=search.starts, norm=search.norm,
-        **{name: stacked(name) for name in names},
-    )  # fmt: skip
+        radii=radii, key=key, query=query, head_radii=limits, starts=search.starts, norm=search.norm, **parts
+    )
 
 
 def _checked_radii(radii: object, name: str, data: TokenDataset) -> Tensor:

@@ -17,10 +17,17 @@ from attsvm.data.streams import Purpose, streams
 from attsvm.norms import Entrywise, Frobenius, Norm, Nuclear
 from attsvm.norms.direction import direction_distance
 from attsvm.svm import AttentionSVM, label_svm, solve
+from attsvm.theory.cones import AngleCone
 from attsvm.theory.paths.charts import Chart, FactorChart, MatrixChart, reduced_spans, row_chart, whole_spans
-from attsvm.theory.paths.cone import AngleCone, EdgeLandscape, across, cap_residual, onto_cap
-from attsvm.theory.paths.problem import HeadLandscape, Landscape, WeightsLandscape
-from attsvm.theory.paths.solvers import PowerBall, newton_in_ball, projected_gradient, tangent_part
+from attsvm.theory.paths.landscapes import EdgeLandscape, HeadLandscape, Landscape, WeightsLandscape, across
+from attsvm.theory.paths.solvers import (
+    PowerBall,
+    cap_residual,
+    newton_in_ball,
+    onto_cap,
+    projected_gradient,
+    tangent_part,
+)
 
 _RATIO = 10**0.5  # radii grow at most so much from one solve to the next
 _SATURATED = 30.0  # logits this far apart keep the selection a start has; fresh random starts no longer help
@@ -167,7 +174,7 @@ class Search:
         for done, (radius, limit, wanted) in enumerate(stages):
             start = self._starting_weights(radius, past).reshape(1, -1, self.data.d, self.data.dq)
             size = torch.full((start.shape[1],), radius, dtype=torch.float64, device=self.data.device)
-            theta = self.landscape.chart.coordinates(start, size)[0]
+            theta = self.landscape.chart.coordinates(start)[0]
             if limit is None:
                 theta, landscape = self._solve(self.landscape, theta, size, wanted), self.landscape
             else:

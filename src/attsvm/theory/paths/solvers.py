@@ -8,6 +8,7 @@ is exp(-R margin): directions come from the mantissa, comparisons from the logar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,9 +17,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attsvm.attention import ScaledTensor
-from attsvm.theory.paths.problem import Landscape
+from attsvm.theory.paths.landscapes import Landscape
 
-TANGENT_TOLERANCE = 1e-8
+_TANGENT_TOLERANCE = 1e-8
 _CHUNK = 1_000_000
 
 
@@ -57,6 +58,42 @@ class PowerBall:
         return (self.p - 1) / length * (theta.abs() / length).clamp(min=1e-9) ** (self.p - 2)
 
 
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """Points of a ball, one per element, and where the gradient lets each of them go.
+
+    `tangent` is the part of the unit gradient that the ball lets a point follow, `bound` says whether the boundary
+    holds it, `multiplier` how hard, `normal` is the unit normal of the boundary.
+    """
+
+    theta: Float[Tensor, "elements size"]
+    radius: Float[Tensor, "elements"]
+    gradient: ScaledTensor
+    normal: Float[Tensor, "elements size"]
+    tangent: Float[Tensor, "elements size"]
+    bound: Bool[Tensor, "elements"]
+    multiplier: Float[Tensor, "elements"]
+
+    @classmethod
+    def at(cls, landscape: Landscape, ball: PowerBall, theta: Tensor, radius: Tensor) -> _Point:
+        """The points `theta` of the balls of these radii."""
+        gradient = landscape.gradient_at(theta)
+        direction = gradient.normalized()
+        normal = ball.normal(theta)
+        normal = normal / torch.linalg.vector_norm(normal, dim=-1, keepdim=True).clamp(min=1e-300)
+        along = (direction * normal).sum(-1, keepdim=True)
+        multiplier = -(direction * theta).sum(-1) / radius
+        bound = (ball.length(theta) >= radius * (1 - 1e-9)) & (multiplier >= 0)
+        tangent = torch.where(bound.unsqueeze(-1), direction - along * normal, direction)
+        return cls(theta, radius, gradient, normal, tangent, bound, multiplier)
+
+    def take(self, index: Tensor) -> _Point:
+        """Some of the points."""
+        gradient = ScaledTensor(self.gradient.mantissa[index], self.gradient.log_scale[index])
+        rest = (self.normal, self.tangent, self.bound, self.multiplier)
+        return _Point(self.theta[index], self.radius[index], gradient, *(each[index] for each in rest))
+
+
 def newton_in_ball(
     landscape: Landscape,
     theta: Float[Tensor, "elements size"],
@@ -64,7 +101,6 @@ def newton_in_ball(
     iterations: int,
     *,
     ball: PowerBall = PowerBall(),  # noqa: B008 - immutable
-    tolerance: float = TANGENT_TOLERANCE,
 ) -> Float[Tensor, "elements size"]:
     """Damped Newton steps in the ball ||theta||_p <= radius, every element for itself, until it is stationary.
 
@@ -78,68 +114,39 @@ def newton_in_ball(
     active = torch.arange(theta.shape[0], device=theta.device)
     part = landscape
     for _ in range(iterations):
-        here, size = theta[active], radius[active]
-        gradient = part.gradient_at(here)
-        tangent, bound, multiplier = _feasible_part(ball, here, size, gradient)
-        still = bound & (torch.linalg.vector_norm(tangent, dim=-1) <= tolerance)
-        going = ~still & ~resting[active] & (gradient.mantissa != 0).any(-1)
+        point = _Point.at(part, ball, theta[active], radius[active])
+        still = point.bound & (torch.linalg.vector_norm(point.tangent, dim=-1) <= _TANGENT_TOLERANCE)
+        going = ~still & ~resting[active] & (point.gradient.mantissa != 0).any(-1)
         if not bool(going.all()):
-            active, part = active[going], part.take(torch.nonzero(going).flatten())
+            going = torch.nonzero(going).flatten()
+            active, part, point = active[going], part.take(going), point.take(going)
             if active.numel() == 0:
                 break
-            here, size, tangent = here[going], size[going], tangent[going]
-            bound, multiplier = bound[going], multiplier[going]
-            gradient = ScaledTensor(gradient.mantissa[going], gradient.log_scale[going])
-        moved, damping[active] = _newton_step(
-            part, ball, here, size, gradient, tangent, bound, multiplier, damping[active]
-        )
-        length = torch.linalg.vector_norm(moved - here, dim=-1)
+        moved, damping[active] = _newton_step(part, ball, point, damping[active])
+        length = torch.linalg.vector_norm(moved - point.theta, dim=-1)
         # Round-off: steps that change nothing, or damping that allows none.
-        resting[active] = ((length > 0) & (length < 1e-12 * size)) | (damping[active] > 1e4)
+        resting[active] = ((length > 0) & (length < 1e-12 * point.radius)) | (damping[active] > 1e4)
         theta[active] = moved
     return theta
 
 
-def _feasible_part(
-    ball: PowerBall, theta: Tensor, radius: Tensor, gradient: ScaledTensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The part of the unit gradient that the ball lets a point follow, whether its boundary binds, the multiplier."""
-    direction = gradient.normalized()
-    normal = ball.normal(theta)
-    normal = normal / torch.linalg.vector_norm(normal, dim=-1, keepdim=True).clamp(min=1e-300)
-    along = (direction * normal).sum(-1, keepdim=True)
-    multiplier = -(direction * theta).sum(-1) / radius
-    bound = (ball.length(theta) >= radius * (1 - 1e-9)) & (multiplier >= 0)
-    return torch.where(bound.unsqueeze(-1), direction - along * normal, direction), bound, multiplier
-
-
-def _newton_step(
-    part: Landscape,
-    ball: PowerBall,
-    here: Tensor,
-    size: Tensor,
-    gradient: ScaledTensor,
-    tangent: Tensor,
-    bound: Tensor,
-    multiplier: Tensor,
-    damping: Tensor,
-) -> tuple[Tensor, Tensor]:
-    normal = ball.normal(here)
-    normal = normal / torch.linalg.vector_norm(normal, dim=-1, keepdim=True).clamp(min=1e-300)
-    normal = torch.where(bound.unsqueeze(-1), normal, 0.0)
+def _newton_step(part: Landscape, ball: PowerBall, point: _Point, damping: Tensor) -> tuple[Tensor, Tensor]:
+    """The next points (unmoved where the step helps nothing), and the damping to go on with."""
+    here, bound = point.theta, point.bound
+    normal = torch.where(bound.unsqueeze(-1), point.normal, 0.0)
     outer = normal.unsqueeze(-1) * normal.unsqueeze(-2)
     eye = torch.eye(here.shape[-1], dtype=here.dtype, device=here.device)
     project = eye - outer
-    bend = torch.where(bound, multiplier, 0.0).unsqueeze(-1) * ball.curvature(here)
-    matrix = project @ (_second_derivatives(part, here, gradient) + torch.diag_embed(bend)) @ project
+    bend = torch.where(bound, point.multiplier, 0.0).unsqueeze(-1) * ball.curvature(here)
+    matrix = project @ (_second_derivatives(part, here, point.gradient) + torch.diag_embed(bend)) @ project
     level = matrix.diagonal(dim1=-2, dim2=-1).abs().mean(-1).clamp(min=1e-300)
     matrix = matrix + level[:, None, None] * outer
     factor, damping = _damped_factor(matrix, level, damping)
-    step = -torch.cholesky_solve(tangent.unsqueeze(-1), factor).squeeze(-1)
+    step = -torch.cholesky_solve(point.tangent.unsqueeze(-1), factor).squeeze(-1)
     trial = here + step
-    outside = bound | (ball.length(trial) > size)
-    trial = torch.where(outside.unsqueeze(-1), ball.on_boundary(trial, size), trial)
-    better = _improves(part, ball, here, trial, size, tangent)
+    outside = bound | (ball.length(trial) > point.radius)
+    trial = torch.where(outside.unsqueeze(-1), ball.on_boundary(trial, point.radius), trial)
+    better = _improves(part, ball, point, trial)
     damping = torch.where(better, torch.where(damping < 1e-13, 0.0, damping / 8), (damping * 8).clamp(min=1e-10))
     return torch.where(better.unsqueeze(-1), trial, here), damping
 
@@ -160,15 +167,13 @@ def _damped_factor(matrix: Tensor, level: Tensor, damping: Tensor) -> tuple[Tens
     return factor, damping
 
 
-def _improves(
-    part: Landscape, ball: PowerBall, here: Tensor, trial: Tensor, size: Tensor, tangent: Tensor
-) -> Bool[Tensor, "elements"]:
+def _improves(part: Landscape, ball: PowerBall, point: _Point, trial: Tensor) -> Bool[Tensor, "elements"]:
     """Lower value; where both agree to round-off, not past the minimum along the way, or closer to stationary."""
-    before, after = part.value(torch.stack([here, trial]))
-    left, _, _ = _feasible_part(ball, trial, size, part.gradient_at(trial))
+    before, after = part.value(torch.stack([point.theta, trial]))
+    left = _Point.at(part, ball, trial, point.radius).tangent
     round_off = 1e-13 * (1 + before.abs())
-    smaller = torch.linalg.vector_norm(left, dim=-1) < torch.linalg.vector_norm(tangent, dim=-1)
-    downhill = (left * (trial - here)).sum(-1) <= 0
+    smaller = torch.linalg.vector_norm(left, dim=-1) < torch.linalg.vector_norm(point.tangent, dim=-1)
+    downhill = (left * (trial - point.theta)).sum(-1) <= 0
     return (after < before - round_off) | ((after <= before + round_off) & (smaller | downhill))
 
 
@@ -240,3 +245,30 @@ def projected_gradient(
         ahead[active] = fresh + push.unsqueeze(-1) * change
         point[active] = fresh
     return best
+
+
+def onto_cap(points: Tensor, centre: Tensor, cosine: float, radius: Tensor) -> Tensor:
+    """The nearest point of the cap { ||x|| = radius, cos(x, centre) >= cosine }, for unit centres."""
+    unit = points / torch.linalg.vector_norm(points, dim=-1, keepdim=True).clamp(min=1e-300)
+    along = (unit * centre).sum(-1, keepdim=True)
+    sideways = across(unit, centre)
+    sideways = sideways / torch.linalg.vector_norm(sideways, dim=-1, keepdim=True).clamp(min=1e-300)
+    edge = cosine * centre + math.sqrt(1 - cosine**2) * sideways
+    return torch.where(along < cosine, edge, unit) * radius.unsqueeze(-1)
+
+
+def cap_residual(
+    theta: Float[Tensor, "elements size"], gradient: ScaledTensor, centre: Float[Tensor, "elements size"], cosine: float
+) -> tuple[Float[Tensor, "elements"], Bool[Tensor, "elements"]]:
+    """Distance from stationarity on the cap, and whether its edge binds: there a pull outward is held by the cone."""
+    tangent, multiplier = tangent_part(theta, gradient)
+    unit = theta / torch.linalg.vector_norm(theta, dim=-1, keepdim=True)
+    along = (unit * centre).sum(-1, keepdim=True)
+    outward = along * unit - centre
+    outward = outward / torch.linalg.vector_norm(outward, dim=-1, keepdim=True).clamp(min=1e-300)
+    push = -(tangent * outward).sum(-1, keepdim=True)
+    edge = (along <= cosine + 1e-9) & (push > 0)
+    off = torch.where(edge, tangent + push * outward, tangent).square().sum(-1)
+    edge = edge.squeeze(-1)
+    residual = torch.where(edge | (multiplier > 0), off / (1 + multiplier.clamp(min=0)), 1 - multiplier)
+    return residual, edge

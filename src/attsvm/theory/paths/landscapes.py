@@ -1,4 +1,4 @@
-"""The risk as a function of one flat vector an element, with gradients that never underflow."""
+"""The risk as a function of one flat vector per data set, with gradients that never underflow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Landscape(ABC):
         """Gradient of the risk as mantissa ``[points, elements, size]`` and log-scale."""
 
     def gradient_at(self, theta: Float[Tensor, "elements size"]) -> ScaledTensor:
-        """The gradient at one point an element."""
+        """The gradient at one point per element."""
         found = self.gradient(theta[None])
         return ScaledTensor(found.mantissa[0], found.log_scale[0])
 
@@ -139,3 +139,30 @@ class HeadLandscape(Landscape):
 
     def sensitivity(self, theta: Tensor) -> Tensor:
         return torch.linalg.vector_norm(self.signed, dim=-1).amax(-1).clamp(min=1e-300)
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeLandscape(Landscape):
+    """The risk on the edge of a cap, ``offset + theta`` with theta orthogonal to the centre of the cone."""
+
+    inner: Landscape
+    centre: Float[Tensor, "elements size"]
+    offset: Float[Tensor, "elements size"]
+
+    def take(self, index: Tensor) -> EdgeLandscape:
+        return EdgeLandscape(self.inner.take(index), self.centre[index], self.offset[index])
+
+    def gradient(self, theta: Tensor) -> ScaledTensor:
+        found = self.inner.gradient(self.offset + across(theta, self.centre))
+        return found.map(across(found.mantissa, self.centre))
+
+    def value(self, theta: Tensor) -> Tensor:
+        return self.inner.value(self.offset + across(theta, self.centre))
+
+    def sensitivity(self, theta: Tensor) -> Tensor:
+        return self.inner.sensitivity(theta)
+
+
+def across(points: Tensor, centre: Tensor) -> Tensor:
+    """The part of points orthogonal to unit centres."""
+    return points - (points * centre).sum(-1, keepdim=True) * centre
