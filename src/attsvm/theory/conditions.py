@@ -107,10 +107,10 @@ def all_tokens_support(
         selected = optimal_token_set(data, head).to(torch.int64).argmax(-1)
     problem = AttentionSVM(data, selected)
     solution = solution if solution is not None else solve_or_retry(problem, norm)
-    margin, holds = _support(solution.margins, problem.inequalities, solution.solved)
+    margin = torch.where(solution.solved, -_excess(solution.margins), -math.inf)
     return Condition(
         name="B1: all tokens support",
-        holds=holds,
+        holds=margin >= -SUPPORT_TOLERANCE,
         margin=margin,
         sentence="all constraints of the SVM of the optimal tokens must be tight",
         citation="[TaSVM, global convergence]",
@@ -133,9 +133,7 @@ def all_tokens_support_everywhere(data: TokenDataset, norm: Norm | None = None, 
     margins, certain = [], []
     for element in range(len(flat)):
         kept, found, undecided = every_separable_selection(flat[element], norm, limit)
-        problem_rows = _rows(flat[element], kept)
-        margin, _ = _support(found, problem_rows, torch.ones(len(kept), dtype=torch.bool, device=data.device))
-        margins.append(margin.amin() if len(kept) else margin.new_tensor(math.inf))
+        margins.append(-_excess(found).amax() if len(kept) else found.new_tensor(math.inf))
         certain.append(undecided == 0)
     margin = torch.stack(margins).reshape(data.batch_shape)
     return Condition(
@@ -250,15 +248,9 @@ def leads_of(scores: Float[Tensor, "*batch n T"], chosen: Int[Tensor, "*batch n"
     return own.squeeze(-1) - scores.scatter(-1, chosen.unsqueeze(-1), -math.inf).amax(-1)
 
 
-def _support(margins: Tensor, rows: Tensor, solved: Tensor) -> tuple[Tensor, Tensor]:
-    """Minus the largest excess over 1 of each problem, and whether all its rows are tight."""
-    excess = (margins - 1).clamp(min=0.0).masked_fill(~rows, 0.0).amax((-1, -2))
-    margin = torch.where(solved, -excess, -math.inf)
-    return margin, margin >= -SUPPORT_TOLERANCE
-
-
-def _rows(data: TokenDataset, selections: Int[Tensor, "k n"]) -> Bool[Tensor, "k n T"]:
-    return data.real.expand(*selections.shape, data.T).scatter(-1, selections.unsqueeze(-1), False)
+def _excess(margins: Float[Tensor, "*batch n T"]) -> Float[Tensor, "*batch"]:
+    """The largest excess of a margin over 1; where there is no row the margin is 0 and exceeds nothing."""
+    return (margins - 1).clamp(min=0.0).amax((-1, -2))
 
 
 def _linear(head: object, data: TokenDataset, name: str) -> LinearHead:

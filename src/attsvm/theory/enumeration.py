@@ -148,51 +148,13 @@ def locally_optimal_selections(
     if candidates is None:
         return _sampled(data, own, norm, check_count(starts, "starts"), steps, seed, began)
     higher = _higher_scoring(data, own)
-    inputs = torch.arange(data.n, device=data.device)
-    found, values, weights, failed = [], [], [], []
-    infeasible = rejected = ambiguous = 0
+    parts, done = [], 0
     for part in _parts(candidates, _chunk(exact)):
-        full = AttentionSVM(_copies(exact, part.shape[0]), part)
-        above = higher[inputs, part]
-        relaxed = AttentionSVM(full.data, part, rows=~above)
-        solution = solve_or_retry(relaxed, norm)
-        others = full.inequalities & above
-        slack = full.margins(torch.nan_to_num(solution.weights)) - 1
-        accepted = solution.solved & ~(others & (slack <= SUPPORT_TOLERANCE)).any(-1).any(-1)
-        close = full.inequalities & (slack > SUPPORT_TOLERANCE / 10) & (slack <= SUPPORT_TOLERANCE * 10)
-        unknown = ~solution.solved & ~solution.infeasible
-        infeasible += int(solution.infeasible.sum())
-        rejected += int((solution.solved & ~accepted).sum())
-        ambiguous += int((close.any(-1).any(-1) & solution.solved).sum())
-        found.append(part[accepted])
-        weights.append(solution.weights[accepted])
-        values.append(norm.value(solution.weights[accepted]))
-        failed.append(part[unknown])
+        parts.append(_relaxed_verdicts(exact, higher, norm, part))
+        done += len(part)
         if progress is not None:
-            progress(sum(map(len, found)) + infeasible + rejected + sum(map(len, failed)), candidates.shape[0])
-    none = candidates[:0]
-    all_values = torch.cat([*values, torch.zeros(0, dtype=torch.float64, device=data.device)])
-    all_weights = torch.cat([*weights, torch.zeros(0, data.d, data.dq, dtype=torch.float64, device=data.device)])
-    order = all_values.argsort(stable=True)
-    selections = torch.cat([*found, none])[order]
-    return LocalOptima(
-        selections=selections,
-        norms=all_values[order],
-        weights=all_weights[order],
-        is_optimal=_optimal(data, own, selections),
-        reached=None,
-        exhaustive=True,
-        norm=norm,
-        candidates=_count(data),
-        pruned=pruned,
-        tried=candidates.shape[0],
-        infeasible=infeasible,
-        rejected=rejected,
-        failed=torch.cat([*failed, none]),
-        ambiguous=ambiguous,
-        unsaturated=0,
-        seconds=time.perf_counter() - began,
-    )
+            progress(done, len(candidates))
+    return _assembled(data, own, norm, candidates, parts, exhaustive=True, pruned=pruned, began=began)
 
 
 def locally_optimal_selections_of_each(
@@ -321,14 +283,10 @@ def _higher_scoring(data: TokenDataset, head: Head) -> Bool[Tensor, "n T T"]:
     return outscored(data, scores, scores.diagonal(dim1=-2, dim2=-1))
 
 
-def _optimal(data: TokenDataset, head: Head, selections: Tensor) -> Tensor:
-    best = optimal_token_set(data, head)
-    return best[torch.arange(data.n, device=data.device), selections].all(-1)
-
-
 def _sampled(
     data: TokenDataset, head: Head, norm: Norm, starts: int, steps: int, seed: Seed, began: float
 ) -> LocalOptima:
+    """The selections that descent reaches from random starts, and the optimal one, put to the definition."""
     stream = streams(seed, (), purpose=Purpose.SAMPLED_SELECTIONS)[0]
     scales = torch.tensor(_SCALES).repeat(-(-starts // len(_SCALES)))[:starts, None, None] / data.d**0.5
     drawn = torch.from_numpy(stream.uniform(-1.0, 1.0, (starts, data.d, data.dq))) * scales
@@ -337,32 +295,92 @@ def _sampled(
     best = optimal_token_set(data, head).to(torch.int64).argmax(-1)
     selections, counts = _distinct(torch.cat([run.selected, best[None]]))
     counts[(selections == best).all(-1)] -= 1
-    parts = [_judged(data, head, norm, part) for part in _parts(selections, _chunk(data))]
-    accepted, infeasible, undecided, ambiguous, values, weights = (torch.cat(each) for each in zip(*parts, strict=True))
-    order = values[accepted].argsort(stable=True)
-    chosen = selections[accepted][order]
-    return LocalOptima(
-        selections=chosen,
-        norms=values[accepted][order],
-        weights=weights[accepted][order],
-        is_optimal=_optimal(data, head, chosen),
-        reached=counts[accepted][order],
-        exhaustive=False,
-        norm=norm,
-        candidates=_count(data),
-        pruned=0,
-        tried=selections.shape[0],
-        infeasible=int(infeasible.sum()),
-        rejected=int((~accepted & ~infeasible & ~undecided).sum()),
-        failed=selections[undecided],
-        ambiguous=int((ambiguous > 0).sum()),
-        unsaturated=unsaturated,
-        seconds=time.perf_counter() - began,
+    parts = [_direct_verdicts(data, head, norm, part) for part in _parts(selections, _chunk(data))]
+    return _assembled(
+        data, head, norm, selections, parts, exhaustive=False, reached=counts, unsaturated=unsaturated, began=began
     )
 
 
-def _judged(data: TokenDataset, head: Head, norm: Norm, part: Tensor) -> tuple[Tensor, ...]:
-    verdict = is_locally_optimal(_copies(data, part.shape[0]), head, part, norm)
+@dataclass(frozen=True, eq=False)
+class _Verdicts:
+    """What the SVMs of some candidate selections say; `weights` are those of the accepted ones."""
+
+    accepted: Bool[Tensor, " k"]
+    infeasible: Bool[Tensor, " k"]
+    undecided: Bool[Tensor, " k"]
+    ambiguous: Bool[Tensor, " k"]
+    weights: Float[Tensor, "accepted d dq"]
+
+
+def _relaxed_verdicts(
+    data: TokenDataset, higher: Bool[Tensor, "n T T"], norm: Norm, selections: Int[Tensor, "k n"]
+) -> _Verdicts:
+    """By the relaxed problem, as `locally_optimal_selections` proves."""
+    full = AttentionSVM(_copies(data, len(selections)), selections)
+    above = higher[torch.arange(data.n, device=data.device), selections]
+    solution = solve_or_retry(AttentionSVM(full.data, selections, rows=~above), norm)
+    slack = full.margins(torch.nan_to_num(solution.weights)) - 1
+    tight = full.inequalities & above & (slack <= SUPPORT_TOLERANCE)
+    close = full.inequalities & (slack > SUPPORT_TOLERANCE / 10) & (slack <= SUPPORT_TOLERANCE * 10)
+    accepted = solution.solved & ~tight.any(-1).any(-1)
+    return _Verdicts(
+        accepted,
+        solution.infeasible,
+        ~solution.solved & ~solution.infeasible,
+        close.any(-1).any(-1) & solution.solved,
+        solution.weights[accepted],
+    )
+
+
+def _direct_verdicts(data: TokenDataset, head: Head, norm: Norm, selections: Int[Tensor, "k n"]) -> _Verdicts:
+    """By the definition, the whole problem solved."""
+    verdict = is_locally_optimal(_copies(data, len(selections)), head, selections, norm)
     solution = verdict.solution
-    values = norm.value(torch.nan_to_num(solution.weights))
-    return verdict.holds, solution.infeasible, verdict.undecided, solution.ambiguous, values, solution.weights
+    return _Verdicts(
+        verdict.holds, solution.infeasible, verdict.undecided, solution.ambiguous > 0, solution.weights[verdict.holds]
+    )
+
+
+def _assembled(
+    data: TokenDataset,
+    head: Head,
+    norm: Norm,
+    tried: Int[Tensor, "k n"],
+    parts: list[_Verdicts],
+    *,
+    exhaustive: bool,
+    began: float,
+    pruned: int = 0,
+    reached: Int[Tensor, " k"] | None = None,
+    unsaturated: int = 0,
+) -> LocalOptima:
+    def joined(name: str) -> Tensor:
+        return torch.cat([getattr(part, name) for part in parts])
+
+    if not parts:  # every candidate was pruned
+        no, none = tried.new_zeros(0, dtype=torch.bool), data.tokens.new_zeros(0, data.d, data.dq, dtype=torch.float64)
+        parts = [_Verdicts(no, no, no, no, none)]
+    accepted, infeasible, undecided = (joined(name) for name in ("accepted", "infeasible", "undecided"))
+    weights = joined("weights")
+    norms = norm.value(weights)
+    order = norms.argsort(stable=True)
+    selections = tried[accepted][order]
+    best = optimal_token_set(data, head)
+    return LocalOptima(
+        selections=selections,
+        norms=norms[order],
+        weights=weights[order],
+        is_optimal=best[torch.arange(data.n, device=data.device), selections].all(-1),
+        reached=None if reached is None else reached[accepted][order],
+        exhaustive=exhaustive,
+        norm=norm,
+        candidates=_count(data),
+        pruned=pruned,
+        tried=len(tried),
+        infeasible=int(infeasible.sum()),
+        rejected=int((~accepted & ~infeasible & ~undecided).sum()),
+        failed=tried[undecided],
+        ambiguous=int(joined("ambiguous").sum()),
+        unsaturated=unsaturated,
+        seconds=time.perf_counter() - began,
+    )

@@ -20,10 +20,10 @@ _CHUNK = 4096
 
 @dataclass(frozen=True, eq=False)
 class SeveralOptimal:
-    """The disjunction over one optimal token an input.
+    """The disjunction over one optimal token per input.
 
     Attributes:
-        selected: the best choice found, one token of O_i an input ``[*batch, n]``.
+        selected: the best choice found, one token of O_i per input ``[*batch, n]``.
         solution: its SVM, with rows only against tokens outside O_i; infeasible where every choice tried is.
         value: N of that solution, inf where infeasible ``[*batch]``: the optimum where `exact`, else an upper bound.
         lower_bound: proved for every choice ``[*batch]``; equals `value` where `exact`.
@@ -88,10 +88,9 @@ def several_optimal(
     """
     check_count(limit, "limit")
     norm = norm or Frobenius()
-    whole, optimal, real = _checked(data, optimal_set)
-    flat, shape = whole.flatten(), data.batch_shape
-    sets, hidden = optimal.reshape(-1, data.n, data.T), ~real.reshape(-1, data.n, data.T)
-    search = _Search(flat, sets, hidden, norm)
+    whole, optimal = _checked(data, optimal_set)
+    sets, shape = optimal.reshape(-1, data.n, data.T), data.batch_shape
+    search = _Search(whole.flatten(), sets, norm)
     elements = range(sets.shape[0])
     names = [[torch.nonzero(row).flatten().tolist() for row in sets[b]] for b in elements]
     choices = [math.prod(float(len(each)) for each in names[b]) for b in elements]
@@ -123,7 +122,7 @@ def several_optimal(
     selected = best.reshape(*shape, data.n)
     return SeveralOptimal(
         selected=selected,
-        solution=solve(search.problem(whole, selected, optimal, real), norm),
+        solution=solve(AttentionSVM(whole, selected, rows=~optimal), norm),
         value=value.reshape(shape),
         lower_bound=torch.minimum(bound, value).reshape(shape),
         exact=exact.reshape(shape),
@@ -139,31 +138,23 @@ class _Search:
 
     data: TokenDataset
     sets: Bool[Tensor, "batch n T"]
-    hidden: Bool[Tensor, "batch n T"]
     norm: Norm
-
-    @staticmethod
-    def problem(data: TokenDataset, selected: Tensor, sets: Tensor, real: Tensor) -> AttentionSVM:
-        """The SVM of a choice: the other tokens of the set are hidden, so that they make no rows."""
-        chosen = torch.zeros_like(sets).scatter(-1, selected.unsqueeze(-1), True)
-        return AttentionSVM(_with_mask(data, (real & ~sets) | chosen), selected)
 
     def values(
         self, owner: Int[Tensor, "k"], selected: Int[Tensor, "k n"], asked: Bool[Tensor, "k n"] | None = None
     ) -> tuple[Float[Tensor, "k"], Float[Tensor, "k"]]:
         """N of each choice (inf where not solved) and a proved lower bound (inf where infeasible).
 
-        Inputs not `asked` make no rows at all.
+        Inputs that are not `asked` make no rows at all.
         """
         upper, lower = [], []
         for start in range(0, len(owner), _CHUNK):
             part = slice(start, start + _CHUNK)
             where, chosen = owner[part].to(self.sets.device), selected[part].to(self.sets.device)
-            real = ~self.hidden[where]
+            rows = ~self.sets[where]  # the other tokens of the set make no rows
             if asked is not None:
-                alone = torch.zeros_like(real).scatter(-1, chosen.unsqueeze(-1), True)
-                real = torch.where(asked[part].to(real.device).unsqueeze(-1), real, alone)
-            solution = solve(self.problem(self.data[where], chosen, self.sets[where], real), self.norm)
+                rows = rows & asked[part].to(rows.device).unsqueeze(-1)
+            solution = solve(AttentionSVM(self.data[where], chosen, rows=rows), self.norm)
             size = self.norm.value(solution.weights.nan_to_num(0.0))
             upper.append(size.masked_fill(~solution.solved, torch.inf))
             proved = solution.certificate.dual_value.masked_fill(solution.infeasible, torch.inf)
@@ -206,12 +197,7 @@ class _Search:
         return lower.min(), names[i][int(lower.argmin())]
 
 
-def _with_mask(data: TokenDataset, mask: Tensor) -> TokenDataset:
-    values = None if data.values is data.tokens else data.values
-    return TokenDataset(data.tokens, data.queries, data.labels, mask, values, None, data.queries_per_sequence)
-
-
-def _checked(data: TokenDataset, optimal_set: ArrayLike) -> tuple[TokenDataset, Tensor, Tensor]:
+def _checked(data: TokenDataset, optimal_set: ArrayLike) -> tuple[TokenDataset, Tensor]:
     whole = data.to(dtype=torch.float64)
     optimal = as_mask(optimal_set, "optimal_set").to(data.device)
     check_shape(optimal, "optimal_set", (*data.batch_shape, data.n, data.T), "batch, n, T")
@@ -222,4 +208,4 @@ def _checked(data: TokenDataset, optimal_set: ArrayLike) -> tuple[TokenDataset, 
     ):
         if bool(bad.any()):
             raise ValueError(f"optimal_set {sentence} {torch.nonzero(bad)[0].tolist()} (element, input)")
-    return whole, optimal, real
+    return whole, optimal
