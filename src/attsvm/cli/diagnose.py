@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json as json_format
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,10 +15,7 @@ from attsvm.cli.common.files import own_folder, write_result, write_text
 from attsvm.cli.common.inputs import checked_device, load_data, starting_head, starting_point
 from attsvm.cli.common.options import Device, Json, Out, Quiet, Seed, option
 from attsvm.cli.common.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named
-from attsvm.cli.common.report import plain, print_json, status_line
-
-if TYPE_CHECKING:
-    from attsvm.theory import LocalOptima
+from attsvm.cli.common.report import print_json, status_line
 
 FILE = "diagnosis.json"
 
@@ -83,14 +79,8 @@ def diagnose(
     verdict = None
     if verify_steps:
         verdict = attsvm.verify(report, attsvm.fit(loaded, own, steps=verify_steps, **settings))  # type: ignore[arg-type]
-        result["verification"] = {
-            "steps": verify_steps,
-            "reached": verdict.reached.tolist(),
-            "outcomes": {outcome.value: count for outcome, count in verdict.outcomes.items()},
-            "median_cosine": verdict.cosine.nanmedian().item(),
-            "median_efficiency": verdict.efficiency.nanmedian().item(),
-        }
-    write_text(folder / FILE, json_format.dumps(plain(result), indent=1, allow_nan=False) + "\n")
+        result["verification"] = {"steps": verify_steps, **json_format.loads(verdict.to_json())}
+    write_text(folder / FILE, json_format.dumps(result, indent=1, allow_nan=False) + "\n")
     seconds = time.perf_counter() - began
     write_result(folder, context, [FILE], seconds, kind="diagnose", source=data, seed=seed, device=str(where))
     if json:
@@ -100,19 +90,6 @@ def diagnose(
         typer.echo(f"{held}diagnosis in {folder / FILE}")
     else:
         typer.echo(str(report))
-        if report.local is not None:
-            typer.echo(_locals(report.local))
         if verdict is not None:
             typer.echo(f"\n{verdict}")
         typer.echo(f"\nEverything is in {folder / FILE}")
-
-
-def _locals(local: Sequence[LocalOptima]) -> str:
-    lines = ["", "Locally optimal selections"]
-    for element, one in enumerate(local):
-        label = f"data set {element}: " if len(local) > 1 else ""
-        kind = "all of them" if one.exhaustive else "a sample, those reached from many starts"
-        lines.append(f"{label}{len(one.selections)} ({kind})")
-        for selection, size in list(zip(one.selections.tolist(), one.norms.tolist(), strict=True))[:20]:
-            lines.append(f"  {' '.join(map(str, selection))}   margin {1 / size:.4g}" if size > 0 else f"  {selection}")
-    return "\n".join(lines)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import hashlib
 import importlib.metadata
 import json
+import math
 import platform
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +63,26 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 def now() -> str:
     """The time, in UTC."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def to_plain(value: Any) -> Any:
+    """`value` as JSON can hold it, the one place where numbers that are not finite become None.
+
+    Records become dictionaries, tensors, arrays and tuples lists, enum members their values.
+
+    >>> to_plain({"share": (1, float("nan"))})
+    {'share': [1, None]}
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(to_plain(key)): to_plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(part) for part in value]
+    if isinstance(value, Enum):
+        return value.value
+    if hasattr(value, "tolist"):
+        return to_plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -10,9 +10,18 @@ from attsvm.theory.conditions import (
     unique_optimum,
 )
 from attsvm.theory.cones import AngleCone, ConeSearch, in_angle_cone, in_margin_cone, search_cone
-from attsvm.theory.diagnosis.diagnose import Diagnosis, Limit, Result, diagnose
-from attsvm.theory.diagnosis.implicit_bias import ImplicitBias, Standing, implicit_bias
-from attsvm.theory.diagnosis.verify import Outcome, Verification, verify
+from attsvm.theory.diagnosis import (
+    Diagnosis,
+    ImplicitBias,
+    Limit,
+    Outcome,
+    Result,
+    Standing,
+    Verification,
+    diagnose,
+    implicit_bias,
+    verify,
+)
 from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections, locally_optimal_selections_of_each
 from attsvm.theory.generalized import GeneralizedComponents, generalized_components
 from attsvm.theory.joint import JointComparison, JointPrediction, joint_prediction, verify_joint

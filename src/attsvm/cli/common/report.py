@@ -84,22 +84,9 @@ def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[S
 
 def print_json(result: Mapping[str, Any]) -> None:
     """`result` on stdout; a number JSON cannot hold becomes null."""
-    typer.echo(json.dumps(plain(result), indent=2, allow_nan=False))
+    from attsvm.sweep.manifest import to_plain
 
-
-def plain(value: Any) -> Any:
-    """`value` with null for every number that JSON cannot hold.
-
-    >>> plain({"a": [1.5, math.inf], 2: (math.nan,)})
-    {'a': [1.5, None], '2': [None]}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    typer.echo(json.dumps(to_plain(result), indent=2, allow_nan=False))
 
 
 def spread(values: Tensor) -> dict[str, float]:

@@ -1,1 +1,18 @@
-"""What the theory says about data, head and training, and whether a run agrees."""
+"""What the theory says about data, prediction head and training, and whether a run agrees."""
+
+from attsvm.theory.diagnosis.diagnose import Diagnosis, Limit, Result, diagnose
+from attsvm.theory.diagnosis.implicit_bias import ImplicitBias, Standing, implicit_bias
+from attsvm.theory.diagnosis.verify import Outcome, Verification, verify
+
+__all__ = [
+    "Diagnosis",
+    "ImplicitBias",
+    "Limit",
+    "Outcome",
+    "Result",
+    "Standing",
+    "Verification",
+    "diagnose",
+    "implicit_bias",
+    "verify",
+]

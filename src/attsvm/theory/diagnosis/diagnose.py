@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,6 +20,7 @@ from attsvm.descent.optimizers import GradientDescent
 from attsvm.descent.schedules import Constant, as_schedule
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, SVMSolution, solve
+from attsvm.sweep.manifest import to_plain
 from attsvm.theory.conditions import (
     Condition,
     all_tokens_support,
@@ -34,7 +34,7 @@ from attsvm.theory.diagnosis.tables import tables_of
 from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections_of_each
 from attsvm.theory.mixtures import one_winner
 from attsvm.theory.optimality import is_locally_optimal
-from attsvm.theory.prediction.predict import predict_selection
+from attsvm.theory.prediction import predict_selection
 from attsvm.theory.separability import separable_by_dimension
 
 
@@ -105,56 +105,45 @@ class Diagnosis:
         return self.limits[-1]
 
     def to_json(self) -> str:
-        """Everything but the weights, as JSON."""
-        return json.dumps(self._plain(), indent=1)
-
-    def _plain(self) -> dict[str, Any]:
-        def listed(value: Tensor) -> Any:
-            finite = torch.isfinite(value) if value.is_floating_point() else torch.ones_like(value, dtype=torch.bool)
-            values = value.masked_fill(~finite, 0).tolist()
-            return _with_none(values, finite.tolist())
-
-        return {
+        """Everything but the weights, as JSON; numbers that are not finite are null."""
+        content = {
             "data": repr(self.data),
             "head": type(self.head).__name__,
             "norm": self.bias.norm.name,
-            "bias": {"standing": self.bias.standing.value, "citation": self.bias.citation},
+            "bias": {"standing": self.bias.standing, "citation": self.bias.citation},
             "conditions": [
                 {
                     "name": one.name,
-                    "holds": one.holds.tolist(),
-                    "margin": listed(one.margin),
+                    "holds": one.holds,
+                    "margin": one.margin,
                     "asks": one.sentence,
                     "citation": one.citation,
-                    "certain": one.certain.tolist() if one.certain is not None else None,
+                    "certain": one.certain,
                 }
                 for one in self.conditions
             ],
-            "results": [
-                {"statement": one.statement, "citation": one.citation, "applies": one.applies.tolist()}
-                for one in self.results
-            ],
+            "results": self.results,
             "limits": [
                 {
                     "name": one.name,
-                    "selected": one.selected.tolist(),
-                    "locally_optimal": one.locally_optimal.tolist(),
-                    "norm_value": listed(one.solution.certificate.primal_value),
-                    "relative_gap": listed(one.solution.certificate.relative_gap),
-                    "solved": one.solution.solved.tolist(),
+                    "selected": one.selected,
+                    "locally_optimal": one.locally_optimal,
+                    "norm_value": one.solution.certificate.primal_value,
+                    "relative_gap": one.solution.certificate.relative_gap,
+                    "solved": one.solution.solved,
                 }
                 for one in self.limits
             ],
-            "predicted": self.predicted.tolist(),
+            "predicted": self.predicted,
             "rule": self.rule,
-            "standing": [one.value for one in self.standing],
+            "standing": self.standing,
             "local": None
             if self.local is None
             else [
-                {"selections": one.selections.tolist(), "norms": one.norms.tolist(), "exhaustive": one.exhaustive}
-                for one in self.local
+                {"selections": one.selections, "norms": one.norms, "exhaustive": one.exhaustive} for one in self.local
             ],
         }
+        return json.dumps(to_plain(content), indent=1, allow_nan=False)
 
     def __str__(self) -> str:
         return tables_of(self)
@@ -195,13 +184,10 @@ def diagnose(
     data = data.to(dtype=torch.float64)
     own, own_loss = as_head(doubled_head(head), data), as_loss(loss or Logistic())
     bias = implicit_bias(parameterization, optimizer)
-    scores = token_scores(data, own)
-    optimal = scores.argmax(-1)
+    optimal = token_scores(data, own).argmax(-1)
     limits = [_limit("optimal", data, own, optimal, bias.norm)]
-    conditions = _conditions(data, own, optimizer, own_loss, optimal, limits[0].solution)
-    by_name = {condition.name: condition for condition in conditions}
-    results = _results(by_name, limits[0], bias, parameterization, isinstance(own, LinearHead))
-    everywhere = results[0].applies
+    checked = _check(data, own, optimizer, own_loss, limits[0])
+    results, everywhere = _results(checked, limits[0], bias, parameterization, own)
     predicted, rule = optimal, "the optimal tokens"
     if initial is not None:
         guess = predict_selection(data, own, doubled_start(initial), parameterization=parameterization, loss=own_loss)
@@ -218,79 +204,101 @@ def diagnose(
     if enumerate_local > 0:
         local = tuple(locally_optimal_selections_of_each(data, own, bias.norm, enumerate_local, progress))
     return Diagnosis(
-        data,
-        own,
-        own_loss,
-        bias,
-        tuple(conditions),
-        tuple(results),
-        tuple(limits),
-        predicted,
-        rule,
-        tuple(standing),
-        local,
+        data=data,
+        head=own,
+        loss=own_loss,
+        bias=bias,
+        conditions=checked.listed(),
+        results=results,
+        limits=tuple(limits),
+        predicted=predicted,
+        rule=rule,
+        standing=tuple(standing),
+        local=local,
     )
 
 
 def _limit(name: str, data: TokenDataset, head: Head, selected: Tensor, norm: Norm) -> Limit:
     solution = solve(AttentionSVM(data, selected), norm)
-    attracts = is_locally_optimal(data, head, selected, solution=solution).holds
-    return Limit(name, selected, solution, attracts)
+    return Limit(name, selected, solution, is_locally_optimal(data, head, selected, solution=solution).holds)
 
 
-def _conditions(
-    data: TokenDataset, head: Head, optimizer: Optimizer, loss: Loss, optimal: Tensor, solution: SVMSolution
-) -> list[Condition]:
-    found = [unique_optimum(data, head), separable_by_dimension(data)]
-    found.append(
-        Condition(
+@dataclass(frozen=True, eq=False)
+class _Checked:
+    """The conditions that were checked, in the order of the table; None where one has no meaning for this training."""
+
+    unique: Condition
+    by_dimension: Condition
+    separable: Condition
+    all_support: Condition
+    one_winner: Condition | None = None
+    equal_scores: Condition | None = None
+    first_gradient: Condition | None = None
+    step_size: Condition | None = None
+
+    def listed(self) -> tuple[Condition, ...]:
+        """Those that were checked."""
+        return tuple(one for field in fields(self) if (one := getattr(self, field.name)) is not None)
+
+
+def _check(data: TokenDataset, head: Head, optimizer: Optimizer, loss: Loss, optimal: Limit) -> _Checked:
+    solution = optimal.solution
+    always = _Checked(
+        unique=unique_optimum(data, head),
+        by_dimension=separable_by_dimension(data),
+        separable=Condition(
             "separable optimum",
             solution.solved,
             torch.where(solution.solved, 1 / solution.certificate.primal_value, -torch.inf),
             "some weights give every optimal token a margin over the others; margin: the largest one at norm 1.",
             "[TaSVM, separability]",
-        )
+        ),
+        all_support=all_tokens_support(data, head, selected=optimal.selected, solution=solution),
     )
-    found.append(all_tokens_support(data, head, selected=optimal, solution=solution))
     if not isinstance(head, LinearHead):
-        return [*found, one_winner(data, head)]
-    found.append(equal_scores_condition(data, head))
-    if bool(found[0].holds.all()):  # a gradient can favour the optimal tokens only where there is one an input
-        found.append(favourable_first_gradient(data, head, loss))
-    schedule = as_schedule(optimizer.step_size)
+        return replace(always, one_winner=one_winner(data, head))
+    schedule, step_size = as_schedule(optimizer.step_size), None
     if isinstance(optimizer, GradientDescent) and isinstance(schedule, Constant):
-        found.append(step_size_bound(data, head, schedule.size, loss))
-    return found
+        step_size = step_size_bound(data, head, schedule.size, loss)
+    return replace(
+        always,
+        equal_scores=equal_scores_condition(data, head),
+        # A gradient can favour the optimal tokens only where every input has exactly one.
+        first_gradient=favourable_first_gradient(data, head, loss) if bool(always.unique.holds.all()) else None,
+        step_size=step_size,
+    )
 
 
 def _results(
-    conditions: dict[str, Condition],
-    optimal: Limit,
-    bias: ImplicitBias,
-    parameterization: Parameterization,
-    linear: bool,
-) -> list[Result]:
-    unique, separable = conditions["unique optimum"].holds, optimal.solution.solved
-    none = torch.zeros_like(unique)
-    weights = isinstance(parameterization, Weights) and isinstance(bias.norm, Frobenius) and linear
-    b1 = next((one.holds for one in conditions.values() if one.name.startswith("B1")), none)
-    b2 = next((one.holds for one in conditions.values() if one.name.startswith("B2")), none)
-    first = next((one.holds for one in conditions.values() if "first gradient" in one.name), none)
-    return [
+    checked: _Checked, optimal: Limit, bias: ImplicitBias, parameterization: Parameterization, head: Head
+) -> tuple[tuple[Result, ...], Bool[Tensor, "*batch"]]:
+    """What the papers conclude, and where a result says that every start leads to the optimal selection."""
+    ready = checked.unique.holds & checked.separable.holds
+    linear = isinstance(head, LinearHead)
+    # The results on every start are about gradient descent on W with a linear head.
+    covered = isinstance(parameterization, Weights) and isinstance(bias.norm, Frobenius) and linear
+
+    def where(*conditions: Condition | None) -> Tensor:
+        """Where one of the conditions holds besides a unique, separable optimum."""
+        held = [one.holds for one in conditions if one is not None and covered]
+        return ready & torch.stack(held).any(0) if held else torch.zeros_like(ready)
+
+    everywhere = where(checked.equal_scores)
+    results = (
         Result(
             "from every start the direction tends to that of the optimal selection",
             "[TaSVM, global convergence, B2]",
-            unique & separable & b2 if weights else none,
+            everywhere,
         ),
         Result(
             "there is no finite stationary point: the norm grows without bound from every start",
             "[TaSVM, global convergence]",
-            unique & separable & (b1 | b2) if weights else none,
+            where(checked.all_support, checked.equal_scores),
         ),
         Result(
             "after one large first step, small steps tend to the direction of the optimal selection",
             "[TaSVM, favourable first gradient]",
-            unique & separable & first if weights else none,
+            where(checked.first_gradient),
         ),
         Result(
             f"from a cone around it, far enough out, training tends to the {bias.norm.name} max-margin direction",
@@ -300,12 +308,7 @@ def _results(
         Result(
             "the regularization path tends to the max-margin direction of the optimal selection",
             "[TaSVM, regularization path]",
-            unique & separable if linear else none,
+            ready if linear else torch.zeros_like(ready),
         ),
-    ]
-
-
-def _with_none(values: Any, finite: Any) -> Any:
-    if isinstance(values, list):
-        return [_with_none(value, one) for value, one in zip(values, finite, strict=True)]
-    return values if finite else None
+    )
+    return results, everywhere

@@ -3,82 +3,87 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
-from attsvm.theory.conditions import Condition
-
 if TYPE_CHECKING:
-    from attsvm.theory.diagnosis.diagnose import Diagnosis, Result
+    from attsvm.theory.diagnosis.diagnose import Diagnosis
+
+_SHOWN = 20  # locally optimal selections of a data set
+
+
+def table(title: str, columns: Sequence[str], right: Sequence[str] = ()) -> Table:
+    """A table without rows; the columns in `right` are aligned to the right."""
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="bold")
+    for name in columns:
+        made.add_column(name, justify="right" if name in right else "left")
+    return made
 
 
 def printed(*tables: Table) -> str:
     """Tables as plain text, for `str()`."""
     stream = io.StringIO()
     console = Console(file=stream, width=118, highlight=False)
-    for table in tables:
-        console.print(table)
+    for each in tables:
+        console.print(each)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
+def median(values: Tensor, digits: int) -> str:
+    """The median of the finite values, "-" where there are none."""
+    known = values[torch.isfinite(values)]
+    return f"{known.median().item():.{digits}g}" if known.numel() else "-"
+
+
 def tables_of(diagnosis: Diagnosis) -> str:
-    """Conditions, results and predicted limits."""
-    return printed(_conditions_table(diagnosis.conditions), _results_table(diagnosis.results), _limits_table(diagnosis))
+    """Conditions, results, predicted limits and, where they were asked for, all locally optimal selections."""
+    text = printed(_conditions(diagnosis), _results(diagnosis), _limits(diagnosis))
+    return text if diagnosis.local is None else "\n".join([text, *_local(diagnosis)])
 
 
-def _conditions_table(conditions: tuple[Condition, ...]) -> Table:
-    table = Table(title="Conditions", title_justify="left", box=None, pad_edge=False, title_style="bold")
-    for column, side in (("condition", "left"), ("holds", "left"), ("by", "right"), ("needed by", "left")):
-        table.add_column(column, justify=side)  # type: ignore[arg-type]
-    for one in conditions:
-        table.add_row(one.name, _holds(one.holds), _middle(one.margin), one.citation.replace("[", r"\["))
-    return table
+def _conditions(diagnosis: Diagnosis) -> Table:
+    made = table("Conditions", ("condition", "holds", "by", "needed by"), right=("by",))
+    for one in diagnosis.conditions:
+        made.add_row(one.name, _count(one.holds), median(one.margin, 3), escape(one.citation))
+    return made
 
 
-def _results_table(results: tuple[Result, ...]) -> Table:
-    table = Table(title="\nResults", title_justify="left", box=None, pad_edge=False, title_style="bold")
-    for column in ("result", "applies", "source"):
-        table.add_column(column)
-    for one in results:
-        table.add_row(one.statement, _holds(one.applies), one.citation.replace("[", r"\["))
-    return table
+def _results(diagnosis: Diagnosis) -> Table:
+    made = table("\nResults", ("result", "applies", "source"))
+    for one in diagnosis.results:
+        made.add_row(one.statement, _count(one.applies), escape(one.citation))
+    return made
 
 
-def _limits_table(diagnosis: Diagnosis) -> Table:
+def _limits(diagnosis: Diagnosis) -> Table:
     title = f"\nPredicted limits, {diagnosis.bias.norm.name} norm ({diagnosis.bias.standing.value})"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, title_style="bold")
-    for column, side in (
-        ("limit", "left"),
-        ("selection", "left"),
-        ("separable", "left"),
-        ("attracts", "left"),
-        ("margin", "right"),
-    ):
-        table.add_column(column, justify=side)  # type: ignore[arg-type]
+    made = table(title, ("limit", "selection", "separable", "attracts", "margin"), right=("margin",))
     for one in diagnosis.limits:
-        shown = (
-            " ".join(str(token) for token in one.selected.tolist())
-            if one.selected.ndim == 1
-            else "one for each data set"
-        )
-        margin = torch.where(one.solution.solved, 1 / one.solution.certificate.primal_value, torch.nan)
-        table.add_row(one.name, shown, _holds(one.solution.solved), _holds(one.locally_optimal), _middle(margin))
-    rule = diagnosis.rule
-    table.caption = f"predicted by: {rule}"
-    table.caption_justify = "left"
-    return table
+        selection = " ".join(map(str, one.selected.tolist())) if one.selected.ndim == 1 else "one for each data set"
+        solved = one.solution.solved
+        margin = torch.where(solved, 1 / one.solution.certificate.primal_value, torch.nan)
+        made.add_row(one.name, selection, _count(solved), _count(one.locally_optimal), median(margin, 3))
+    made.caption, made.caption_justify = f"predicted by: {diagnosis.rule}", "left"
+    return made
 
 
-def _holds(value: Tensor) -> str:
+def _local(diagnosis: Diagnosis) -> Iterator[str]:
+    local = diagnosis.local or ()
+    yield from ("", "Locally optimal selections")
+    for element, one in enumerate(local):
+        label = f"data set {element}: " if len(local) > 1 else ""
+        yield f"{label}{len(one)} ({'all of them' if one.exhaustive else 'a sample, those reached from many starts'})"
+        for selection, size in zip(one.selections[:_SHOWN].tolist(), one.norms[:_SHOWN].tolist(), strict=True):
+            yield f"  {' '.join(map(str, selection))}   margin {1 / size:.4g}" if size > 0 else f"  {selection}"
+
+
+def _count(value: Tensor) -> str:
     if value.ndim == 0:
         return "yes" if bool(value) else "no"
     return f"{int(value.sum())} of {value.numel()}"
-
-
-def _middle(value: Tensor) -> str:
-    known = value[torch.isfinite(value)] if value.ndim else value.reshape(1)[torch.isfinite(value.reshape(1))]
-    return f"{known.median().item():.3g}" if known.numel() else "-"

@@ -1,21 +1,22 @@
-"""Predicted against reached."""
+"""A run held against its diagnosis: what was predicted, and what was reached."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import Enum
 
 import torch
 from jaxtyping import Bool, Float, Int
-from rich.table import Table
 from torch import Tensor
 
 from attsvm.data.checks import check_positive, check_shape
 from attsvm.descent import Run
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, SVMSolution, margin_efficiency, solve
+from attsvm.sweep.manifest import to_plain
 from attsvm.theory.diagnosis.diagnose import Diagnosis
-from attsvm.theory.diagnosis.tables import printed
+from attsvm.theory.diagnosis.tables import median, printed, table
 from attsvm.theory.optimality import is_locally_optimal
 
 
@@ -34,7 +35,7 @@ OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
 
 @dataclass(frozen=True, eq=False)
 class Verification:
-    """A run held against its diagnosis, one entry an element.
+    """A run held against its diagnosis, with one entry per data set.
 
     Attributes:
         reached: argmax of the final attention ``[*batch, n]``.
@@ -63,28 +64,29 @@ class Verification:
 
     @property
     def outcomes(self) -> dict[Outcome, int]:
-        """How many elements ended in each way; nothing is left out."""
+        """How many runs ended in each way; none is left out."""
         return {outcome: int((self.codes == code).sum()) for code, outcome in enumerate(OUTCOMES)}
 
+    def to_json(self) -> str:
+        """The reached selections, how many runs ended in each way, and medians, as JSON."""
+        content = {
+            "reached": self.reached,
+            "outcomes": self.outcomes,
+            "median_cosine": self.cosine.nanmedian(),
+            "median_efficiency": self.efficiency.nanmedian(),
+        }
+        return json.dumps(to_plain(content), indent=1, allow_nan=False)
+
     def __str__(self) -> str:
-        table = Table(
-            title="Predicted against reached", title_justify="left", box=None, pad_edge=False, title_style="bold"
-        )
-        for column, side in (
-            ("outcome", "left"),
-            ("runs", "right"),
-            ("median cosine", "right"),
-            ("median efficiency", "right"),
-            ("median growth", "right"),
-        ):
-            table.add_column(column, justify=side)  # type: ignore[arg-type]
+        numbers = ("runs", "median cosine", "median efficiency", "median growth")
+        made = table("Predicted against reached", ("outcome", *numbers), right=numbers)
         codes = self.codes.reshape(-1)
         for code, (outcome, count) in enumerate(self.outcomes.items()):
             if count:
                 here = codes == code
-                numbers = [_median(value.reshape(-1)[here]) for value in (self.cosine, self.efficiency, self.growth)]
-                table.add_row(outcome.value, str(count), *numbers)
-        return printed(table)
+                medians = [median(value.reshape(-1)[here], 4) for value in (self.cosine, self.efficiency, self.growth)]
+                made.add_row(outcome.value, str(count), *medians)
+        return printed(made)
 
 
 def verify(diagnosis: Diagnosis, run: Run, *, threshold: float = 0.99) -> Verification:
@@ -136,8 +138,3 @@ def _growth(run: Run) -> Tensor:
         return torch.full_like(run.risk, torch.nan)
     half = int((run.history.step <= run.step / 2).sum()) - 1
     return norms[-1] / norms[max(half, 0)]
-
-
-def _median(values: Tensor) -> str:
-    known = values[torch.isfinite(values)]
-    return f"{known.median().item():.4g}" if known.numel() else "-"
