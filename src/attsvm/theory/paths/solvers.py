@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attsvm.attention import ScaledTensor
-from attsvm.theory.paths.landscapes import Landscape
+from attsvm.theory.paths.landscapes import Landscape, across
 
 _TANGENT_TOLERANCE = 1e-8
 _CHUNK = 1_000_000
