@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import torch
@@ -45,7 +45,10 @@ class Chart(ABC):
 
     def take(self, index: Int[Tensor, "some"]) -> Self:
         """The chart of some elements."""
-        return replace(self, reduced=self.reduced[index], left=self.left[index], right=self.right[index])
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(
+            self, **{name: part[index] for name, part in parts.items() if isinstance(part, (Tensor, TokenDataset))}
+        )
 
     def weights(self, theta: Tensor) -> Float[Tensor, "points elements d dq"]:
         """W of every point."""
@@ -94,9 +97,6 @@ class RowChart(MatrixChart):
     """theta = coordinates of W in the span of the rows (x_it - x_is) z_i^T, where every stationary W lies."""
 
     basis: Float[Tensor, "elements entries size"]
-
-    def take(self, index: Tensor) -> RowChart:
-        return replace(super().take(index), basis=self.basis[index])
 
     def small(self, theta: Tensor) -> Tensor:
         return super().small(torch.einsum("bdr,pbr->pbd", self.basis, theta))
