@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -45,10 +45,9 @@ class Chart(ABC):
 
     def take(self, index: Int[Tensor, "some"]) -> Self:
         """The chart of some elements."""
-        parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(
-            self, **{name: part[index] for name, part in parts.items() if isinstance(part, (Tensor, TokenDataset))}
-        )
+        parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        tensors = (Tensor, TokenDataset)
+        return replace(self, **{name: part[index] for name, part in parts.items() if isinstance(part, tensors)})
 
     def weights(self, theta: Tensor) -> Float[Tensor, "points elements d dq"]:
         """W of every point."""
