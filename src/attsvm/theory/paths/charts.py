@@ -45,9 +45,9 @@ class Chart(ABC):
 
     def take(self, index: Int[Tensor, "some"]) -> Self:
         """The chart of some elements."""
-        parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        tensors = (Tensor, TokenDataset)
-        return replace(self, **{name: part[index] for name, part in parts.items() if isinstance(part, tensors)})
+        parts = ((field.name, getattr(self, field.name)) for field in fields(self))
+        taken: dict[str, Any] = {name: part[index] for name, part in parts if isinstance(part, (Tensor, TokenDataset))}
+        return replace(self, **taken)
 
     def weights(self, theta: Tensor) -> Float[Tensor, "points elements d dq"]:
         """W of every point."""
