@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from attsvm.svm import (
         ActiveSet,
         AttentionSVM,
-        BatchedActiveSet,
+        BatchedFrobenius,
         BlockDescent,
         Conic,
         Cvxpy,
@@ -126,7 +126,7 @@ __all__ = [
     "label_svm",
     # solvers
     "ActiveSet",
-    "BatchedActiveSet",
+    "BatchedFrobenius",
     "BlockDescent",
     "NuclearInteriorPoint",
     "LinearProgram",
@@ -158,7 +158,7 @@ _HOMES = {
         "norms": "Frobenius Nuclear Spectral Entrywise MaxEntry SumEntry direction_cosine",
         "descent": "fit Run GradientDescent NormalizedGradientDescent SteepestDescent MirrorDescent"
         " NormalizedMirrorDescent Adam PolyakDescent",
-        "svm": "AttentionSVM solve SVMSolution margin_efficiency label_svm ActiveSet BatchedActiveSet BlockDescent"
+        "svm": "AttentionSVM solve SVMSolution margin_efficiency label_svm ActiveSet BatchedFrobenius BlockDescent"
         " NuclearInteriorPoint LinearProgram Conic Cvxpy",
         "theory": "diagnose verify predict_selection implicit_bias is_locally_optimal locally_optimal_selections"
         " regularization_path generalized_components",

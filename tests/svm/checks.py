@@ -15,7 +15,7 @@ from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral
 from attsvm.svm import (
     ActiveSet,
     AttentionSVM,
-    BatchedActiveSet,
+    BatchedFrobenius,
     BlockDescent,
     Cvxpy,
     Solver,
@@ -42,7 +42,7 @@ REFERENCE = Cvxpy(options={"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas
 SOLVERS: tuple[tuple[Norm, Solver | None], ...] = (
     *((norm, None) for norm in NORMS),
     (Frobenius(), ActiveSet()),
-    (Frobenius(), BatchedActiveSet()),
+    (Frobenius(), BatchedFrobenius()),
     (Frobenius(), BlockDescent()),
     *((norm, REFERENCE) for norm in NORMS),
 )

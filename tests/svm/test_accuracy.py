@@ -10,7 +10,7 @@ import torch
 from attsvm import optimal_tokens
 from attsvm.data import random_sphere
 from attsvm.norms import Frobenius, Norm, Nuclear
-from attsvm.svm import AttentionSVM, BatchedActiveSet, BlockDescent, Status, solve
+from attsvm.svm import AttentionSVM, BatchedFrobenius, BlockDescent, Status, solve
 
 from .checks import NORMS, random_selection
 
@@ -62,7 +62,7 @@ def test_nuclear(size, selection: str, capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.slow
 @every_size
-@pytest.mark.parametrize("solver", [BatchedActiveSet(), BlockDescent()], ids=lambda solver: type(solver).__name__)
+@pytest.mark.parametrize("solver", [BatchedFrobenius(), BlockDescent()], ids=lambda solver: type(solver).__name__)
 def test_the_other_frobenius_solvers(solver, size) -> None:
     problem = problems(size, "random", 40)
     found, expected = solve(problem, solver=solver), solve(problem)

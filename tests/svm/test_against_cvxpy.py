@@ -8,7 +8,7 @@ import torch
 
 from attsvm.data import TokenDataset, random_gaussian, random_sphere
 from attsvm.norms import Frobenius, Norm
-from attsvm.svm import AttentionSVM, BatchedActiveSet, BlockDescent, solve
+from attsvm.svm import AttentionSVM, BatchedFrobenius, BlockDescent, solve
 from cases import CASES, Case
 
 from .checks import (
@@ -73,7 +73,7 @@ def test_the_solver_that_wraps_it(norm: Norm) -> None:
 
 
 @pytest.mark.parametrize(
-    "solver", [BatchedActiveSet(), BlockDescent(accuracy=1e-10)], ids=lambda solver: type(solver).__name__
+    "solver", [BatchedFrobenius(), BlockDescent(accuracy=1e-10)], ids=lambda solver: type(solver).__name__
 )
 def test_the_other_frobenius_solvers(solver) -> None:
     data = random_sphere(n=6, T=8, d=10, batch=8, seed=6)

@@ -10,14 +10,14 @@ import torch
 
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear
-from attsvm.svm import ActiveSet, AttentionSVM, BatchedActiveSet, BlockDescent, Certificate, Status, SVMSolution, solve
+from attsvm.svm import ActiveSet, AttentionSVM, BatchedFrobenius, BlockDescent, Certificate, Status, SVMSolution, solve
 from attsvm.svm.solution import norm_from_repr
 from cases import case
 
 from .checks import NORMS, check_ray, check_same_weights, dataset, explicit_rows, random_selection
 
 every_norm = pytest.mark.parametrize("norm", NORMS, ids=repr)
-FROBENIUS = [ActiveSet(), BatchedActiveSet(), BlockDescent()]
+FROBENIUS = [ActiveSet(), BatchedFrobenius(), BlockDescent()]
 every_frobenius_solver = pytest.mark.parametrize("solver", FROBENIUS, ids=lambda solver: type(solver).__name__)
 
 
@@ -273,7 +273,7 @@ def test_devices_and_time_are_reported() -> None:
     problem, _ = mixed()
     solution = solve(problem)
     assert solution.seconds > 0
-    assert solution.solver in {"ActiveSet", "BatchedActiveSet"}
+    assert solution.solver in {"ActiveSet", "BatchedFrobenius"}
     assert solve(problem, solver=ActiveSet()).solver == "ActiveSet"
     assert solve(problem, Nuclear()).solver == "NuclearInteriorPoint"
     assert solve(problem, MaxEntry()).solver == "LinearProgram"

@@ -16,14 +16,14 @@ from attsvm.data.examples import (
     single_input_local,
 )
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
-from attsvm.svm import ActiveSet, AttentionSVM, BatchedActiveSet, BlockDescent, Solver, label_svm, solve
+from attsvm.svm import ActiveSet, AttentionSVM, BatchedFrobenius, BlockDescent, Solver, label_svm, solve
 
 from .checks import NORMS, REFERENCE, check_same_weights, dataset, quiet_solve
 
-FROBENIUS: tuple[Solver, ...] = (ActiveSet(), BatchedActiveSet(), BlockDescent(), REFERENCE)
+FROBENIUS: tuple[Solver, ...] = (ActiveSet(), BatchedFrobenius(), BlockDescent(), REFERENCE)
 every_frobenius_solver = pytest.mark.parametrize("solver", FROBENIUS, ids=lambda solver: type(solver).__name__)
 # Accuracy of the weights: our solvers, and Clarabel by CVXPY.
-WITHIN = {ActiveSet: 1e-9, BatchedActiveSet: 1e-9, BlockDescent: 1e-5, type(REFERENCE): 1e-5}
+WITHIN = {ActiveSet: 1e-9, BatchedFrobenius: 1e-9, BlockDescent: 1e-5, type(REFERENCE): 1e-5}
 
 
 @every_frobenius_solver

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.norms import Frobenius, Norm
-from attsvm.svm import ActiveSet, AttentionSVM, BatchedActiveSet, BlockDescent, Status, finite_component, solve
+from attsvm.svm import ActiveSet, AttentionSVM, BatchedFrobenius, BlockDescent, Status, finite_component, solve
 
 from .checks import (
     NORMS,
@@ -24,7 +24,7 @@ from .checks import (
 )
 
 every_norm = pytest.mark.parametrize("norm", NORMS, ids=repr)
-FROBENIUS = [ActiveSet(), BatchedActiveSet(), BlockDescent()]
+FROBENIUS = [ActiveSet(), BatchedFrobenius(), BlockDescent()]
 every_frobenius_solver = pytest.mark.parametrize("solver", FROBENIUS, ids=lambda solver: type(solver).__name__)
 
 

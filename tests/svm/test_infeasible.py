@@ -8,7 +8,7 @@ import torch
 
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.norms import Frobenius, Norm, Nuclear, Spectral
-from attsvm.svm import ActiveSet, AttentionSVM, BatchedActiveSet, BlockDescent, Solver, Status, solve
+from attsvm.svm import ActiveSet, AttentionSVM, BatchedFrobenius, BlockDescent, Solver, Status, solve
 
 from .checks import (
     NORMS,
@@ -24,7 +24,7 @@ from .checks import (
 OURS: tuple[tuple[Norm, Solver | None], ...] = (
     *((norm, None) for norm in NORMS),
     (Frobenius(), ActiveSet()),
-    (Frobenius(), BatchedActiveSet()),
+    (Frobenius(), BatchedFrobenius()),
     (Frobenius(), BlockDescent(time_limit=0.3)),
 )
 every_solver = pytest.mark.parametrize("pair", OURS, ids=solver_id)
@@ -165,7 +165,7 @@ def test_a_small_margin_is_never_called_infeasible(pair: tuple[Norm, Solver | No
     assert not bool(solution.certificate.proves_infeasible(1e-9))
     if solution.status is Status.SOLVED and isinstance(pair[0], (Frobenius, Nuclear, Spectral)):
         assert solution.certificate.primal_value.item() == pytest.approx(1 / margin, rel=1e-6)
-    if isinstance(pair[1], (ActiveSet, BatchedActiveSet)):
+    if isinstance(pair[1], (ActiveSet, BatchedFrobenius)):
         # Margins of weights of norm 1/m carry a round-off of eps/m: the gap may miss 1e-10, but not by much.
         assert solution.certificate.relative_gap.item() <= max(1e-10, 1e-14 / margin)
         torch.testing.assert_close(

@@ -14,7 +14,7 @@ from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral
 from attsvm.svm import (
     ActiveSet,
     AttentionSVM,
-    BatchedActiveSet,
+    BatchedFrobenius,
     BlockDescent,
     Conic,
     Cvxpy,
@@ -166,7 +166,7 @@ def test_bad_attention(attention: np.ndarray, message: str) -> None:
     ("solver", "norm", "clause"),
     [
         (ActiveSet(), MaxEntry(), "it solves the Frobenius norm"),
-        (BatchedActiveSet(), Spectral(), "it solves the Frobenius norm"),
+        (BatchedFrobenius(), Spectral(), "it solves the Frobenius norm"),
         (BlockDescent(), Nuclear(), "it solves the Frobenius norm"),
         (LinearProgram(), Frobenius(), "it solves MaxEntry and SumEntry"),
         (Conic(), SumEntry(), "it solves Entrywise and Spectral"),

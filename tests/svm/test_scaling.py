@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from attsvm.norms import Frobenius, Norm
-from attsvm.svm import ActiveSet, AttentionSVM, BatchedActiveSet, BlockDescent, Solver, Status, solve
+from attsvm.svm import ActiveSet, AttentionSVM, BatchedFrobenius, BlockDescent, Solver, Status, solve
 
 from .checks import NORMS, check_optimal, dataset, explicit_rows, quiet_solve, solver_id, sphere_points
 
 OURS: tuple[tuple[Norm, Solver | None], ...] = (
     *((norm, None) for norm in NORMS),
     (Frobenius(), ActiveSet()),
-    (Frobenius(), BatchedActiveSet()),
+    (Frobenius(), BatchedFrobenius()),
     (Frobenius(), BlockDescent(time_limit=0.3)),
 )
 every_solver = pytest.mark.parametrize("pair", OURS, ids=solver_id)
@@ -61,7 +61,7 @@ def test_inputs_of_many_scales(pair: tuple[Norm, Solver | None], seed: int) -> N
         dataset(scales * sphere_points(rng, 4, 5, 6), sphere_points(rng, 4, 6)), rng.integers(0, 5, 4)
     )
     honest(problem, pair)
-    if isinstance(pair[1], (ActiveSet, BatchedActiveSet)):
+    if isinstance(pair[1], (ActiveSet, BatchedFrobenius)):
         # A margin of 1 on a row of length 1e6 under weights of norm 1e5 is the rest of numbers near 1e11.
         solution = solve(problem, solver=pair[1])
         largest = (problem.row_norms().max() * solution.weights.norm()).item()

@@ -5,9 +5,10 @@ from attsvm.svm.derived import LabelSVM, distance_to_solution_set, finite_compon
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solution import Status, SVMSolution
 from attsvm.svm.solve import solve
-from attsvm.svm.solvers.active_set_class import ActiveSet, BatchedActiveSet
+from attsvm.svm.solvers.active_set.solver import ActiveSet
 from attsvm.svm.solvers.base import Solver
-from attsvm.svm.solvers.block_descent_class import BlockDescent
+from attsvm.svm.solvers.batched.solver import BatchedFrobenius
+from attsvm.svm.solvers.block_descent.solver import BlockDescent
 from attsvm.svm.solvers.dense.conic import Conic
 from attsvm.svm.solvers.dense.cvxpy import Cvxpy
 from attsvm.svm.solvers.dense.linear_program import LinearProgram
@@ -29,7 +30,7 @@ __all__ = [
     "margin_efficiency",
     # solvers
     "ActiveSet",
-    "BatchedActiveSet",
+    "BatchedFrobenius",
     "BlockDescent",
     "Conic",
     "Cvxpy",

@@ -12,9 +12,10 @@ from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral
 from attsvm.svm.certificate import Certificate, certify
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solution import SUPPORT_TOLERANCE, Status, SVMSolution
-from attsvm.svm.solvers.active_set_class import ActiveSet, BatchedActiveSet
+from attsvm.svm.solvers.active_set.solver import ActiveSet
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
-from attsvm.svm.solvers.block_descent_class import BlockDescent
+from attsvm.svm.solvers.batched.solver import BatchedFrobenius
+from attsvm.svm.solvers.block_descent.solver import BlockDescent
 from attsvm.svm.solvers.dense.conic import Conic
 from attsvm.svm.solvers.dense.linear_program import LinearProgram
 from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint
@@ -221,5 +222,5 @@ def feasibility_solver(problem: AttentionSVM, warm: bool = False) -> Solver:
     if rows > _LARGE:
         return BlockDescent()
     if problem.data.device.type == "cuda" or (problem.batch_shape[0] < _FEW and rows <= _SMALL and not warm):
-        return BatchedActiveSet()
+        return BatchedFrobenius()
     return ActiveSet()

@@ -45,7 +45,7 @@ NORMS: Mapping[str, Callable[[], Norm]] = {
 SVM_NORMS = (*NORMS, "entrywise")
 SOLVERS: Mapping[str, Callable[[], Solver]] = {
     "active-set": lambda: attsvm.ActiveSet(),
-    "batched-active-set": lambda: attsvm.BatchedActiveSet(),
+    "batched-frobenius": lambda: attsvm.BatchedFrobenius(),
     "block-descent": lambda: attsvm.BlockDescent(),
     "nuclear-interior-point": lambda: attsvm.NuclearInteriorPoint(),
     "linear-program": lambda: attsvm.LinearProgram(),

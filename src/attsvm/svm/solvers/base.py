@@ -1,11 +1,14 @@
-"""What a solver is: tolerances and a method, never data; what it returns: a raw pair that the certificate judges."""
+"""What a solver is, the rows it works on, and what it returns: a raw pair that the certificate judges."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Self
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -17,7 +20,7 @@ ProgressReport = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class RawSolution:
-    """What a solver claims, for problems with one batch axis.
+    """What a solver claims, for problems with one batch axis. It need not say whether it is right.
 
     Attributes:
         weights: ``[batch, d, dq]``.
@@ -52,6 +55,91 @@ class Solver(ABC):
         """Solve problems with one batch axis; `initial` are duals ``[batch, n, T]`` to start from."""
 
 
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of a batch of problems, written out: one for each input and token.
+
+        d_it^T W z_i >= b_it  on `inequalities`,      d_it^T W z_i = b_it  on `equalities`
+
+    Where neither mask is set there is no row. What solvers derive from it (lists of rows, scaled or reduced) has the
+    same field names.
+
+    Attributes:
+        differences: d_it = x_i,selected - x_it, ``[batch, n, T, d]``.
+        queries: z_i, ``[batch, n, dq]``.
+        right_hand_side: b_it, ``[batch, n, T]``.
+        inequalities: ``[batch, n, T]``.
+        equalities: ``[batch, n, T]``.
+    """
+
+    differences: Tensor
+    queries: Tensor
+    right_hand_side: Tensor
+    inequalities: Tensor
+    equalities: Tensor
+
+    @staticmethod
+    def of(problem: AttentionSVM) -> Rows:
+        """The rows of problems with one batch axis."""
+        masks = problem.inequalities, problem.equalities
+        return Rows(problem.differences(), problem.data.queries, problem.right_hand_side, *masks)
+
+    @cached_property
+    def present(self) -> Tensor:
+        """Where there is a row."""
+        return self.inequalities | self.equalities
+
+    @property
+    def asking(self) -> Tensor:
+        """Rows that W = 0 does not meet."""
+        return (self.inequalities & (self.right_hand_side > 0)) | (self.equalities & (self.right_hand_side != 0))
+
+    def __len__(self) -> int:
+        return len(self.right_hand_side)
+
+    def __getitem__(self, index: Tensor | slice) -> Self:
+        """Some of the problems."""
+        parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: part[index] for name, part in parts.items() if part is not None})
+
+    def listed(self, index: Tensor) -> RowList:
+        """The rows at the places `index` ``[batch, m]`` of n * T."""
+        problem = torch.arange(len(self), device=index.device)[:, None]
+        token_rows = (self.right_hand_side, self.inequalities, self.equalities)
+        return RowList(
+            self.differences.flatten(1, 2)[problem, index],
+            self.queries[problem, index // self.right_hand_side.shape[2]],
+            *(x.flatten(1).gather(1, index) for x in token_rows),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RowList(Rows):
+    """Rows in lists of one length m, each row with its own query; padding, which has no row, where a problem has fewer.
+
+    Attributes:
+        differences: d_k, ``[batch, m, d]``.
+        queries: z_k, ``[batch, m, dq]``.
+        right_hand_side: b_k, ``[batch, m]``.
+        inequalities: ``[batch, m]``.
+        equalities: ``[batch, m]``.
+    """
+
+    def combine(self, duals: Tensor) -> Tensor:
+        """sum_k lam_k d_k z_k^T, ``[batch, d, dq]``."""
+        return (self.differences * duals[..., None]).mT @ self.queries
+
+
+# What compiled code knows of a row: its kind.
+ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
+
+
+def row_kinds(rows: Rows | AttentionSVM) -> Int[Tensor, "..."]:
+    """ABSENT, INEQUALITY or EQUALITY of every row, int8."""
+    return INEQUALITY * rows.inequalities.to(torch.int8) + EQUALITY * rows.equalities.to(torch.int8)
+
+
+# How an active-set method ends: with a solution, with a ray, or unable to tell.
 OPTIMAL, INFEASIBLE, UNSURE = 0, 1, 2
 
 EPSILON = 2.0**-52

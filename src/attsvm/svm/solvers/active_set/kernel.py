@@ -1,6 +1,6 @@
 """The compiled loop over a batch of Frobenius problems: load, solve, refine, check.
 
-A problem is only called OPTIMAL or INFEASIBLE when a check on its own rows says so.
+An answer of `gram` is taken only when a check on the problem's own rows confirms it; otherwise `rowspace` goes on.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -20,23 +20,32 @@ from attsvm.svm.solvers.active_set.factorization import (
 )
 from attsvm.svm.solvers.active_set.gram import solve_gram
 from attsvm.svm.solvers.active_set.rowspace import solve_rowspace
-from attsvm.svm.solvers.base import BOUND, EPSILON, INFEASIBLE, OPTIMAL, RAY, UNSURE
+from attsvm.svm.solvers.base import ABSENT, BOUND, EPSILON, EQUALITY, INFEASIBLE, OPTIMAL, RAY, UNSURE
 
 TOLERANCE = 1e-12  # a row below b - TOLERANCE max |b| is violated and enters
 
 
 @njit(**OPTIONS)
-def check_solution(W, M, lam, active, size, b, reach, equal, owner, start, D, Z, U, s, accuracy):
-    """Margins of W on all rows, stationarity and gap, with the multipliers clipped to their sign."""
+def clip_signs(lam, active, size, equal):
+    """Set multipliers that are negative by round-off to 0; False at the first that is negative by more."""
     largest = 0.0
     for a in range(size):
         largest = max(largest, abs(lam[a]))
-    value = 0.0
     for a in range(size):
         if lam[a] < 0.0 and not equal[active[a]]:
             if lam[a] < -1e-11 * largest:
                 return False
             lam[a] = 0.0
+    return True
+
+
+@njit(**OPTIONS)
+def check_solution(W, M, lam, active, size, b, reach, equal, owner, start, D, Z, U, s, accuracy):
+    """Margins of W on all rows, stationarity and gap, with the multipliers clipped to their sign."""
+    if not clip_signs(lam, active, size, equal):
+        return False
+    value = 0.0
+    for a in range(size):
         value += lam[a] * b[active[a]]
     forward(W, start, D, Z, U, s)
     adjoint(lam, active, size, owner, D, Z, U, M)
@@ -118,11 +127,11 @@ def load(D_in, kinds, Z_in, b_in, duals_in, D, Dt, Z, b, lam, factor, weight, eq
             Z[i, e] = Z_in[i, e] * shrink
         for t in range(T):
             kind, value = kinds[i, t], b_in[i, t]
-            if kind == 0:
+            if kind == ABSENT:
                 continue
             size = np.sqrt(dot(D_in[i, t], D_in[i, t], d))
             if size * length == 0.0:
-                if verdict == OPTIMAL and (value > 0.0 or (kind == 2 and value < 0.0)):
+                if verdict == OPTIMAL and (value > 0.0 or (kind == EQUALITY and value < 0.0)):
                     verdict = INFEASIBLE
                     ray[i, t] = 1.0 / value
                 continue
@@ -135,8 +144,8 @@ def load(D_in, kinds, Z_in, b_in, duals_in, D, Dt, Z, b, lam, factor, weight, eq
             weight[m] = 1.0 / (size * length * factor[m])
             b[m] = value * factor[m]
             lam[m] = duals_in[i, t] / factor[m]
-            equal[m] = kind == 2
-            if value > 0.0 or kind == 2:
+            equal[m] = kind == EQUALITY
+            if value > 0.0 or kind == EQUALITY:
                 largest = max(largest, abs(b[m]))
                 widest = max(widest, abs(value))
             owner[m] = i
@@ -147,10 +156,13 @@ def load(D_in, kinds, Z_in, b_in, duals_in, D, Dt, Z, b, lam, factor, weight, eq
 
 
 @njit(**OPTIONS)
-def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, status, steps):
-    """Solve one problem after the other into `weights`, `duals`, `status` and `steps`; `warm` may have batch 1.
+def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, steps):
+    """Solve one problem after the other into `weights`, `duals` and `steps`, which come in as zeros.
 
-    Every problem goes through `gram` and, where the check of that answer fails, once more through `rowspace`.
+    `D_all` ``[B, n, T, d]``, `Z_all` ``[B, n, dq]``, `b_all` and `kinds` ``[B, n, T]`` are the rows; `warm` holds
+    duals to start from, ``[B, n, T]`` or ``[1, n, T]``. Every problem goes through `gram` and, where the check of that
+    answer fails, once more through `rowspace`. Where a ray is found the duals hold it, with b^T duals = 1, and the
+    weights stay 0; where neither passes its check they are the best known.
     """
     B, n, T, d = D_all.shape
     dq = Z_all.shape[2]
@@ -170,7 +182,6 @@ def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, stat
             D_all[problem], kinds[problem], Z_all[problem], b_all[problem], warm[problem if warm.shape[0] == B else 0],
             D, Dt, Z, b, lam, factor, weight, equal, owner, token, start, duals[problem],
         )  # fmt: skip
-        status[problem] = verdict
         if verdict == INFEASIBLE or largest == 0.0:
             continue
         unit = power_of_two(largest)
@@ -208,7 +219,6 @@ def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, stat
             count += more
         steps[problem] = count
         if verdict == INFEASIBLE and good:
-            status[problem] = INFEASIBLE
             scale = 0.0
             for a in range(size + 1):
                 scale += y[a] * bm[active[a]]
@@ -216,11 +226,8 @@ def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, stat
                 k = active[a]
                 duals[problem, owner[k], token[k]] = y[a] * factor[k] * (unit / scale)
             continue
-        if verdict != OPTIMAL:  # a stalled solve may still be within tolerance
-            good = verdict == UNSURE and check_solution(
-                W, M, values, active, size, bm, reach, em, om, start, D, Z, U, s, accuracy
-            )
-        status[problem] = OPTIMAL if good else UNSURE
+        if verdict == UNSURE:
+            clip_signs(values, active, size, em)
         for a in range(size):
             k = active[a]
             duals[problem, owner[k], token[k]] = values[a] * factor[k] / unit

@@ -1,6 +1,4 @@
-"""Frobenius attention SVMs, exactly, on the CPU: the arrays of a batch, handed to the compiled loop.
-
-    min 1/2 ||W||_F^2   s.t.   d_it^T W z_i >= b_it  (rows),   d_it^T W z_i = b_it  (equal)
+"""Frobenius attention SVMs, exactly, on the CPU: the options, and the arrays of a batch for the compiled loop.
 
 Every problem goes through `gram` (fast), is refined and checked on its own rows, and, where the check fails, goes
 through `rowspace` (robust).
@@ -8,67 +6,74 @@ through `rowspace` (robust).
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from attsvm.svm.solvers.active_set.kernel import solve_batch
+from attsvm.norms import Frobenius, Norm
+from attsvm.svm.problem import AttentionSVM
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver, row_kinds
 
-
-@dataclass(frozen=True, eq=False)
-class CompiledSolution:
-    """Answers of a batch.
-
-    Attributes:
-        weights: ``[batch, d, dq]``; 0 where infeasible.
-        duals: ``[batch, n, T]``; where infeasible a ray with b^T duals = 1 and sum_k duals_k A_k = 0.
-        status: ``[batch]`` OPTIMAL, INFEASIBLE or UNSURE (weights and duals are then the best known).
-        steps: ``[batch]`` entries and drops of rows.
-    """
-
-    weights: np.ndarray
-    duals: np.ndarray
-    status: np.ndarray
-    steps: np.ndarray
+_SHARE = 16  # problems that are worth a thread
 
 
-def solve(
-    differences: np.ndarray,
-    rows: np.ndarray,
-    queries: np.ndarray,
-    values: np.ndarray,
-    equal: np.ndarray,
-    *,
-    duals: np.ndarray | None = None,
-    accuracy: float = 1e-10,
-) -> CompiledSolution:
-    """Solve a batch of problems, one after the other on this thread.
+@dataclass(frozen=True)
+class ActiveSet(Solver):
+    """Dual active set (Goldfarb-Idnani) on Gram rows, compiled; each thread solves its problems one after the other.
 
-    The solver itself always goes to round-off. When ||W|| ||A_k|| / |b_k| passes about 1e15 * accuracy (a nearly
-    infeasible problem, rows of very different size) float64 cannot hold margins that precisely and the status is
-    UNSURE; a larger accuracy then accepts the answer.
+    The answer is refined with the rows themselves; a problem that resists runs again on an orthonormal basis of them.
+    Every problem is solved to round-off. Where ||W|| ||A_k|| / |b_k| passes about 1e15 * accuracy (a nearly infeasible
+    problem, rows of very different size) float64 cannot hold margins that precisely; a larger accuracy then accepts
+    the answer.
 
     Arguments:
-        differences: x_i,selected - x_it, ``[batch, n, T, d]``.
-        rows: where there is an inequality row, ``[batch, n, T]``.
-        queries: z_i, ``[batch, n, dq]``.
-        values: right-hand sides b_it, ``[batch, n, T]``.
-        equal: where there is an equality row (free multipliers), ``[batch, n, T]``.
-        duals: a warm start, ``[batch, n, T]``.
-        accuracy: relative gap, and violation relative to max |b|, up to which a problem counts as solved.
+        accuracy: relative gap and violation to which the certificate must hold.
+        threads: None means `torch.get_num_threads()`; fewer where a thread would get less than 16 problems.
     """
-    differences, queries, values = _plain(differences), _plain(queries), _plain(values)
-    batch, n, length, d = differences.shape
-    kinds = np.array(rows, dtype=np.int8, order="C")
-    kinds[equal] = 2
-    warm = np.zeros((1, n, length)) if duals is None else _plain(duals)  # one page of zeros serves every problem
-    weights = np.zeros((batch, d, queries.shape[2]))
-    multipliers = np.zeros((batch, n, length))
-    status, steps = np.zeros(batch, np.int8), np.zeros(batch, np.int64)
-    solve_batch(differences, kinds, queries, values, warm, accuracy, weights, multipliers, status, steps)
-    return CompiledSolution(weights, multipliers, status, steps)
+
+    accuracy: float = 1e-10
+    threads: int | None = None
+
+    def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
+        return None if isinstance(norm, Frobenius) else "it solves the Frobenius norm"
+
+    def solve(
+        self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
+    ) -> RawSolution:
+        rows = Rows.of(problem)
+        threads = max(1, min(self.threads or torch.get_num_threads(), len(rows) // _SHARE))
+        shares = np.array_split(np.arange(len(rows)), threads)
+
+        def solve_share(share: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+            part = slice(share[0], share[-1] + 1)
+            return _solve(rows[part], None if initial is None else initial[part], self.accuracy)
+
+        if threads == 1:
+            answers = [_solve(rows, initial, self.accuracy)]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                answers = list(pool.map(solve_share, shares))
+        weights, duals, steps = (torch.cat(parts).to(problem.data.device) for parts in zip(*answers, strict=True))
+        return RawSolution(weights, duals, steps)
 
 
-def _plain(array: np.ndarray) -> np.ndarray:
+def _solve(rows: Rows, initial: Tensor | None, accuracy: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights, duals (a ray where infeasible) and steps (entries and drops of rows), all on this thread."""
+    from attsvm.svm.solvers.active_set.kernel import solve_batch  # Numba starts only where it is used
+
+    batch, n, length, d = rows.differences.shape
+    differences, queries, sides = (_plain(x) for x in (rows.differences, rows.queries, rows.right_hand_side))
+    warm = np.zeros((1, n, length)) if initial is None else _plain(initial)  # one page of zeros serves every problem
+    weights, duals = np.zeros((batch, d, queries.shape[2])), np.zeros((batch, n, length))
+    steps = np.zeros(batch, np.int64)
+    kinds = np.ascontiguousarray(row_kinds(rows).cpu().numpy())
+    solve_batch(differences, kinds, queries, sides, warm, accuracy, weights, duals, steps)
+    return torch.from_numpy(weights), torch.from_numpy(duals), torch.from_numpy(steps)
+
+
+def _plain(x: Tensor) -> np.ndarray:
     """float64, C order, writeable: one compiled signature."""
-    return np.require(array, np.float64, ["C", "W"])
+    return np.require(x.cpu().numpy(), np.float64, ["C", "W"])

@@ -1,14 +1,11 @@
-// Dual active set on the Gram matrix, one warp a problem (the method of gram.py, with the inverse of the active Gram matrix
+// Dual active set on the Gram matrix, one warp for each problem (the method of gram.py, with the inverse of the active Gram matrix
 // kept explicitly: its updates are rank one and use all lanes, where a triangular solve would be sequential).
 //
-//   min 1/2 lam^T G lam - b^T lam,   lam >= 0 (free where kind = 2, absent where kind = 0)
+//   min 1/2 lam^T G lam - b^T lam,   lam >= 0 (free on equality rows, no lam where there is no row)
 //
 // The answer is a guess of the active rows with multipliers, or a ray: the caller refines and checks it on the rows.
-// Compiled by NVRTC; a host compiler builds it too (HOST_LANES threads stand for the lanes) so that it can be tested without a GPU.
+// Compiled by NVRTC, through PyTorch.
 
-#ifdef HOST_LANES
-#include "active_set_host.h"
-#else
 #define LANES 32
 #define DEVICE __device__ __forceinline__
 DEVICE void warp_sync() { __syncwarp(); }
@@ -23,13 +20,13 @@ DEVICE void least(double& x, int& at) {  // smallest x over the lanes and where;
         if (y < x || (y == x && other < at)) { x = y; at = other; }
     }
 }
-#endif
 
 #define EPSILON 2.220446049250313e-16
 #define DEPENDENT 1e-10   // squared distance of a row to the span of the active ones, relative to its square
 #define NEGLIGIBLE 1e-11  // multiplier changes below this never block
 #define NOWHERE 0x7fffffff
-enum { OPTIMAL = 0, INFEASIBLE = 1, UNSURE = 2 };
+enum { ABSENT = 0, INEQUALITY = 1, EQUALITY = 2 };     // kinds of rows, as in base.py
+enum { OPTIMAL = 0, INFEASIBLE = 1, UNSURE = 2 };      // verdicts, as in base.py
 
 DEVICE void solve_one(int lane, int m, const double* G, const double* b, const signed char* kind, const double* weight,
                       const double* tolerance, double* out, signed char* verdict, int* steps_out, double* K,
@@ -52,10 +49,10 @@ DEVICE void solve_one(int lane, int m, const double* G, const double* b, const s
             double s = -b[k];
             for (int a = 0; a < q; ++a) s += values[a] * G[active[a] * m + k];
             slack[k] = s;
-            if (kind[k] == 0 || inside[k]) continue;
-            double missing = kind[k] == 2 ? -fabs(s) : s;
+            if (kind[k] == ABSENT || inside[k]) continue;
+            double missing = kind[k] == EQUALITY ? -fabs(s) : s;
             if (missing >= -(tolerance[k] + noise)) continue;
-            double score = missing * weight[k] * (kind[k] == 2 ? 1e100 : 1.0);
+            double score = missing * weight[k] * (kind[k] == EQUALITY ? 1e100 : 1.0);
             if (score < worst) { worst = score; j = k; }
         }
         least(worst, j);
@@ -85,7 +82,7 @@ DEVICE void solve_one(int lane, int m, const double* G, const double* b, const s
             double step = 1e300;
             int p = NOWHERE;
             for (int a = lane; a < q; a += LANES) {
-                if (r[a] > NEGLIGIBLE && kind[active[a]] != 2) {
+                if (r[a] > NEGLIGIBLE && kind[active[a]] != EQUALITY) {
                     double t = values[a] / r[a];
                     if (t < step) { step = t; p = a; }
                 }
@@ -101,7 +98,7 @@ DEVICE void solve_one(int lane, int m, const double* G, const double* b, const s
                 }
                 answer = INFEASIBLE;
                 for (int a = lane; a < q; a += LANES)
-                    out[active[a]] = kind[active[a]] == 2 ? -r[a] : fmax(-r[a], 0.0);
+                    out[active[a]] = kind[active[a]] == EQUALITY ? -r[a] : fmax(-r[a], 0.0);
                 if (lane == 0) out[j] = sign;
                 finished = true;
                 break;
@@ -113,7 +110,7 @@ DEVICE void solve_one(int lane, int m, const double* G, const double* b, const s
             warp_sync();
             for (int a = lane; a < q; a += LANES) {
                 double x = values[a] - step * r[a];
-                values[a] = kind[active[a]] == 2 ? x : fmax(x, 0.0);
+                values[a] = kind[active[a]] == EQUALITY ? x : fmax(x, 0.0);
             }
             if (enters) {  // bordered inverse
                 const double inverse = 1.0 / delta;
@@ -159,7 +156,6 @@ DEVICE void solve_one(int lane, int m, const double* G, const double* b, const s
     if (lane == 0) { *verdict = (signed char)answer; *steps_out = steps; }
 }
 
-#ifndef HOST_LANES
 extern "C" __global__ void active_set(const double* G, const double* b, const signed char* kind, const double* weight,
                                                             const double* tolerance, double* out, signed char* verdict, int* steps, int m) {
     extern __shared__ double memory[];
@@ -170,4 +166,3 @@ extern "C" __global__ void active_set(const double* G, const double* b, const si
               tolerance + problem * m, out + problem * m, verdict + problem, steps + problem, memory, values, values + m,
               values + 2 * m, values + 3 * m, active, (signed char*)(active + m));
 }
-#endif

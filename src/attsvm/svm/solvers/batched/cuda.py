@@ -1,4 +1,4 @@
-"""Launches active_set.cu, the dual active set with one warp a problem; compiled on first use by PyTorch's NVRTC."""
+"""Launches active_set.cu, the dual active set with one warp for each problem; PyTorch compiles it on first use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.svm.solvers.base import INFEASIBLE
-from attsvm.svm.solvers.batched.rows import Guess, Rows
+from attsvm.svm.solvers.base import INFEASIBLE, row_kinds
+from attsvm.svm.solvers.batched.rows import Guess, ScaledRows
 
 _SHARED_LIMIT = 220_000  # bytes of shared memory a block may ask for on sm_80 and later, with room to spare
 _SHARED_FREE = 48 * 1024  # bytes it has without asking
@@ -24,7 +24,7 @@ def supported(gram: Tensor) -> bool:
     return shared < _SHARED_FREE or hasattr(_kernel(), "set_shared_memory_config")
 
 
-def active_set(gram: Tensor, rows: Rows, tolerance: float = 1e-12) -> Guess:
+def active_set(gram: Tensor, rows: ScaledRows, tolerance: float = 1e-12) -> Guess:
     """Guess the active rows, or a ray, of every problem; the slacks are 0 on the active rows and 1 elsewhere.
 
     Arguments:
@@ -32,18 +32,18 @@ def active_set(gram: Tensor, rows: Rows, tolerance: float = 1e-12) -> Guess:
         rows: scaled rows.
         tolerance: violation, relative to the largest |b|, below which a row counts as satisfied.
     """
-    batch, m = rows.b.shape
-    kind = rows.present.to(torch.int8) + rows.equal.to(torch.int8)
+    batch, m = rows.right_hand_side.shape
+    kinds = row_kinds(rows)
     weight = torch.diagonal(gram, dim1=1, dim2=2).clamp(min=1e-300).rsqrt().contiguous()
     reach = (tolerance * rows.reach).contiguous()
-    u = torch.empty_like(rows.b)
+    u = torch.empty_like(rows.right_hand_side)
     verdict = torch.empty(batch, dtype=torch.int8, device=gram.device)
     steps = torch.empty(batch, dtype=torch.int32, device=gram.device)
     launch = _kernel()
     shared = _shared_bytes(m)
     if shared >= _SHARED_FREE:
         launch.set_shared_memory_config(shared)
-    arrays = [gram.contiguous(), rows.b.contiguous(), kind, weight, reach, u, verdict, steps]
+    arrays = [gram.contiguous(), rows.right_hand_side.contiguous(), kinds, weight, reach, u, verdict, steps]
     launch(grid=(batch, 1, 1), block=(32, 1, 1), args=[*arrays, m], shared_mem=shared)
     return Guess(u, (u == 0).to(u.dtype), verdict == INFEASIBLE, steps.to(torch.int64))
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attsvm.svm.solvers.batched.rows import Guess, Rows
+from attsvm.svm.solvers.batched.rows import Guess, ScaledRows
 
 _HOPELESS = 1e-6  # kappa below this: try u as a ray first
 
 
-def interior_point(gram: Tensor, rows: Rows, iterations: int = 30, target: float = 1e-9) -> Guess:
+def interior_point(gram: Tensor, rows: ScaledRows, iterations: int = 30, target: float = 1e-9) -> Guess:
     """Minimiser u and its slacks s by Mehrotra's predictor-corrector, to a complementarity of `target`.
 
     Arguments:
@@ -25,8 +25,7 @@ def interior_point(gram: Tensor, rows: Rows, iterations: int = 30, target: float
         iterations: at most so many, for the whole batch.
         target: complementarity and residual at which every problem may stop.
     """
-    b, present, free = rows.b, rows.present, rows.equal
-    bound = present & ~free
+    b, present, bound = rows.right_hand_side, rows.present, rows.inequalities
     Q = gram + b[:, :, None] * b[:, None, :]
     count = bound.sum(1).clamp(min=1)
     u = torch.where(bound, 1.0 / count[:, None], 0.0).to(gram.dtype)

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from attsvm.svm.solvers.base import BOUND, EPSILON, RAY
-from attsvm.svm.solvers.batched.rows import Rows
+from attsvm.svm.solvers.batched.rows import ScaledRows
 
 
 def polish(
-    gram: Tensor, rows: Rows, active: Tensor, accuracy: float, rounds: int = 12
+    gram: Tensor, rows: ScaledRows, active: Tensor, accuracy: float, rounds: int = 12
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Primal-dual active set from the rows `active` ``[batch, m]``.
 
@@ -23,49 +23,49 @@ def polish(
         W ``[batch, d, dq]``, lam ``[batch, m]``, and where they are optimal to `accuracy`, ``[batch]``.
     """
     batch = len(gram)
-    weights = gram.new_zeros(batch, rows.D.shape[2], rows.Z.shape[2])
-    multipliers = torch.zeros_like(rows.b)
+    weights = gram.new_zeros(batch, rows.differences.shape[2], rows.queries.shape[2])
+    multipliers = torch.zeros_like(rows.right_hand_side)
     good = torch.zeros(batch, dtype=torch.bool, device=gram.device)
     left = torch.arange(batch, device=gram.device)
     for _ in range(rounds):
         inverse = _ActiveInverse(gram, active, ridge=1e-12)  # duplicates may make G_act singular
-        lam = inverse(rows.b)
-        W = rows.adjoint(lam)
+        lam = inverse(rows.right_hand_side)
+        W = rows.combine(lam)
         for _ in range(2):
-            correction = inverse(rows.b - rows.margins(W))
+            correction = inverse(rows.right_hand_side - rows.margins(W))
             lam = lam + correction
-            W = W + rows.adjoint(correction)
+            W = W + rows.combine(correction)
         margins = rows.margins(W)
         done, lam = _checked(rows, W, lam, margins, accuracy)
         weights[left[done]], multipliers[left[done]], good[left[done]] = W[done], lam[done], True
         keep = ~done & torch.isfinite(lam).all(1)
         if not bool(keep.any()):
             break
-        wrong_sign = active & ~rows.equal & (lam < 0)
-        violated = rows.present & ~active & ((rows.b - margins > 1e-12 * rows.reach) | rows.equal)
+        wrong_sign = active & ~rows.equalities & (lam < 0)
+        violated = rows.present & ~active & ((rows.right_hand_side - margins > 1e-12 * rows.reach) | rows.equalities)
         active = ((active & ~wrong_sign) | violated)[keep]
         left, rows, gram = left[keep], rows[keep], gram[keep]
     return weights, multipliers, good
 
 
-def polish_ray(gram: Tensor, rows: Rows, multipliers: Tensor, slacks: Tensor) -> tuple[Tensor, Tensor]:
+def polish_ray(gram: Tensor, rows: ScaledRows, multipliers: Tensor, slacks: Tensor) -> tuple[Tensor, Tensor]:
     """Rays from multipliers u: remove what A^T u has left, by corrections on its support.
 
     Returns:
         The ray, with b^T ray = 1, ``[batch, m]``, and where it is one, ``[batch]``.
     """
-    support = rows.present & (rows.equal | (multipliers > slacks))
+    support = rows.present & (rows.equalities | (multipliers > slacks))
     ray, inverse = torch.where(support, multipliers, 0.0), _ActiveInverse(gram, support, ridge=1e-11)
     best, good = ray, torch.zeros(len(ray), dtype=torch.bool, device=ray.device)
     for _ in range(4):
-        M = rows.adjoint(ray)
-        norm, total, value = M.flatten(1).norm(dim=1), ray.abs().sum(1), (rows.b * ray).sum(1)
-        noise = (rows.b * ray).abs().sum(1)
+        M = rows.combine(ray)
+        norm, total, value = M.flatten(1).norm(dim=1), ray.abs().sum(1), (rows.right_hand_side * ray).sum(1)
+        noise = (rows.right_hand_side * ray).abs().sum(1)
         accepted = (norm <= RAY * total) & (value > 1e-13 * noise) & (value > BOUND * norm) & ~good
         scaled = ray / torch.where(value > 0, value, 1.0)[:, None]
         best, good = torch.where(accepted[:, None], scaled, best), good | accepted
         ray = ray - inverse(rows.margins(M))
-        ray = torch.where(rows.equal, ray, ray.clamp(min=0.0))
+        ray = torch.where(rows.equalities, ray, ray.clamp(min=0.0))
     return best, good
 
 
@@ -82,17 +82,17 @@ class _ActiveInverse:
         return torch.cholesky_solve(torch.where(self.active, right, 0.0)[..., None], self.L)[..., 0]
 
 
-def _checked(rows: Rows, W: Tensor, lam: Tensor, margins: Tensor, accuracy: float) -> tuple[Tensor, Tensor]:
+def _checked(rows: ScaledRows, W: Tensor, lam: Tensor, margins: Tensor, accuracy: float) -> tuple[Tensor, Tensor]:
     """Where (W, lam) is optimal (margins, signs, stationarity and gap, on the rows), and lam, there without signs."""
     largest = lam.abs().amax(1, keepdim=True)
-    signed = ((lam >= -1e-11 * largest) | rows.equal).all(1)
-    clipped = torch.where(rows.equal, lam, lam.clamp(min=0.0))
+    signed = ((lam >= -1e-11 * largest) | rows.equalities).all(1)
+    clipped = torch.where(rows.equalities, lam, lam.clamp(min=0.0))
     norm = W.flatten(1).norm(dim=1)
-    missing = torch.where(rows.equal, (rows.b - margins).abs(), rows.b - margins)
+    missing = torch.where(rows.equalities, (rows.right_hand_side - margins).abs(), rows.right_hand_side - margins)
     # margins are known to about EPSILON ||W||; a row with b = 0 is only asked to hold to that
-    missing = missing + EPSILON * norm[:, None] * torch.where(rows.b == 0, -64.0, 2.0)
+    missing = missing + EPSILON * norm[:, None] * torch.where(rows.right_hand_side == 0, -64.0, 2.0)
     feasible = ((missing <= 0.5 * accuracy * rows.reach) | ~rows.present).all(1)
-    stationary = (W - rows.adjoint(clipped)).flatten(1).norm(dim=1) <= 0.3 * accuracy * norm
-    gap = (norm**2 - (rows.b * clipped).sum(1)).abs() <= accuracy * norm**2
+    stationary = (W - rows.combine(clipped)).flatten(1).norm(dim=1) <= 0.3 * accuracy * norm
+    gap = (norm**2 - (rows.right_hand_side * clipped).sum(1)).abs() <= accuracy * norm**2
     done = signed & feasible & stationary & gap
     return done, torch.where(done[:, None], clipped, lam)

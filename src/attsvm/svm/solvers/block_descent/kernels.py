@@ -1,8 +1,8 @@
 """Compiled loops of the large Frobenius solver: scan of all rows, gather of working rows, block descent, face products.
 
-Notation: input r of the working set has rows ``start[r]:start[r + 1]``; row k has difference D_k = x_selected - x_t in
-R^d, right-hand side b_k and multiplier lam_k; its matrix row is A_k = D_k z_r^T, so <A_k, W> = D_k . (W z_r). Rows of
-all inputs are told apart by ``kind`` [n, T]: 0 absent, 1 inequality, 2 equality.
+Notation: input r of the working set has rows ``start[r]:start[r + 1]``; row k has difference D_k = x_reference - x_t in
+R^d, right-hand side b_k and multiplier lam_k; its matrix row is A_k = D_k z_r^T, so <A_k, W> = D_k . (W z_r). For all
+rows ``kinds`` [n, T] says what each is: ABSENT, INEQUALITY or EQUALITY.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+
+from attsvm.svm.solvers.base import ABSENT, EQUALITY, INEQUALITY
 
 # Reductions may be reordered (SIMD); infinities and nans keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -26,34 +28,34 @@ def dot(a, b):
 
 
 @njit(**OPTIONS)
-def scan_margins(tokens, sequence, selected, kind, projected, margins):
-    """margins[i, t] = (x_selected - x_t) . projected_i for every row that exists (kind > 0), else 0."""
+def scan_margins(tokens, sequence, reference, kinds, projected, margins):
+    """margins[i, t] = (x_reference - x_t) . projected_i for every row that exists, else 0."""
     length = tokens.shape[1]
-    for i in range(selected.shape[0]):
+    for i in range(reference.shape[0]):
         s = sequence[i]
         u = projected[i]
-        best = dot(tokens[s, selected[i]], u)
+        best = dot(tokens[s, reference[i]], u)
         for t in range(length):
-            margins[i, t] = best - dot(tokens[s, t], u) if kind[i, t] > 0 else 0.0
+            margins[i, t] = best - dot(tokens[s, t], u) if kinds[i, t] != ABSENT else 0.0
 
 
 @njit(**OPTIONS)
-def mean_difference(tokens, sequence, selected, kind, out):
-    """out[i] = mean over the rows of input i of (x_selected - x_t): the uniform multiplier, used to start."""
-    for i in range(selected.shape[0]):
+def mean_difference(tokens, sequence, reference, kinds, out):
+    """out[i] = mean over the rows of input i of (x_reference - x_t): the uniform multiplier, used to start."""
+    for i in range(reference.shape[0]):
         s, count = sequence[i], 0
         out[i, :] = 0.0
         for t in range(tokens.shape[1]):
-            if kind[i, t] > 0:
+            if kinds[i, t] != ABSENT:
                 count += 1
                 for j in range(out.shape[1]):
-                    out[i, j] += tokens[s, selected[i], j] - tokens[s, t, j]
+                    out[i, j] += tokens[s, reference[i], j] - tokens[s, t, j]
         if count > 0:
             out[i, :] /= count
 
 
 @njit(**OPTIONS)
-def choose_rows(margins, rhs, kind, duals, keep_slack, add_slack, cap, scratch, chosen):
+def choose_rows(margins, b, kinds, duals, keep_slack, add_slack, cap, scratch, chosen):
     """Mark the next working rows in ``chosen`` [n, T].
 
     Every row with a multiplier, every equality, working rows within ``keep_slack`` of active, and per input the ``cap``
@@ -64,10 +66,10 @@ def choose_rows(margins, rhs, kind, duals, keep_slack, add_slack, cap, scratch, 
         for t in range(margins.shape[1]):
             was = chosen[i, t]
             chosen[i, t] = False
-            if kind[i, t] == 0:
+            if kinds[i, t] == ABSENT:
                 continue
-            slack = margins[i, t] - rhs[i, t]
-            if duals[i, t] != 0.0 or kind[i, t] == 2 or (was and slack < keep_slack):
+            slack = margins[i, t] - b[i, t]
+            if duals[i, t] != 0.0 or kinds[i, t] == EQUALITY or (was and slack < keep_slack):
                 chosen[i, t] = True
             elif slack < add_slack:
                 scratch[fresh] = slack
@@ -78,19 +80,19 @@ def choose_rows(margins, rhs, kind, duals, keep_slack, add_slack, cap, scratch, 
         if fresh > cap:
             limit = np.partition(scratch[:fresh], cap - 1)[cap - 1]
         for t in range(margins.shape[1]):
-            if kind[i, t] > 0 and not chosen[i, t] and margins[i, t] - rhs[i, t] <= limit:
+            if kinds[i, t] != ABSENT and not chosen[i, t] and margins[i, t] - b[i, t] <= limit:
                 chosen[i, t] = True
 
 
 @njit(**OPTIONS)
-def gather_rows(tokens, sequence, selected, inputs, start, token, differences):
-    """differences[k] = x_selected - x_token[k] of the working rows."""
+def gather_rows(tokens, sequence, reference, inputs, start, token, differences):
+    """differences[k] = x_reference - x_token[k] of the working rows."""
     for r in range(inputs.shape[0]):
         i = inputs[r]
         s = sequence[i]
         for k in range(start[r], start[r + 1]):
             for j in range(tokens.shape[2]):
-                differences[k, j] = tokens[s, selected[i], j] - tokens[s, token[k], j]
+                differences[k, j] = tokens[s, reference[i], j] - tokens[s, token[k], j]
 
 
 @njit(**OPTIONS)
@@ -106,12 +108,12 @@ def block_grams(differences, start, gram_start, square, gram):
 
 
 @njit(**OPTIONS)
-def descend(weights, queries, near, group, order, start, differences, rhs, free, lam, gram_start, gram, inner, rotate):
+def descend(weights, queries, near, group, order, start, differences, b, equal, lam, gram_start, gram, inner, rotate):
     """One pass of exact block dual coordinate descent over the working set; updates ``weights`` and ``lam`` in place.
 
     Inputs come in groups of ``group``: W z for a whole group is one matrix product, and inside the group the effect of
     earlier inputs is added through ``near[r, c] = z_r . z_(group start + c)``, so the pass equals one-at-a-time descent
-    (Gauss-Seidel, not Jacobi) while W is read and written once a group; it starts ``rotate`` inputs into each group.
+    (Gauss-Seidel, not Jacobi) while W is read and written once per group; it starts ``rotate`` inputs into each group.
     """
     blocks, d = queries.shape[0], weights.shape[0]
     step = np.zeros((group, d))
@@ -129,7 +131,7 @@ def descend(weights, queries, near, group, order, start, differences, rhs, free,
             first, k = start[r], start[r + 1] - start[r]
             q = gram[gram_start[r] : gram_start[r + 1]]
             for a in range(k):
-                slack[a] = dot(differences[first + a], u[c]) - rhs[first + a]
+                slack[a] = dot(differences[first + a], u[c]) - b[first + a]
                 old[a] = lam[first + a]
             first_change = 0.0
             for sweep in range(inner):
@@ -139,7 +141,7 @@ def descend(weights, queries, near, group, order, start, differences, rhs, free,
                     if curvature <= 0.0:
                         continue
                     target = lam[first + a] - slack[a] / curvature
-                    if target < 0.0 and not free[first + a]:
+                    if target < 0.0 and not equal[first + a]:
                         target = 0.0
                     delta = target - lam[first + a]
                     if delta != 0.0:
@@ -231,20 +233,20 @@ def apply_factor(factor, gram_start, start, vector, out):
 
 
 @njit(**OPTIONS)
-def measure_rows(margins, rhs, kind, duals, scalable, tolerance):
+def measure_rows(margins, b, kinds, duals, scalable, tolerance):
     """One sweep over all rows: (b^T lam, smallest margin / b over b > 0, largest other violation, rows violated)."""
     value, smallest, other, violated = 0.0, np.inf, 0.0, 0
     for i in range(margins.shape[0]):
         for t in range(margins.shape[1]):
-            if kind[i, t] == 0:
+            if kinds[i, t] == ABSENT:
                 continue
-            b, margin = rhs[i, t], margins[i, t]
-            value += b * duals[i, t]
-            short = abs(margin - b) if kind[i, t] == 2 else b - margin
+            side, margin = b[i, t], margins[i, t]
+            value += side * duals[i, t]
+            short = abs(margin - side) if kinds[i, t] == EQUALITY else side - margin
             if short > tolerance:
                 violated += 1
-            if kind[i, t] == 1 and b > 0.0:
-                smallest = min(smallest, margin / b)
-            if not (scalable and kind[i, t] == 1 and b > 0.0):
+            if kinds[i, t] == INEQUALITY and side > 0.0:
+                smallest = min(smallest, margin / side)
+            if not (scalable and kinds[i, t] == INEQUALITY and side > 0.0):
                 other = max(other, short)
     return value, smallest, other, violated

@@ -33,8 +33,8 @@ def polish_face(
         limit: most products with it.
         precondition: replaces the block diagonal.
     """
-    face = (rows.lam > 0) | rows.free
-    residual = np.where(face, rows.rhs - rows.forward(weights, face), 0.0)
+    face = (rows.lam > 0) | rows.equalities
+    residual = np.where(face, rows.right_hand_side - rows.forward(weights, face), 0.0)
     if not residual.any():
         return
     precondition = precondition or _block_diagonal(rows, face)
@@ -94,7 +94,7 @@ def _conjugate_gradients(
 
 def _projected(rows: WorkingSet, residual: np.ndarray, step: np.ndarray, step_weights: np.ndarray) -> np.ndarray | None:
     """The multipliers after the longest step that, projected, lowers the dual objective; None where none does."""
-    lam, free = rows.lam, rows.free
+    lam, free = rows.lam, rows.equalities
     blocked = ~free & (lam + step < 0)
     if not blocked.any():
         return lam + step

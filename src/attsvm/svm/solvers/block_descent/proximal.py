@@ -53,7 +53,7 @@ class ProximalNewton:
             residual = float(np.linalg.norm(gradient)) / max(float(np.linalg.norm(weights)), 1e-300)
             if residual <= tolerance or self.steps == _NEWTON_STEPS:
                 break
-            direction = self._direction(rows, gradient, (lam > 0) | rows.free, min(1e-2, residual**0.5))
+            direction = self._direction(rows, gradient, (lam > 0) | rows.equalities, min(1e-2, residual**0.5))
             change = rows.forward(direction, everything)
             length = self._line_search(rows, centre, weights, direction, margins, change)
             weights += length * direction
@@ -76,8 +76,8 @@ class ProximalNewton:
         self.sigma, self._factor = sigma, None
 
     def _multipliers(self, rows: WorkingSet, centre: np.ndarray, margins: np.ndarray) -> np.ndarray:
-        lam = centre + self.sigma * (rows.rhs - margins)
-        return np.where(rows.free, lam, np.maximum(lam, 0.0))
+        lam = centre + self.sigma * (rows.right_hand_side - margins)
+        return np.where(rows.equalities, lam, np.maximum(lam, 0.0))
 
     def _direction(self, rows: WorkingSet, gradient: np.ndarray, active: np.ndarray, tolerance: float) -> np.ndarray:
         """(I + sigma A_J^T A_J)^-1 gradient, by whichever way is cheaper so far."""
@@ -125,7 +125,7 @@ class ProximalNewton:
             if abs(slope) <= 1e-10 * (abs(linear) + square):
                 break
             low, high = (low, t) if slope > 0 else (t, high)
-            curvature = square + self.sigma * float((change[(lam > 0) | rows.free] ** 2).sum())
+            curvature = square + self.sigma * float((change[(lam > 0) | rows.equalities] ** 2).sum())
             proposal = t - slope / curvature
             if not low < proposal < high:
                 proposal = 0.5 * (low + high) if np.isfinite(high) else 2 * t

@@ -29,12 +29,12 @@ def refine_ray(rows: WorkingSet) -> tuple[np.ndarray, float] | None:
     residual = _relative(lam, norms, image)
     best: tuple[np.ndarray, float] | None = None
     for _ in range(_ROUNDS):
-        weight = np.where(rows.free, np.maximum(np.abs(lam), np.abs(lam).mean()), lam)
+        weight = np.where(rows.equalities, np.maximum(np.abs(lam), np.abs(lam).mean()), lam)
         correction = weight * rows.forward(_potential(rows, weight, image, everything), everything)
-        lam = np.where(rows.free, lam - correction, np.maximum(lam - correction, 0.0))
+        lam = np.where(rows.equalities, lam - correction, np.maximum(lam - correction, 0.0))
         image = rows.adjoint(lam)
         old, residual = residual, _relative(lam, norms, image)
-        if lam @ rows.rhs <= 0 or not np.isfinite(residual):
+        if lam @ rows.right_hand_side <= 0 or not np.isfinite(residual):
             return None
         if best is None or residual < best[1]:
             best = lam.copy(), residual

@@ -1,27 +1,68 @@
-"""The compact working set: the rows that descent and polish see, as differences [rows, d], never as d x dq matrices."""
+"""All rows of a large problem, never written out, and the working rows that descent and polish see."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
+from attsvm.svm.problem import AttentionSVM
+from attsvm.svm.solvers.base import EQUALITY, row_kinds
 from attsvm.svm.solvers.block_descent import kernels
 
 _GROUP = 32  # inputs whose W z is one matrix product
 
 
+@dataclass(frozen=True, eq=False)
+class TokenRows:
+    """The rows of one problem as its tokens give them: ``(x_i,reference - x_it)^T W z_i`` against b_it.
+
+    Arrays are used in place, float64 and int64 in C order.
+
+    Attributes:
+        tokens: ``[sequences, T, d]``; several queries of one sequence share its tokens.
+        queries: z_i, ``[n, dq]``.
+        sequence: the sequence that input i reads, ``[n]``.
+        reference: the token that input i is to keep, ``[n]``.
+        kinds: ABSENT, INEQUALITY or EQUALITY, ``[n, T]`` int8.
+        right_hand_side: b_it, ``[n, T]``.
+    """
+
+    tokens: np.ndarray
+    queries: np.ndarray
+    sequence: np.ndarray
+    reference: np.ndarray
+    kinds: np.ndarray
+    right_hand_side: np.ndarray
+
+    @staticmethod
+    def of(problem: AttentionSVM) -> TokenRows:
+        """The rows of a problem without a batch axis."""
+        data = problem.data
+        sequence = torch.arange(data.n).div(data.queries_per_sequence, rounding_mode="floor")
+        tensors = (data.tokens, data.queries, sequence, problem.reference, row_kinds(problem), problem.right_hand_side)
+        return TokenRows(*(tensor.cpu().contiguous().numpy() for tensor in tensors))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(d, dq) of W."""
+        return self.tokens.shape[2], self.queries.shape[1]
+
+
 @dataclass(eq=False)
 class WorkingSet:
-    """Rows grouped in blocks, one block an input; solvers change ``lam`` in place.
+    """Some rows of a problem as differences, never as d x dq matrices; solvers change ``lam`` in place.
+
+    They are grouped in blocks, one for each input that has any.
 
     Attributes:
         inputs: the input of each block, ``[blocks]``.
         token: the token of each row, ``[rows]``.
         start: the rows of block r are ``start[r]:start[r + 1]``, ``[blocks + 1]``.
-        differences: D_k = x_selected - x_t, ``[rows, d]``.
-        rhs: b_k, ``[rows]``.
-        free: True on equality rows, whose multipliers have no sign, ``[rows]``.
+        differences: D_k = x_reference - x_t, ``[rows, d]``.
+        right_hand_side: b_k, ``[rows]``.
+        equalities: rows whose multipliers have no sign, ``[rows]``.
         lam: multipliers, ``[rows]``.
         queries: z of each block, ``[blocks, dq]``.
         near: z_r . z_s for the blocks s of r's group, ``[blocks, group]``.
@@ -34,8 +75,8 @@ class WorkingSet:
     token: np.ndarray
     start: np.ndarray
     differences: np.ndarray
-    rhs: np.ndarray
-    free: np.ndarray
+    right_hand_side: np.ndarray
+    equalities: np.ndarray
     lam: np.ndarray
     queries: np.ndarray
     near: np.ndarray
@@ -44,7 +85,7 @@ class WorkingSet:
     ids: np.ndarray
 
     @classmethod
-    def gather(cls, problem: LargeProblem, chosen: np.ndarray, duals: np.ndarray) -> WorkingSet:
+    def gather(cls, problem: TokenRows, chosen: np.ndarray, duals: np.ndarray) -> WorkingSet:
         """Collect the rows marked in ``chosen`` [n, T] with their multipliers ``duals`` [n, T]."""
         count = chosen.sum(1)
         inputs = np.flatnonzero(count)
@@ -53,7 +94,7 @@ class WorkingSet:
         gram_start = np.concatenate([[0], np.cumsum(count * count)])
         owner, token = np.nonzero(chosen)
         differences = np.empty((len(token), problem.tokens.shape[2]))
-        kernels.gather_rows(problem.tokens, problem.sequence, problem.selected, inputs, start, token, differences)
+        kernels.gather_rows(problem.tokens, problem.sequence, problem.reference, inputs, start, token, differences)
         queries = np.ascontiguousarray(problem.queries[inputs])
         square = np.einsum("rj,rj->r", queries, queries)
         gram = np.empty(gram_start[-1])
@@ -67,8 +108,8 @@ class WorkingSet:
             token=token,
             start=start,
             differences=differences,
-            rhs=problem.rhs[owner, token],
-            free=problem.kind[owner, token] == EQUALITY,
+            right_hand_side=problem.right_hand_side[owner, token],
+            equalities=problem.kinds[owner, token] == EQUALITY,
             lam=duals[owner, token],
             queries=queries,
             near=near,
@@ -110,38 +151,6 @@ class WorkingSet:
         order = generator.permutation(-(-len(self.inputs) // _GROUP))
         rotate = int(generator.integers(_GROUP))
         kernels.descend(
-            weights, self.queries, self.near, _GROUP, order, self.start, self.differences, self.rhs, self.free,
-            self.lam, self.gram_start, self.gram, sweeps, rotate,
+            weights, self.queries, self.near, _GROUP, order, self.start, self.differences, self.right_hand_side,
+            self.equalities, self.lam, self.gram_start, self.gram, sweeps, rotate,
         )  # fmt: skip
-
-
-ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
-"""What `LargeProblem.kind` holds."""
-
-
-@dataclass(frozen=True, eq=False)
-class LargeProblem:
-    """min 1/2 ||W||_F^2  s.t.  (x_selected - x_t)^T W z_i >= b_it, or = b_it where ``kind`` is EQUALITY.
-
-    Arrays are used in place, float64 and int64 in C order.
-
-    Attributes:
-        tokens: ``[sequences, T, d]``; several queries of one sequence share its tokens.
-        queries: z_i, ``[n, dq]``.
-        selected: the token that input i is to keep, ``[n]``.
-        kind: ``[n, T]`` int8: ABSENT, INEQUALITY or EQUALITY.
-        rhs: b_it, ``[n, T]``.
-        sequence: the sequence that input i reads, ``[n]``.
-    """
-
-    tokens: np.ndarray
-    queries: np.ndarray
-    selected: np.ndarray
-    kind: np.ndarray
-    rhs: np.ndarray
-    sequence: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(d, dq) of W."""
-        return self.tokens.shape[2], self.queries.shape[1]

@@ -6,7 +6,7 @@
 
 S depends on lam alone, so the dual is feasible throughout, and a full step makes the primal feasible. Equality rows
 have no sigma. Newton's equations reduce to the Schur matrix  H_kl = tr(F_k Y F_l S^-1) + diag(sigma/lam)  of order m
-(`Rows.schur`).
+(`ReducedRows.schur`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from attsvm.svm.solvers.nuclear.rows import Rows
+from attsvm.svm.solvers.nuclear.rows import ReducedRows
 
 
 @dataclass(eq=False)
@@ -56,25 +56,25 @@ class Iterate:
             getattr(self, field.name)[index] = getattr(other, field.name)
 
 
-def pencil(rows: Rows, duals: Tensor) -> Tensor:
+def pencil(rows: ReducedRows, duals: Tensor) -> Tensor:
     """F(lam) = [[0, M], [M^T, 0]]."""
-    rx, rz = rows.left.shape[-1], rows.right.shape[-1]
+    rx, rz = rows.differences.shape[-1], rows.queries.shape[-1]
     out = duals.new_zeros(len(rows), rx + rz, rx + rz)
-    m = rows.adjoint(duals)
+    m = rows.combine(duals)
     out[:, :rx, rx:], out[:, rx:, :rx] = m, m.mT
     return out
 
 
-def start(rows: Rows) -> Iterate:
+def start(rows: ReducedRows) -> Iterate:
     """lam a multiple of one with ||M||_F <= 0.9, Y and sigma on the central path of mu = 1."""
     batch = len(rows)
-    p = rows.left.shape[-1] + rows.right.shape[-1]
-    ones = (~rows.equal).to(rows.values)
-    size = rows.adjoint(ones * rows.real).flatten(1).norm(dim=1).clamp(min=1.0)
+    p = rows.differences.shape[-1] + rows.queries.shape[-1]
+    ones = (~rows.equalities).to(rows.right_hand_side)
+    size = rows.combine(ones * rows.present).flatten(1).norm(dim=1).clamp(min=1.0)
     duals = ones * (0.9 / size)[:, None]
     eye = torch.eye(p, dtype=size.dtype, device=size.device)
     y = torch.cholesky_inverse(torch.linalg.cholesky(eye - pencil(rows, duals)))
-    slacks = torch.where(rows.equal, 0.0, 1.0 / duals.clamp(min=1e-300))
+    slacks = torch.where(rows.equalities, 0.0, 1.0 / duals.clamp(min=1e-300))
     no = torch.zeros(batch, dtype=torch.bool, device=size.device)
     count = torch.zeros(batch, dtype=torch.long, device=size.device)
     return Iterate(duals, slacks, y, size.new_full((batch,), torch.inf), size.new_ones(batch), count, no, no.clone())
@@ -93,11 +93,11 @@ def _longest_vector(x: Tensor, change: Tensor, free: Tensor) -> Tensor:
     return ratio.amin(-1)
 
 
-def _step(rows: Rows, it: Iterate, limit: float) -> Iterate:
+def _step(rows: ReducedRows, it: Iterate, limit: float) -> Iterate:
     """One predictor-corrector step of every problem; those that fail stay where they are, stalled."""
-    lam, sig, y, free, b = it.duals, it.slacks, it.y, rows.equal, rows.values
+    lam, sig, y, free, b = it.duals, it.slacks, it.y, rows.equalities, rows.right_hand_side
     batch = len(lam)
-    p, rx = y.shape[-1], rows.left.shape[-1]
+    p, rx = y.shape[-1], rows.differences.shape[-1]
     eye = torch.eye(p, dtype=y.dtype, device=y.device)
     s = eye - pencil(rows, lam)
     lower, bad = torch.linalg.cholesky_ex(torch.cat([s, y]))
@@ -155,7 +155,9 @@ def _step(rows: Rows, it: Iterate, limit: float) -> Iterate:
     return new
 
 
-def run(rows: Rows, it: Iterate, tolerance: float, max_iterations: int = 60, limit: float = torch.inf) -> Iterate:
+def run(
+    rows: ReducedRows, it: Iterate, tolerance: float, max_iterations: int = 60, limit: float = torch.inf
+) -> Iterate:
     """Iterate every problem until its gap is below `tolerance`, it stalls, or its dual value passes `limit`."""
     out = it.clone()
     live = torch.nonzero(~it.stalled & ~it.diverged & (it.gap > tolerance))[:, 0]

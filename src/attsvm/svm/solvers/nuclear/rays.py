@@ -11,23 +11,24 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 
-from attsvm.svm.solvers.nuclear.rows import Rows
+from attsvm.svm.solvers.nuclear.rows import ReducedRows
 
 _RESIDUAL = 2e-14  # ||sum lam_k A_k||_F <= _RESIDUAL * sum |lam_k| ||A_k||_F counts as zero
 
 
-def find_ray(rows: Rows) -> Tensor | None:
+def find_ray(rows: ReducedRows) -> Tensor | None:
     """A ray ``[m]`` of one normalised problem (batch 1), scaled to sum_k |lam_k| <= 1; None where none is found."""
-    d, z, b = (x[0].cpu().numpy() for x in (rows.left, rows.right, rows.values))
-    real, equal = rows.real[0].cpu().numpy(), rows.equal[0].cpu().numpy()
+    from scipy.optimize import nnls  # slow to import, and few problems come here
+
+    d, z, b = (x[0].cpu().numpy() for x in (rows.differences, rows.queries, rows.right_hand_side))
+    real, equal = rows.present[0].cpu().numpy(), rows.equalities[0].cpu().numpy()
     index = np.concatenate([np.flatnonzero(real), np.flatnonzero(equal)])
     sign = np.concatenate([np.ones(real.sum()), -np.ones(equal.sum())])
     matrix = (d[index, :, None] * z[index, None, :]).reshape(len(index), -1).T * sign
-    values = b[index] * sign
-    stacked = np.vstack([matrix, values])
+    sides = b[index] * sign
+    stacked = np.vstack([matrix, sides])
     if stacked.shape[0] > 2 * stacked.shape[1]:  # same normal equations, fewer rows
         q, stacked = np.linalg.qr(stacked)
         target = q[-1]
@@ -39,8 +40,8 @@ def find_ray(rows: Rows) -> Tensor | None:
     except RuntimeError:  # iteration limit: no verdict
         return None
     total = x.sum()
-    if not (total > 0 and np.linalg.norm(matrix @ x) <= _RESIDUAL * total and values @ x > 0.5):
+    if not (total > 0 and np.linalg.norm(matrix @ x) <= _RESIDUAL * total and sides @ x > 0.5):
         return None
     flat = np.zeros(len(b))
     np.add.at(flat, index, x * sign)
-    return torch.from_numpy(flat).to(rows.values) / max(total, 1e-300)
+    return torch.from_numpy(flat).to(rows.right_hand_side) / max(total, 1e-300)

@@ -1,4 +1,4 @@
-"""Rows of a batch of attention SVMs in the normalised, compact and reduced form that the nuclear solvers share.
+"""Rows of a batch of attention SVMs in the normalised, compact and reduced form of the nuclear solver.
 
 A row k belongs to one input i and one token t:  A_k = d_k z_k^T,  d_k = x_i,selected - x_it,  z_k = z_i.
 
@@ -11,58 +11,37 @@ A row k belongs to one input i and one token t:  A_k = d_k z_k^T,  d_k = x_i,sel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from attsvm.svm.solvers.nuclear.schur_kernel import schur_blocks
+from attsvm.svm.solvers.base import RowList, Rows
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """One batch of normalised problems  min ||W||_*  s.t.  d_k^T W z_k >= b_k,  = b_k where ``equal``.
+class ReducedRows(RowList):
+    """Normalised rows of a batch, in coordinates of the spans of differences (rx) and queries (rz).
 
     Attributes:
-        left: d_k, ``[batch, m, rx]``.
-        right: z_k, ``[batch, m, rz]``.
-        values: b_k, ``[batch, m]``.
-        equal: equality rows, ``[batch, m]``.
-        real: False on padding, ``[batch, m]``.
-        queries: z_i, ``[batch, n, rz]``, when the m rows are n equal blocks, one an input: a cheaper `schur`.
+        input_queries: z_i, ``[batch, n, rz]``, when the m rows are n equal blocks, one for each input: then `schur` is
+            cheaper.
     """
 
-    left: Tensor
-    right: Tensor
-    values: Tensor
-    equal: Tensor
-    real: Tensor
-    queries: Tensor | None = None
-
-    def __getitem__(self, index: Tensor | slice) -> Rows:
-        left, right, values = self.left[index], self.right[index], self.values[index]
-        queries = None if self.queries is None else self.queries[index]
-        return Rows(left, right, values, self.equal[index], self.real[index], queries)
-
-    def __len__(self) -> int:
-        return self.left.shape[0]
-
-    def adjoint(self, duals: Tensor) -> Tensor:
-        """M = sum_k lam_k d_k z_k^T."""
-        return (self.left * duals[..., None]).mT @ self.right
+    input_queries: Tensor | None = None
 
     def margins(self, weights: Tensor) -> Tensor:
-        """d_k^T W z_k."""
-        return ((self.left @ weights) * self.right).sum(-1)
+        """d_k^T W z_k, ``[batch, m]``."""
+        return ((self.differences @ weights) * self.queries).sum(-1)
 
     def schur(self, y: Tensor, g: Tensor) -> Tensor:
         """tr(F_k Y F_l G), ``[batch, m, m]``, for symmetric Y, G; F_k = [[0, d_k z_k^T], [z_k d_k^T, 0]].
 
         Four Hadamard products of m x m matrices.
         """
-        if self.queries is not None:
-            return self._schur_by_blocks(y, g, self.queries)
-        d, z, rx = self.left, self.right, self.left.shape[-1]
+        if self.input_queries is not None:
+            return self._schur_by_blocks(y, g, self.input_queries)
+        d, z, rx = self.differences, self.queries, self.differences.shape[-1]
         cross_y, cross_g = d @ y[:, :rx, rx:] @ z.mT, d @ g[:, :rx, rx:] @ z.mT
         out = (d @ y[:, :rx, :rx] @ d.mT).mul_(z @ g[:, rx:, rx:] @ z.mT)
         out.add_((d @ g[:, :rx, :rx] @ d.mT).mul_(z @ y[:, rx:, rx:] @ z.mT))
@@ -71,9 +50,11 @@ class Rows:
 
     def _schur_by_blocks(self, y: Tensor, g: Tensor, z: Tensor) -> Tensor:
         """`schur` where z_k^T . z_l and d_k^T . z_l depend on l through its input alone."""
-        d, rx = self.left, self.left.shape[-1]
+        d, rx = self.differences, self.differences.shape[-1]
         batch, n, m = len(self), z.shape[1], d.shape[1]
         if d.device.type == "cpu":
+            from attsvm.svm.solvers.nuclear.schur_kernel import schur_blocks  # Numba starts only where it is used
+
             out = d.new_empty(batch, m, m)
             schur_blocks(*(x.contiguous().numpy() for x in (d, z, y, g)), out.numpy())
             return out
@@ -117,10 +98,16 @@ class Reduction:
             out = out @ self.right_basis.mT
         return out
 
-    def duals(self, reduced: Tensor, n: int, length: int) -> Tensor:
-        """Multipliers [batch, n, T] of the original rows."""
-        flat = reduced.new_zeros(reduced.shape[0], n * length)
-        return flat.scatter_add_(1, self.index, reduced * self.dual_scale).view(-1, n, length)
+    def duals(self, reduced: Tensor, shape: torch.Size) -> Tensor:
+        """Multipliers of the original rows, in their shape ``[batch, n, T]``."""
+        flat = reduced.new_zeros(shape).flatten(1)
+        return flat.scatter_add_(1, self.index, reduced * self.dual_scale).view(shape)
+
+    def unreduced(self, rows: Rows, reduced: ReducedRows) -> ReducedRows:
+        """The normalised rows in the original coordinates, from the unit vectors `rows`."""
+        listed, real = rows.listed(self.index), reduced.present[..., None]
+        masks = reduced.inequalities, reduced.equalities
+        return ReducedRows(listed.differences * real, listed.queries * real, reduced.right_hand_side, *masks)
 
 
 def unit(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,45 +118,43 @@ def unit(x: Tensor) -> tuple[Tensor, Tensor]:
     return x / torch.where(norm > 0, norm, torch.ones_like(norm)), (norm * top)[..., 0]
 
 
-def reduce(
-    d: Tensor, d_norm: Tensor, z: Tensor, z_norm: Tensor, values: Tensor, keep: Tensor, equal: Tensor
-) -> tuple[Rows, Reduction]:
-    """Compact rows of unit vectors d ``[batch, n, T, d]``, z ``[batch, n, dq]``, and the way back.
+def reduce(rows: Rows, sizes: Tensor) -> tuple[ReducedRows, Reduction]:
+    """Normalised, compact, reduced rows, and the way back.
 
-    The rows are those in `keep` ``[batch, n, T]``; `equal` is a subset of them.
+    Arguments:
+        rows: with unit vectors as differences and queries.
+        sizes: ||d_it|| ||z_i|| before they were made unit vectors, ``[batch, n, T]``.
     """
-    batch, n, length, dim = d.shape
-    block = int(keep.sum(-1).max())
-    m = max(int(keep.flatten(1).sum(-1).max()), 1)
+    _, n, length, dim = rows.differences.shape
+    block = int(rows.present.sum(-1).max())
+    m = max(int(rows.present.flatten(1).sum(-1).max()), 1)
     blocks = n * block <= 1.2 * m
     if blocks:  # the existing rows first within every input
         m = n * block
-        index = torch.argsort(~keep, dim=-1, stable=True)[..., :block]
-        index = (index + length * torch.arange(n, device=d.device)[:, None]).reshape(batch, m)
+        index = torch.argsort(~rows.present, dim=-1, stable=True)[..., :block]
+        index = (index + length * torch.arange(n, device=index.device)[:, None]).reshape(len(rows), m)
     else:
-        index = torch.argsort(~keep.flatten(1), dim=-1, stable=True)[:, :m]
-    real = keep.flatten(1).gather(1, index)
-    owner = index // length
-    left = d.reshape(batch, n * length, dim).gather(1, index[..., None].expand(-1, -1, dim)) * real[..., None]
+        index = torch.argsort(~rows.present.flatten(1), dim=-1, stable=True)[:, :m]
     left_basis = right_basis = None
+    if n < rows.queries.shape[-1]:
+        right_basis, upper = torch.linalg.qr(rows.queries.mT)
+        rows = replace(rows, queries=upper.mT)
+    listed = rows.listed(index)
+    real = listed.present
+    left = listed.differences * real[..., None]
     if m < dim:
         left_basis, upper = torch.linalg.qr(left.mT)
         left = upper.mT
-    if n < z.shape[-1]:
-        right_basis, upper = torch.linalg.qr(z.mT)
-        z = upper.mT
-    right = z.gather(1, owner[..., None].expand(-1, -1, z.shape[-1])) * real[..., None]
-    size = d_norm.reshape(batch, -1).gather(1, index) * z_norm.gather(1, owner)
-    size = torch.where(real, size, torch.ones_like(size))
-    b = torch.where(real, values.reshape(batch, -1).gather(1, index) / size, torch.zeros_like(size))
+    size = torch.where(real, sizes.flatten(1).gather(1, index), torch.ones_like(listed.right_hand_side))
+    b = torch.where(real, listed.right_hand_side / size, torch.zeros_like(size))
     scale = b.abs().amax(-1)
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    rows = Rows(
-        left=left.contiguous(),
-        right=right.contiguous(),
-        values=torch.where(real, b / scale[:, None], -torch.ones_like(b)),
-        equal=equal.reshape(batch, -1).gather(1, index) & real,
-        real=real,
-        queries=z.contiguous() if blocks else None,
+    reduced = ReducedRows(
+        differences=left.contiguous(),
+        queries=(listed.queries * real[..., None]).contiguous(),
+        right_hand_side=torch.where(real, b / scale[:, None], -torch.ones_like(b)),
+        inequalities=listed.inequalities,
+        equalities=listed.equalities,
+        input_queries=rows.queries.contiguous() if blocks else None,
     )
-    return rows, Reduction(index, real / size, scale, left_basis, right_basis)
+    return reduced, Reduction(index, real / size, scale, left_basis, right_basis)

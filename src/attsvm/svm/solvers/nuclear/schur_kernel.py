@@ -9,7 +9,7 @@ from numba import njit
 
 @njit(cache=True, nogil=True)
 def schur_blocks(left, queries, y, g, out):
-    """out[p, k, l] = tr(F_k Y F_l G) of problem p, rows in equal blocks of inputs; see `Rows.schur`."""
+    """out[p, k, l] = tr(F_k Y F_l G) of problem p, rows in equal blocks of inputs; see `ReducedRows.schur`."""
     batch, m, rx = left.shape
     n, rz = queries.shape[1], queries.shape[2]
     block = m // n

@@ -1,0 +1,226 @@
+"""The descent: block dual coordinate descent on working rows, then acceleration on the identified ones.
+
+    scan all rows -> choose working rows -> a few passes of block descent -> accelerate -> scan ...
+
+Acceleration is conjugate gradients on the face (polish.py) while the support is smaller than the space, and proximal
+Newton (proximal.py) when the support fills it (small margins, many inputs). A dual that outgrows every bound is
+tested as a ray of infeasibility (ray.py).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.svm.solvers.base import ABSENT, EQUALITY, INEQUALITY, ProgressReport
+from attsvm.svm.solvers.block_descent import kernels
+from attsvm.svm.solvers.block_descent.polish import polish_face
+from attsvm.svm.solvers.block_descent.proximal import ProximalNewton
+from attsvm.svm.solvers.block_descent.ray import refine_ray
+from attsvm.svm.solvers.block_descent.working_set import TokenRows, WorkingSet
+
+_PASSES = 5  # of block descent between two scans
+_SWEEPS = 3  # over the rows of one block
+_CAP = 8  # most new rows an input may add at one scan
+_SLACK = 0.2  # working rows without a multiplier leave beyond this slack, in units of max |b|
+_PATIENCE = 10  # rounds of descent before proximal Newton may take over
+_RAY_TOLERANCE = 1e-10  # accepted ||A*(lam)|| / sum lam_k ||A_k|| of a ray
+_DIRECT_LIMIT = 8000  # most rows of a dense factor
+_SEED = 0  # of the order in which blocks are visited
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """One scan: relative gap, largest violation of rows that scaling cannot mend, rows violated, dual bound."""
+
+    gap: float
+    other: float
+    violated: int
+    dual: float
+
+
+class Descent:
+    """One problem on its way to a solution, or to a ray; `run` it once.
+
+    Arguments:
+        problem: its rows.
+        tolerance: relative gap, and violation of b = 0 and equality rows relative to max |b|, at which it is solved.
+        start: duals ``[n, T]`` to start from.
+        progress: hears of every scan.
+
+    Attributes:
+        weights: ``[d, dq]``.
+        duals: ``[n, T]``; a ray where one was found.
+    """
+
+    def __init__(
+        self, problem: TokenRows, tolerance: float, start: np.ndarray | None, progress: ProgressReport | None
+    ) -> None:
+        self.problem, self.tolerance, self.progress = problem, tolerance, progress
+        self.began = time.perf_counter()
+        kinds, sides = problem.kinds, problem.right_hand_side
+        n, length = kinds.shape
+        self.generator = np.random.default_rng(_SEED)
+        self.duals = np.zeros((n, length))
+        self.margins = np.zeros((n, length))
+        self.chosen = np.zeros((n, length), bool)
+        self.scratch = np.empty(length)
+        self.weights = np.zeros(problem.shape)
+        self.scale = float(np.abs(sides[kinds != ABSENT]).max(initial=0.0))
+        self.room = problem.shape[0] * min(problem.shape[1], n)
+        inequalities, moved = kinds == INEQUALITY, bool(sides[kinds == EQUALITY].any())
+        # Scaling W up keeps it feasible where equalities ask for 0 and no row asks for a negative margin.
+        self.scalable = not (inequalities & (sides < 0)).any() and not moved
+        self.trivial = not (inequalities & (sides > 0)).any() and not moved
+        self.newton: ProximalNewton | None = None
+        self.accelerate, self.stalled, self.ray_bound = False, 0, 0.0
+        if start is not None:
+            self.warm(start)
+
+    def warm(self, start: np.ndarray) -> None:
+        """Start from the best multiple of the given duals."""
+        kinds = self.problem.kinds
+        self.duals[:] = np.where(kinds == EQUALITY, start, np.where(kinds == INEQUALITY, np.maximum(start, 0.0), 0.0))
+        rows = WorkingSet.gather(self.problem, self.duals != 0, self.duals)
+        image = rows.adjoint(rows.lam)
+        square, value = np.vdot(image, image), rows.lam @ rows.right_hand_side
+        if square > 0 and value > 0:
+            self.duals *= value / square
+            self.weights = image * (value / square)
+
+    def run(self, rounds: int, time_limit: float) -> int:
+        """Descend until the gap closes, the duals are a ray, or a limit is reached; returns the number of rounds."""
+        if self.trivial:
+            return 0
+        if not self.duals.any():
+            self.first_rows()
+        else:
+            self.scan()
+            self.choose(0.0)
+        gap = np.inf
+        for count in range(1, rounds + 1):
+            rows = WorkingSet.gather(self.problem, self.chosen, self.duals)
+            if self.zero_row(rows):
+                return count
+            before = int((self.duals != 0).sum())
+            self.improve(rows, gap)
+            rows.scatter(self.duals)
+            self.weights = rows.adjoint(rows.lam)
+            self.scan()
+            now = self.measure()
+            support = int((self.duals != 0).sum())
+            self.report(count, support, now)
+            solved = now.gap <= self.tolerance and now.other <= self.tolerance * self.scale
+            if solved or self.try_ray(rows, count, now) or time.perf_counter() - self.began > time_limit:
+                return count
+            self.steer(count, before, support, gap, now.gap)
+            gap = now.gap
+            self.choose(0.0)
+        return rounds
+
+    def report(self, count: int, support: int, now: _Measure) -> None:
+        """One line for the caller."""
+        if self.progress is not None:
+            gap = f"{now.gap:.1e}" if now.gap < np.inf else "no positive margin yet"
+            self.progress(f"round {count}: {now.violated} rows violated, {support} support rows, gap {gap}")
+
+    def scan(self) -> None:
+        """Margins of all rows."""
+        p = self.problem
+        kernels.scan_margins(p.tokens, p.sequence, p.reference, p.kinds, p.queries @ self.weights.T, self.margins)
+
+    def measure(self) -> _Measure:
+        """What the last scan says."""
+        p, violation = self.problem, self.tolerance * self.scale
+        value, smallest, other, violated = kernels.measure_rows(
+            self.margins, p.right_hand_side, p.kinds, self.duals, self.scalable, violation
+        )
+        size = float(np.linalg.norm(self.weights))
+        dual = value / size if size > 0 else 0.0
+        if not dual > 0:
+            return _Measure(np.inf, other, violated, dual)
+        if not self.scalable:
+            return _Measure(abs(size - dual) / max(dual, 1e-300), other, violated, dual)
+        primal = size / smallest if smallest > 0 else np.inf
+        return _Measure((primal - dual) / dual, other, violated, dual)
+
+    def first_rows(self) -> None:
+        """Start from the rows that the mean difference direction (uniform multipliers) separates worst."""
+        p = self.problem
+        mean = np.empty((len(p.reference), p.shape[0]))
+        kernels.mean_difference(p.tokens, p.sequence, p.reference, p.kinds, mean)
+        self.weights = mean.T @ p.queries
+        self.scan()
+        self.weights[:] = 0.0
+        self.choose(np.inf)
+
+    def choose(self, add_slack: float) -> None:
+        """Mark the working rows of the next round."""
+        p, keep_slack = self.problem, _SLACK * self.scale
+        kernels.choose_rows(
+            self.margins, p.right_hand_side, p.kinds, self.duals, keep_slack, add_slack, _CAP, self.scratch, self.chosen
+        )
+
+    def improve(self, rows: WorkingSet, gap: float) -> None:
+        """Better multipliers on the working rows, by what `steer` chose."""
+        if self.newton is None:
+            for _ in range(_PASSES):
+                rows.descend(self.weights, self.generator, _SWEEPS)
+            if self.accelerate:
+                polish_face(rows, self.weights, 0.03, 300)
+            return
+        sharp = max(1.0, float(np.linalg.norm(self.weights)) * float(np.sqrt(rows.squares.max()))) ** 0.5
+        self.newton.minimise(rows, self.weights, max(min(1e-3, 0.03 * gap / sharp), 1e-13))
+        if gap < 1e-2:
+            self.newton.polish(rows, self.weights)
+
+    def steer(self, count: int, before: int, support: int, old: float, gap: float) -> None:
+        """Choose what the next round does, from how this one went."""
+        progress = gap / old if np.isfinite(old) and old > 0 else (1.0 if not np.isfinite(gap) else 0.0)
+        if self.newton is not None:
+            steps, sigma = self.newton.steps, self.newton.sigma
+            if not self.newton.converged:
+                self.newton.set_sigma(sigma / 5)
+            elif steps > 12:
+                self.newton.set_sigma(sigma / 2)
+            elif progress > 0.9 and gap < 1e-4:  # round-off times sigma holds the multipliers back
+                self.newton.set_sigma(sigma / 10)
+            elif progress > 0.3 and steps <= 8:
+                self.newton.set_sigma(sigma * (4 if steps <= 5 else 2))
+            elif _DIRECT_LIMIT < support < 0.9 * self.room and gap < 0.5:  # the face is regular again
+                self.newton, self.stalled, self.accelerate = None, 0, True
+            return
+        self.accelerate = abs(support - before) <= 0.04 * support and support <= 0.95 * self.room
+        self.stalled = self.stalled + 1 if progress > 0.5 else 0
+        full = support > 0.95 * self.room and not np.isfinite(gap)
+        if count >= _PATIENCE and (full or self.stalled >= 6):
+            violation = np.maximum(self.problem.right_hand_side - self.margins, 0.0)[self.problem.kinds != ABSENT]
+            size = max(float(np.linalg.norm(violation)), 1e-300)
+            self.newton = ProximalNewton(float(np.linalg.norm(self.duals)) / size, _DIRECT_LIMIT)
+
+    def zero_row(self, rows: WorkingSet) -> bool:
+        """A row with A_k = 0 and b_k > 0 (a duplicate of the selected token, a zero query) is its own ray."""
+        bad = (rows.squares == 0) & np.where(rows.equalities, rows.right_hand_side != 0, rows.right_hand_side > 0)
+        if not bad.any():
+            return False
+        self.keep_only(rows, np.where(bad, np.sign(rows.right_hand_side), 0.0))
+        return True
+
+    def try_ray(self, rows: WorkingSet, count: int, now: _Measure) -> bool:
+        """Whether the duals, which have doubled since the last test, refine to a ray."""
+        if (np.isfinite(now.gap) and self.scalable) or count < 3 or now.dual < 2 * self.ray_bound:
+            return False
+        self.ray_bound = now.dual
+        found = refine_ray(rows)
+        if found is None or found[1] > _RAY_TOLERANCE:
+            return False
+        self.keep_only(rows, found[0] / np.abs(found[0]).sum())
+        return True
+
+    def keep_only(self, rows: WorkingSet, multipliers: np.ndarray) -> None:
+        """The duals are these, and 0 on all other rows."""
+        rows.lam[:] = multipliers
+        self.duals[:] = 0.0
+        rows.scatter(self.duals)
