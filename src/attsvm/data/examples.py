@@ -153,7 +153,7 @@ def example(name: str, **options: object) -> TokenDataset:
     >>> example("two-inputs")
     TokenDataset(n=2, T=4, d=2, dq=2, head, float64, cpu)
     """
-    function = EXAMPLES[_known(name, EXAMPLES)]
+    function = EXAMPLES[_known(name)]
     accepted = list(inspect.signature(function).parameters)
     for option in options:
         if option not in accepted:
@@ -186,7 +186,7 @@ _PROMPTS = MappingProxyType(
         "loss-comparison": ((0.0, 0.0),),
     }
 )
-_FROM_ZERO = ("trajectories", "hyperplanes", "two-inputs")
+_HEADS = MappingProxyType(dict.fromkeys(("joint-training-tight", "joint-training-relaxed"), ((-1.0, 0.0),)))
 
 
 def starting_points(name: str) -> StartingPoints:
@@ -201,18 +201,17 @@ def starting_points(name: str) -> StartingPoints:
     >>> starting_points("joint-training-tight").head
     tensor([[-1.,  0.]], dtype=torch.float64)
     """
-    if _known(name, EXAMPLES) in _FROM_ZERO:
+    if _known(name) not in _PROMPTS:
         return StartingPoints(torch.zeros(1, 2, 2, dtype=torch.float64))
-    prompts = torch.tensor(_PROMPTS[name], dtype=torch.float64)[..., None]
-    trained = name.startswith("joint-training")
-    return StartingPoints(prompts, torch.tensor([[-1.0, 0.0]], dtype=torch.float64) if trained else None)
+    head = torch.tensor(_HEADS[name], dtype=torch.float64) if name in _HEADS else None
+    return StartingPoints(torch.tensor(_PROMPTS[name], dtype=torch.float64)[..., None], head)
 
 
-def _known(name: str, names: dict[str, Callable[..., TokenDataset]]) -> str:
-    if name in names:
+def _known(name: str) -> str:
+    if name in EXAMPLES:
         return name
-    near = difflib.get_close_matches(str(name), names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+    near = difflib.get_close_matches(str(name), EXAMPLES, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(EXAMPLES)}"
     raise ValueError(f"no example is called {name!r}; {hint}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -22,12 +21,8 @@ class Frobenius(Norm):
     (tensor(5.), tensor([[0.6000, 0.8000]]))
     """
 
-    unitarily_invariant: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        """What a person calls it."""
-        return "Frobenius"
+    name = "Frobenius"
+    unitarily_invariant = True
 
     @property
     def dual(self) -> Norm:

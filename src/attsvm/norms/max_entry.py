@@ -26,10 +26,7 @@ class MaxEntry(Norm):
             [ 0.,  1.]])
     """
 
-    @property
-    def name(self) -> str:
-        """What a person calls it."""
-        return "max entry"
+    name = "max entry"
 
     @property
     def dual(self) -> Norm:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -28,12 +27,8 @@ class Nuclear(Norm):
     tensor([ 0., -1.])
     """
 
-    unitarily_invariant: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        """What a person calls it."""
-        return "nuclear"
+    name = "nuclear"
+    unitarily_invariant = True
 
     @property
     def dual(self) -> Norm:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -29,12 +28,8 @@ class Spectral(Norm):
     tensor([ 1., -1.,  0.])
     """
 
-    unitarily_invariant: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        """What a person calls it."""
-        return "spectral"
+    name = "spectral"
+    unitarily_invariant = True
 
     @property
     def dual(self) -> Norm:

@@ -29,10 +29,7 @@ class SumEntry(Norm):
             [ 0.,  0.]])
     """
 
-    @property
-    def name(self) -> str:
-        """What a person calls it."""
-        return "sum of entries"
+    name = "sum of entries"
 
     @property
     def dual(self) -> Norm:
