@@ -62,7 +62,7 @@ def test_margin_cone_without_rows_and_without_weights() -> None:
 
 
 def test_descent_returns_to_locally_optimal_selections_and_leaves_the_others() -> None:
-    """10 data sets, the optimal selection and a feasible one that is not locally optimal; 8 directions a cell."""
+    """10 data sets, the optimal selection and a feasible one that is not locally optimal; 8 directions per cell."""
     data = random_sphere(n=3, T=4, d=6, batch=10, seed=3)
     optimal = optimal_tokens(data)
     worst = (data.values @ data.head[:, None, :, None]).squeeze(-1).mul(data.labels.unsqueeze(-1)).argmin(-1)

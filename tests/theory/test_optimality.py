@@ -176,7 +176,7 @@ def test_local_convergence_and_its_failure() -> None:
 
 def test_bad_input_is_answered_in_a_sentence() -> None:
     data = random_sphere(n=3, T=4, d=5, seed=0)
-    with pytest.raises(ValueError, match="selected must hold one token index an input"):
+    with pytest.raises(ValueError, match="selected must hold one token index per input"):
         is_locally_optimal(data)
     with pytest.raises(ValueError, match=r"selected must lie in 0..3; got 4 at input 1"):
         is_locally_optimal(data, None, [0, 4, 0])

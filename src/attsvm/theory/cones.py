@@ -142,7 +142,7 @@ class ConeSearch:
         cosine: the smallest final cosine to W_mm among the starts of each cell.
         largest_opening: the widest opening such that all starts there and at every narrower opening returned
             ``[*batch, radii]``; 0 where even the narrowest lost a start.
-        directions: number of random directions a cell.
+        directions: number of random directions per cell.
         solution: of the selection's SVM.
     """
 
@@ -189,7 +189,7 @@ def search_cone(
 
     Arguments:
         data: ``[*batch]`` data sets.
-        head: a `Head`, a vector, a torch module, or None for the data's own.
+        head: a prediction head, a vector, a torch module, or None for the data's own.
         selected: ``[*batch, n]``; infeasible elements give NaN.
         openings, radii: the grid; openings in [0, 2], radii positive.
         directions: random P for each cell; the same P serve all cells of an element.
@@ -205,7 +205,7 @@ def search_cone(
         ValueError: if an argument does not fit, or W has one entry only and hence no other direction.
     """
     if selected is None:
-        raise ValueError("selected must hold one token index an input; got None")
+        raise ValueError("selected must hold one token index per input; got None")
     if data.d * data.dq == 1:
         raise ValueError("W has a single entry, so there are no directions around it to search")
     mus = _grid(openings, "openings", 2.0).to(data.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from attsvm.theory.optimality import is_locally_optimal, outscored, solve_or_ret
 
 Progress = Callable[[int, int], None]
 
-# Rows of a chunk of candidates; a solve holds a handful of such arrays at once.
+# Size of the rows of a chunk of candidates; a solve holds a handful of such arrays at once.
 _CHUNK_BYTES = 16e6
 _SCALES = (1.0, 10.0, 100.0)
 
@@ -39,8 +40,8 @@ class LocalOptima:
         weights: W_mm of each ``[k, d, dq]``.
         is_optimal: which one selects a best token of every input ``[k]``.
         reached: how many starts ended there ``[k]`` where the selections are a sample, else None.
-        exhaustive: True if these are all there are (apart from `failed`), False if they are a sample.
-        norm: in which the SVMs were solved.
+        exhaustive: True if these are all there are, apart from `failed`; False if they are a sample.
+        norm: the norm in which the SVMs were solved.
         candidates: number of selections of the data set, the product of the numbers of tokens.
         pruned: of these, how many were excluded because some of their inputs alone cannot be separated.
         tried: how many were put to the test.
@@ -105,7 +106,7 @@ def locally_optimal_selections(
     token scores lower. (Where the norm has several solutions, nuclear and the like, the converse holds for the W found,
     and "locally optimal" means: at that W.) Ties, within round-off, count as higher-scoring.
 
-    Two cuts are sound for the same reason and need no head: a selection whose first k inputs cannot be separated
+    Two cuts are sound for the same reason and need no scores: a selection whose first k inputs cannot be separated
     cannot be separated, so the tree over inputs is cut there; and a relaxed problem without a solution has none with
     more rows.
 
@@ -115,11 +116,11 @@ def locally_optimal_selections(
 
     Arguments:
         data: one data set; for a batch use `locally_optimal_selections_of_each`.
-        head: a `Head`, a vector, a torch module, or None for the data's own. Nonlinear heads are judged by their
-            effective scores at each selection.
+        head: a prediction head, a vector, a torch module, or None for the data's own. Nonlinear ones are judged by
+            their effective scores at each selection.
         norm: `Frobenius()` by default.
-        limit: most candidates to hold at any level of the tree; beyond a quarter of it the tree is also given up if its
-            last rate of pruning would leave more than `limit` in the end.
+        limit: the most candidates to hold at any level of the tree; beyond a quarter of it the tree is also given up
+            if pruning at its last rate would leave more than `limit` in the end.
         progress: called with (candidates done, candidates in all).
         starts, steps, seed: of the sample.
 
@@ -127,7 +128,7 @@ def locally_optimal_selections(
         A `LocalOptima`, which also counts what was pruned, infeasible, rejected and failed.
 
     Raises:
-        ValueError: if the data are a batch, or the head does not fit.
+        ValueError: if the data are a batch, or the prediction head does not fit.
 
     >>> from attsvm.data import example
     >>> locally_optimal_selections(example("single-input-local")).selections.tolist()
@@ -149,8 +150,8 @@ def locally_optimal_selections(
         return _sampled(data, own, norm, check_count(starts, "starts"), steps, seed, began)
     higher = _higher_scoring(data, own)
     parts, done = [], 0
-    for part in _parts(candidates, _chunk(exact)):
-        parts.append(_relaxed_verdicts(exact, higher, norm, part))
+    for copies, part in _chunks(exact, candidates):
+        parts.append(_relaxed_verdicts(copies, higher, norm, part))
         done += len(part)
         if progress is not None:
             progress(done, len(candidates))
@@ -171,22 +172,18 @@ def locally_optimal_selections_of_each(
     """`locally_optimal_selections` of every data set of a batch, in row-major order.
 
     Arguments:
-        data: ``[*batch]`` data sets; the others as in `locally_optimal_selections`, except that
-        progress: is called with (data sets done, data sets in all), or, for one data set, (candidates done, in all).
+        data: ``[*batch]`` data sets.
+        progress: called with (data sets done, data sets in all) or, for a single data set, with (candidates done,
+            candidates in all).
+
+    The other arguments are those of `locally_optimal_selections`.
     """
     flat, own = data.flatten(), as_head(head, data).flatten()
     inner = progress if len(flat) == 1 else None
     results = []
     for element in range(len(flat)):
         one = locally_optimal_selections(
-            flat[element],
-            own[element],
-            norm,
-            limit,
-            inner,
-            starts=starts,
-            steps=steps,
-            seed=[(seed, element)],
+            flat[element], own[element], norm, limit, inner, starts=starts, steps=steps, seed=[(seed, element)]
         )
         results.append(one)
         if progress is not None and inner is None:
@@ -197,7 +194,10 @@ def locally_optimal_selections_of_each(
 def every_separable_selection(
     data: TokenDataset, norm: Norm | None = None, limit: int = 200_000
 ) -> tuple[Int[Tensor, "k n"], Float[Tensor, "k n T"], int]:
-    """The selections of one data set that weights can separate, the margins of their SVMs, and how many stay undecided.
+    """The selections of one data set that weights can separate.
+
+    Returns:
+        The selections, the margins of their SVMs, and how many other selections stay undecided.
 
     Raises:
         ValueError: if there are more candidates than `limit`.
@@ -207,18 +207,13 @@ def every_separable_selection(
     if candidates is None:
         raise ValueError(f"limit must be at least the number of candidates, up to {_count(data)}; got {limit}")
     kept, margins, undecided = [], [], 0
-    for part in _parts(candidates, _chunk(exact)):
-        solution = solve_or_retry(AttentionSVM(_copies(exact, part.shape[0]), part), norm)
+    for copies, part in _chunks(exact, candidates):
+        solution = solve_or_retry(AttentionSVM(copies, part), norm)
         kept.append(part[solution.solved])
         margins.append(solution.margins[solution.solved])
         undecided += int((~solution.solved & ~solution.infeasible).sum())
     empty = torch.zeros(0, data.n, data.T, dtype=torch.float64, device=data.device)
     return torch.cat([*kept, candidates[:0]]), torch.cat([*margins, empty]), undecided
-
-
-def _parts(rows: Tensor, size: int) -> Iterator[Tensor]:
-    for first in range(0, rows.shape[0], size):
-        yield rows[first : first + size]
 
 
 def _distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -228,18 +223,16 @@ def _distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _count(data: TokenDataset) -> int:
-    total = 1
-    for tokens in data.real.sum(-1).tolist():
-        total *= tokens
-    return total
+    """How many selections there are."""
+    return math.prod(data.real.sum(-1).tolist())
 
 
-def _chunk(data: TokenDataset) -> int:
-    return max(16, int(_CHUNK_BYTES / (8 * data.n * data.T * (data.d + 4) + 8 * data.d * data.dq)))
-
-
-def _copies(data: TokenDataset, count: int) -> TokenDataset:
-    return data.flatten()[torch.zeros(count, dtype=torch.int64, device=data.device)]
+def _chunks(data: TokenDataset, selections: Int[Tensor, "k n"]) -> Iterator[tuple[TokenDataset, Tensor]]:
+    """As many selections at a time as fit into memory, each with as many copies of the data set."""
+    size = max(16, int(_CHUNK_BYTES / (8 * data.n * data.T * (data.d + 4) + 8 * data.d * data.dq)))
+    for first in range(0, len(selections), size):
+        part = selections[first : first + size]
+        yield data.flatten()[torch.zeros(len(part), dtype=torch.int64, device=data.device)], part
 
 
 def _candidates(data: TokenDataset, limit: int) -> tuple[Tensor | None, int]:
@@ -264,10 +257,9 @@ def _candidates(data: TokenDataset, limit: int) -> tuple[Tensor | None, int]:
     return prefixes, pruned
 
 
-def _may_be_separable(data: TokenDataset, selections: Tensor) -> Tensor:
-    verdicts = [
-        ~solve(AttentionSVM(_copies(data, part.shape[0]), part)).infeasible for part in _parts(selections, _chunk(data))
-    ]
+def _may_be_separable(data: TokenDataset, selections: Int[Tensor, "k n"]) -> Bool[Tensor, " k"]:
+    """False where a selection is proved inseparable."""
+    verdicts = [~solve(AttentionSVM(copies, part)).infeasible for copies, part in _chunks(data, selections)]
     return torch.cat([*verdicts, torch.zeros(0, dtype=torch.bool, device=data.device)])
 
 
@@ -295,7 +287,7 @@ def _sampled(
     best = optimal_token_set(data, head).to(torch.int64).argmax(-1)
     selections, counts = _distinct(torch.cat([run.selected, best[None]]))
     counts[(selections == best).all(-1)] -= 1
-    parts = [_direct_verdicts(data, head, norm, part) for part in _parts(selections, _chunk(data))]
+    parts = [_direct_verdicts(copies, head, norm, part) for copies, part in _chunks(data, selections)]
     return _assembled(
         data, head, norm, selections, parts, exhaustive=False, reached=counts, unsaturated=unsaturated, began=began
     )
@@ -315,8 +307,8 @@ class _Verdicts:
 def _relaxed_verdicts(
     data: TokenDataset, higher: Bool[Tensor, "n T T"], norm: Norm, selections: Int[Tensor, "k n"]
 ) -> _Verdicts:
-    """By the relaxed problem, as `locally_optimal_selections` proves."""
-    full = AttentionSVM(_copies(data, len(selections)), selections)
+    """By the relaxed problem, as proved in `locally_optimal_selections`."""
+    full = AttentionSVM(data, selections)
     above = higher[torch.arange(data.n, device=data.device), selections]
     solution = solve_or_retry(AttentionSVM(full.data, selections, rows=~above), norm)
     slack = full.margins(torch.nan_to_num(solution.weights)) - 1
@@ -333,8 +325,8 @@ def _relaxed_verdicts(
 
 
 def _direct_verdicts(data: TokenDataset, head: Head, norm: Norm, selections: Int[Tensor, "k n"]) -> _Verdicts:
-    """By the definition, the whole problem solved."""
-    verdict = is_locally_optimal(_copies(data, len(selections)), head, selections, norm)
+    """By the definition: the whole problem is solved."""
+    verdict = is_locally_optimal(data, head, selections, norm)
     solution = verdict.solution
     return _Verdicts(
         verdict.holds, solution.infeasible, verdict.undecided, solution.ambiguous > 0, solution.weights[verdict.holds]

@@ -83,7 +83,7 @@ def joint_prediction(
     and 0 for (v, K, Q), whose product grows like the square of the number of steps.
 
     Arguments:
-        data: ``[*batch]`` data sets; the head reads `values`, attention `tokens`.
+        data: ``[*batch]`` data sets; the prediction head reads `values`, attention `tokens`.
         selected: alpha, ``[*batch, n]``.
         norm: of the attention problem: `Frobenius()` (default) for (v, p) and (v, W), `Nuclear()` for (v, K, Q).
         growth_ratio: rho, one number or ``[*batch]``; `growth_ratio` measures it on a run.

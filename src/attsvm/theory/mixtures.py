@@ -1,9 +1,10 @@
-"""Conditions on mixtures of tokens: what nonlinear heads and joint training ask."""
+"""Conditions on mixtures of tokens, which nonlinear prediction heads and joint training need."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,7 +16,7 @@ from attsvm.data.checks import ArrayLike
 from attsvm.data.streams import Purpose, Seed, streams
 from attsvm.svm import AttentionSVM, label_svm
 from attsvm.theory.conditions import Condition, leads, leads_of
-from attsvm.theory.optimality import effective_scores, tie_line
+from attsvm.theory.optimality import chosen_values, effective_scores, tie_line
 
 
 def one_winner(data: TokenDataset, head: object = None, *, samples: int = 256, seed: Seed = 0) -> Condition:
@@ -33,7 +34,8 @@ def one_winner(data: TokenDataset, head: object = None, *, samples: int = 256, s
     Margin: c. Failure: at most 0 (within round-off).
 
     Arguments:
-        samples, seed: of the random mixtures, for heads without structure; element b draws from stream (seed, b).
+        samples, seed: of the random mixtures, for heads that are neither linear nor quadratic nor ReLU; element b
+            draws from stream (seed, b).
     """
     own = as_head(head, data)
     scores = token_scores(data, own).double()
@@ -82,11 +84,11 @@ def label_margin_assumption(
     * Neither: counted as holding, with ``certain`` False.
 
     Arguments:
-        data: ``[*batch]`` data sets; the head reads `values`.
+        data: ``[*batch]`` data sets; the prediction head reads `values`.
         selected: ``[*batch, n]``.
 
     Margin: the smallest ``(G(selected) - G(s)) / (G(selected) max_i (1 - s_i,alpha_i))`` among the mixtures tried; -inf
-    where the labels of the selected tokens cannot be separated. inf where there is nothing to mix.
+    where the labels of the selected tokens cannot be separated, inf where there is nothing to mix.
     """
     problem = AttentionSVM(data, selected)
     label = label_svm(data, problem.reference)
@@ -121,10 +123,8 @@ def label_margin_assumption(
 
 
 def _at_kink(data: TokenDataset, head: ReluHead, best: Tensor) -> Tensor:
-    flat, own = data.flatten(), head.flatten()
-    values = flat.input_values
-    index = best.reshape(*values.shape[:2], 1, 1).expand(-1, -1, 1, values.shape[-1])
-    inner = values.gather(2, index).squeeze(2) @ own.matrix  # type: ignore[attr-defined]
+    """Where a ReLU of the head is exactly 0 at the best token: ``[*batch, n]``."""
+    inner = chosen_values(data.flatten(), best.reshape(-1, data.n)) @ head.flatten().matrix  # type: ignore[attr-defined]
     return (inner == 0).any(-1).reshape(*data.batch_shape, data.n)
 
 
@@ -148,7 +148,7 @@ def _sampled_gap(data: TokenDataset, head: Head, scores: Tensor, best: Tensor, s
     return smallest.reshape(*data.batch_shape, data.n)
 
 
-def _mixtures(data: TokenDataset, best: Tensor, mixed: Tensor, samples: int, stream: object) -> Tensor:
+def _mixtures(data: TokenDataset, best: Tensor, mixed: Tensor, samples: int, stream: np.random.Generator) -> Tensor:
     """Exchanges of one token of a support input by 1/1000, half and whole, and random mixtures ``[m, n, T]``."""
     pure = torch.nn.functional.one_hot(best, data.T).double()
     real = data.real
@@ -160,10 +160,10 @@ def _mixtures(data: TokenDataset, best: Tensor, mixed: Tensor, samples: int, str
     single[row, pairs[:, 0]] = torch.nn.functional.one_hot(pairs[:, 1], data.T).double()
     fractions = torch.tensor([1e-3, 0.5, 1.0], dtype=torch.float64, device=data.device)[:, None, None, None]
     exchanged = ((1 - fractions) * pure + fractions * single).flatten(0, 1)
-    drawn = torch.from_numpy(stream.dirichlet([0.5] * data.T, (samples, data.n))).to(data.device)  # type: ignore[attr-defined]
+    drawn = torch.from_numpy(stream.dirichlet([0.5] * data.T, (samples, data.n))).to(data.device)
     drawn = drawn.masked_fill(~real, 0.0) + 1e-12 * real
     drawn = drawn / drawn.sum(-1, keepdim=True)
-    share = torch.from_numpy(stream.random((samples, 1, 1))).to(data.device)  # type: ignore[attr-defined]
+    share = torch.from_numpy(stream.random((samples, 1, 1))).to(data.device)
     joint = torch.where(mixed.unsqueeze(-1), (1 - share) * pure + share * drawn, pure)
     return torch.cat([exchanged, joint])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attsvm.attention import LinearHead, token_scores
@@ -24,19 +24,19 @@ def effective_scores(data: TokenDataset, head: object, selected: ArrayOrList) ->
     """What each token is worth to a model that has selected alpha: ``u_it = Y_i x_it^T grad h(x_i,alpha_i)``.
 
     Near the selection the output moves by ``Y_i df_i = sum_t u_it ds_it``, so u plays the part that the scores play for
-    a linear head; only differences within an input matter. For a linear head u is `token_scores` itself; for others the
-    two differ, and not by a constant.
+    a linear head; only differences within an input matter. For a linear head u is `token_scores` itself; for other
+    heads the two differ, and not by a constant.
 
     Arguments:
-        data: ``[*batch]`` data sets; the head reads `values`.
-        head: a `Head`, a vector, a torch module, or None for the data's own.
+        data: ``[*batch]`` data sets; the prediction head reads `values`.
+        head: a prediction head, a vector, a torch module, or None for the data's own.
         selected: alpha, ``[*batch, n]``.
 
     Returns:
         ``[*batch, n, T]`` in float64; -inf at masked tokens.
 
     Raises:
-        ValueError: if the head or the selection does not fit the data.
+        ValueError: if the prediction head or the selection does not fit the data.
 
     >>> from attsvm import QuadraticHead
     >>> one = TokenDataset(torch.eye(2).double()[None], torch.ones(1, 1).double(), [1])
@@ -48,11 +48,15 @@ def effective_scores(data: TokenDataset, head: object, selected: ArrayOrList) ->
     if isinstance(own, LinearHead):
         return token_scores(data, own).double()
     flat, flat_head = data.flatten(), own.flatten()
-    values = flat.input_values
-    kept = values.gather(2, chosen.reshape(*values.shape[:2], 1, 1).expand(-1, -1, 1, values.shape[-1])).squeeze(2)
-    slopes = flat_head.input_gradient(kept)
-    scores = (torch.einsum("bntd,bnd->bnt", values, slopes) * flat.labels.unsqueeze(-1)).double()
+    slopes = flat_head.input_gradient(chosen_values(flat, chosen.reshape(-1, data.n)))
+    scores = (torch.einsum("bntd,bnd->bnt", flat.input_values, slopes) * flat.labels.unsqueeze(-1)).double()
     return flat.fill_masked(scores, -math.inf).reshape(*data.batch_shape, data.n, data.T)
+
+
+def chosen_values(data: TokenDataset, chosen: Int[Tensor, "batch n"]) -> Float[Tensor, "batch n dv"]:
+    """The value of the chosen token of every input, for data of one batch axis."""
+    index = chosen[..., None, None].expand(-1, -1, 1, data.dv)
+    return data.input_values.gather(2, index).squeeze(2)
 
 
 def outscored(data: TokenDataset, scores: Float[Tensor, "*batch n T"], own: Float[Tensor, "*batch n"]) -> Tensor:
@@ -71,9 +75,9 @@ def tie_line(data: TokenDataset, scores: Float[Tensor, "*batch n T"]) -> Float[T
 
 
 def solve_or_retry(problem: AttentionSVM, norm: Norm | None = None) -> SVMSolution:
-    """`solve`; Frobenius problems that miss its 1e-10 (bad scaling does that) are asked again for 1e-8.
+    """`solve`, with a second attempt at 1e-8 for Frobenius problems that miss its 1e-10, as badly scaled ones do.
 
-    Verdicts on support are taken at 1e-6, so the second answer is good enough for them; its `tolerance` says so.
+    Support is decided at 1e-6, so the second answer is accurate enough for it; its `tolerance` says which it is.
     """
     norm = norm or Frobenius()
     first = solve(problem, norm)
@@ -169,7 +173,7 @@ def is_locally_optimal(
 
     Arguments:
         data: ``[*batch]`` data sets.
-        head: a `Head`, a vector, a torch module, or None for the data's own.
+        head: a prediction head, a vector, a torch module, or None for the data's own.
         selected: alpha, ``[*batch, n]``.
         norm: `Frobenius()` by default; ignored where `solution` is given.
         solution: of ``AttentionSVM(data, selected)``, if at hand.
@@ -178,7 +182,7 @@ def is_locally_optimal(
         A `LocalOptimality`: `.holds` ``[*batch]`` says whether, `.violations` ``[*batch, n, T]`` why not.
 
     Raises:
-        ValueError: if selection, head or solution do not fit the data.
+        ValueError: if the selection, the prediction head or the solution does not fit the data.
 
     >>> from attsvm.data import example
     >>> bool(is_locally_optimal(example("single-input-local"), selected=[1]))
@@ -187,7 +191,7 @@ def is_locally_optimal(
     [(0, 2)]
     """
     if selected is None:
-        raise ValueError("selected must hold one token index an input; got None")
+        raise ValueError("selected must hold one token index per input; got None")
     problem = AttentionSVM(data, selected)
     scores = effective_scores(data, head, selected)
     if solution is None:

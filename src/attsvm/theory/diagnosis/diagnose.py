@@ -1,4 +1,4 @@
-"""What the theory says about data, head and training before anything is trained."""
+"""What the theory says about data, prediction head and training before anything is trained."""
 
 from __future__ import annotations
 
@@ -75,16 +75,16 @@ class Diagnosis:
     """Conditions, applicable results and predicted limits of a batch of data sets; prints as a table.
 
     Attributes:
-        data, head: what was diagnosed.
+        data, head, loss: what was diagnosed, in float64.
         bias: the norm that belongs to parameterization and optimizer.
         conditions: assumptions, each with the margin by which it holds or fails.
         results: what the papers conclude, and where.
         limits: candidate selections: the optimal one and, given a starting point, the predicted one.
-        predicted: the selection that training should reach ``[*batch, n]``: that of the start where one was given, of
-            a global result where one applies, and else the optimal one (a guess, which `rule` says).
+        predicted: the selection that training should reach ``[*batch, n]``: that of a global result where one applies,
+            else the one predicted from the start where one was given, else the optimal one, which is a guess.
         rule: what made the prediction.
-        standing: of the prediction, one `Standing` an element, row-major.
-        local: all locally optimal selections of each element, row-major, where asked for.
+        standing: of the prediction, one `Standing` per data set in row-major order.
+        local: the locally optimal selections of each data set in row-major order, where asked for.
     """
 
     data: TokenDataset
@@ -164,13 +164,14 @@ def diagnose(
 
     Arguments:
         data: ``[*batch]`` data sets.
-        head: a `Head`, a vector, a torch module, or None for the data's own.
+        head: a prediction head, a vector, a torch module, or None for the data's own.
         parameterization: `Weights()` (default) or `KeyQuery()`.
         optimizer: `NormalizedGradientDescent(0.1)` by default.
         initial: the starting point, as in `fit` (W, or a mapping with key and query, or "zeros"); with it the reached
             selection is predicted by `predict_selection`.
         loss: `Logistic()` by default.
-        enumerate_local: list all locally optimal selections too, trying at most this many candidates a data set; 0: no.
+        enumerate_local: list all locally optimal selections too, trying at most this many candidates per data set; 0
+            lists none.
         progress: called with (done, in all) while they are listed.
 
     A global result (B2) is called proved for plain gradient descent only: normalized descent from a start of large norm

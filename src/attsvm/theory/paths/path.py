@@ -120,8 +120,8 @@ def regularization_path(
 
     Arguments:
         data: ``[*batch]`` data sets.
-        head: a `Head`, a vector, a torch module, or None for the data's own; where the head is trained, only a hint
-            from which to start (None is fine), and linear.
+        head: a prediction head, a vector, a torch module, or None for the data's own. Where it is trained it must be
+            linear, and serves only as a hint where to start; None is fine.
         radii: positive and increasing.
         norm: N, `Frobenius()` by default; `Nuclear()` is followed in factors, ``||K||_F^2 + ||Q||_F^2 <= 2 R``.
         parameterization: `KeyQuery(rank)` means the nuclear ball cut at that rank.
@@ -131,14 +131,14 @@ def regularization_path(
         cone: restrict W to an `AngleCone` (Frobenius norm): the local path.
         train_head: minimise over a linear head ``||v|| <= r`` as well.
         head_radii: r for each R; R itself by default. How r grows beside R decides which SVM the path tends to.
-        iterations: at most so many at each radius (100 Newton steps, or 4000 projected gradients).
+        iterations: at most this many at each radius; 100 Newton steps or 4000 projected gradients by default.
         progress: called with (radii done, radii in all); radii in between, which only guide the path, count too.
 
     Returns:
         A `RegularizationPath`.
 
     Raises:
-        ValueError: if radii are not positive and increasing, or the options do not fit together.
+        ValueError: if the radii are not positive and increasing, or the options do not fit together.
 
     >>> import torch
     >>> tokens, v = torch.eye(2, dtype=torch.float64)[None], torch.tensor([1.0, 0.0]).double()

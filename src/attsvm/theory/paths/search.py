@@ -29,9 +29,9 @@ from attsvm.theory.paths.solvers import (
     tangent_part,
 )
 
-_RATIO = 10**0.5  # radii grow at most so much from one solve to the next
+_RATIO = 10**0.5  # radii grow at most by this factor from one solve to the next
 _SATURATED = 30.0  # logits this far apart keep the selection a start has; fresh random starts no longer help
-_ELSEWHERE = 1e-3
+_ELSEWHERE = 1e-3  # 1 - cosine from which two directions count as different
 _LOOSE, _TIGHT, _GUIDE = 1e-3, 1e-4, 1e-2  # residual times radius: called converged, aimed at, on the way
 
 
@@ -55,7 +55,12 @@ class Found:
 
 @dataclass(eq=False)
 class Search:
-    """Chains of starts, ``[chains * elements]`` of them: the path so far, the max-margin direction, random ones."""
+    """The search along a path: for every element, several chains of weights side by side.
+
+    One chain continues the path so far, one begins at the max-margin direction of the best tokens (or at the centre of
+    the cone), and `restarts` chains begin at random. At each radius every chain is solved, the lowest risk is kept, and
+    chains that end elsewhere are counted. Chains and elements share one axis, ``[starts * elements]``.
+    """
 
     data: TokenDataset
     given_head: Head | None
@@ -91,8 +96,8 @@ class Search:
             small, left, right = reduced_spans(self.data)
             full = min(left.shape[-1], right.shape[-1])
             return FactorChart(small, left, right, min(full, self.rank or full))
-        if isinstance(self.norm, Frobenius):
-            return row_chart(self.data) if self.cone is None else MatrixChart(*whole_spans(self.data))
+        if isinstance(self.norm, Frobenius) and self.cone is None:
+            return row_chart(self.data)
         return MatrixChart(*whole_spans(self.data))
 
     @property
@@ -111,10 +116,13 @@ class Search:
         return (self.data.labels.unsqueeze(-1) * mixed).mean(-2)
 
     def _max_margin(self) -> tuple[Tensor, Tensor | None]:
-        """Unit max-margin directions of the best tokens (zero where there are none), and v_mm for a trained head."""
-        best = flat_scores(self.data, self.head).argmax(-1)
+        """Max-margin weights of the best tokens, or the centre of the cone, and v_mm where the head is trained.
+
+        Zero where there are none.
+        """
         if self.cone is not None:
             return self.cone.direction, None
+        best = flat_scores(self.data, self.head).argmax(-1)
         solution = solve(AttentionSVM(self.data, best), self.norm)
         weights = torch.nan_to_num(solution.weights)
         if not self.train_head:
