@@ -6,11 +6,10 @@ import math
 import threading
 from typing import Any
 
-import torch
-
 from attsvm.app.problem import problem_to_data, selection
 from attsvm.attention import optimal_token_set
 from attsvm.norms import Frobenius, MaxEntry, Norm, Nuclear, Spectral
+from attsvm.sweep.manifest import to_plain
 from attsvm.theory import LocalOptimality, is_locally_optimal
 
 NORMS: dict[str, type[Norm]] = {
@@ -62,9 +61,9 @@ def certify(request: object) -> dict[str, Any]:
         "status": solution.status.name.lower(),
         "sentence": f"{solution.status}; {_local(local)}",
         "weights": weights if all(map(math.isfinite, weights)) else None,
-        "value": _finite(proof.primal_value) if bool(solution.solved) else None,
-        "relative_gap": _finite(proof.relative_gap),
-        "min_margin": _finite(proof.min_margin),
+        "value": to_plain(proof.primal_value) if bool(solution.solved) else None,
+        "relative_gap": to_plain(proof.relative_gap),
+        "min_margin": to_plain(proof.min_margin),
         "solver": solution.solver,
         "norm": name,
         "locally_optimal": bool(local),
@@ -80,8 +79,3 @@ def _local(local: LocalOptimality) -> str:
         return "so the selection is not locally optimal" if not bool(local.undecided) else "local optimality is open"
     named = ", ".join(f"token {t + 1} of input {i + 1}" for i, t in local.offenders)
     return f"the selection is not locally optimal: support tokens score at least as high as the selected ones ({named})"
-
-
-def _finite(number: torch.Tensor) -> float | None:
-    value = float(number)
-    return value if math.isfinite(value) else None

@@ -137,6 +137,9 @@ class LocalOptimality:
             raise ValueError("local optimality was checked on a batch of selections; use .holds")
         return bool(self.holds)
 
+    def __repr__(self) -> str:
+        return f"LocalOptimality({int(self.holds.sum())} of {self.holds.numel()} locally optimal)"
+
     def __str__(self) -> str:
         """One sentence for each selection that is not locally optimal, with every offending token."""
         lines = []

@@ -11,8 +11,9 @@ from attsvm.heads import SINKS, HeadsReport, Progress, SelectionKind, analyze, f
 from attsvm.heads.analysis.head import HeadTask
 from attsvm.heads.analysis.views import layers_of
 from attsvm.heads.loading.folder import quiet
-from attsvm.heads.report.records import HeadReport, from_plain, to_plain
+from attsvm.heads.report.records import HeadReport, from_plain
 from attsvm.norms import Frobenius, Nuclear
+from attsvm.sweep.manifest import to_plain
 from heads.planted import planted
 
 MODEL = planted()

@@ -8,8 +8,9 @@ import pytest
 
 from attsvm.heads import HeadsReport, analyze
 from attsvm.heads.report.html.page import _Axis, panels
-from attsvm.heads.report.records import HeadReport, from_plain, to_plain
+from attsvm.heads.report.records import HeadReport, from_plain
 from attsvm.heads.report.table import COLUMNS
+from attsvm.sweep.manifest import to_plain
 from heads.planted import planted
 
 

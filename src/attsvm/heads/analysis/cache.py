@@ -11,7 +11,8 @@ from pathlib import Path
 from attsvm.data.files import write_atomically
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.model import HeadModel, Sentence
-from attsvm.heads.report.records import HeadReport, from_plain, to_plain
+from attsvm.heads.report.records import HeadReport, from_plain
+from attsvm.sweep.manifest import to_plain
 
 _FORMAT = 1  # of the files; another number leaves older results unread
 

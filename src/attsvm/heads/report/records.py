@@ -265,25 +265,6 @@ class HeadReport:
 Record = TypeVar("Record")
 
 
-def to_plain(value: Any) -> Any:
-    """Records become dictionaries, tuples lists, enum members their values, and numbers that are not finite None.
-
-    >>> to_plain((1, float("nan")))
-    [1, None]
-    """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {str(to_plain(key)): to_plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_plain(part) for part in value]
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
 def from_plain(kind: type[Record], value: Any) -> Record:
     """The record that `to_plain` turned into `value`; None where a number is expected is NaN.
 

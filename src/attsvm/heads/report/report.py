@@ -13,9 +13,10 @@ from typing import Any
 
 from attsvm.data.files import write_atomically
 from attsvm.heads.analysis.settings import Settings
-from attsvm.heads.report.records import HeadReport, to_plain
+from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.table import HeadTable, head_row
 from attsvm.heads.report.verdict import Verdict, verdicts
+from attsvm.sweep.manifest import to_plain
 
 
 @dataclass(frozen=True, repr=False)

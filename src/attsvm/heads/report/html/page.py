@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from attsvm.heads.report.records import HeadReport, to_plain
+from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.table import COLUMNS
 from attsvm.heads.report.verdict import MEASURES, RANDOM, UNTRAINED, Measure, number_pair
+from attsvm.sweep.manifest import to_plain
 
 if TYPE_CHECKING:
     from attsvm.heads.report.report import HeadsReport
