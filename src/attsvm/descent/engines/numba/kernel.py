@@ -24,11 +24,12 @@ from attsvm.descent.engines.numba.lanes import (
     where_greater,
 )
 
+HELPER = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 NORMALIZED, PLAIN, SIGN = 0, 1, 2
 LOGISTIC, EXPONENTIAL, LINEAR = 0, 1, 2
 
 
-@njit(nogil=True)
+@njit(**HELPER)
 def _attend(tokens, real, directions, work):  # type: ignore[no-untyped-def]
     """Softmax of the logits x_it^T u_i, u_i = W z_i: logits below the winner's, e_t of the losers, sum e, the winner.
 
@@ -61,7 +62,7 @@ def _attend(tokens, real, directions, work):  # type: ignore[no-untyped-def]
         store(whole, i * width + WINNER, winner)
 
 
-@njit(nogil=True)
+@njit(**HELPER)
 def _rows(tokens, loss, floor, work, rows, scale):  # type: ignore[no-untyped-def]
     """Gradient of the risk in the directions u_i = W z_i: exp(scale) * rows[n, d], after `_attend` and `judge`.
 
@@ -86,7 +87,9 @@ def _rows(tokens, loss, floor, work, rows, scale):  # type: ignore[no-untyped-de
     largest = where_equal(largest, nothing, zero, largest)
     store(scale, 0, largest)
     # exp(a - m) = exp(a) exp(-m) while neither leaves the range of floating point.
-    near = scale.min() > floor
+    near = True
+    for lane in range(LANES):
+        near &= scale[lane] > floor
     lift = exponential(zero - where_greater(largest, splat(-600.0), largest, splat(-600.0)))
     for i in range(n):
         inverse, weight = load(whole, i * width + INVERSE), load(whole, i * width + MARGIN)
@@ -118,7 +121,7 @@ def _rows(tokens, loss, floor, work, rows, scale):  # type: ignore[no-untyped-de
             store(rows, i * d + j, r)
 
 
-@njit(nogil=True)
+@njit(**HELPER)
 def _outer(left, right, gradient):  # type: ignore[no-untyped-def]
     """gradient[a, b] = sum_i left_i right_i^T."""
     n, a, _ = left.shape
@@ -131,7 +134,7 @@ def _outer(left, right, gradient):  # type: ignore[no-untyped-def]
             store(gradient, j * b + q, g)
 
 
-@njit(nogil=True)
+@njit(**HELPER)
 def _images(matrix, vectors, images):  # type: ignore[no-untyped-def]
     """images_i = matrix vectors_i for every input, matrix[a, b]."""
     a, b, _ = matrix.shape
@@ -143,7 +146,7 @@ def _images(matrix, vectors, images):  # type: ignore[no-untyped-def]
             store(images, i * a + j, total)
 
 
-@njit(nogil=True)
+@njit(**HELPER)
 def _images_transposed(matrix, vectors, images):  # type: ignore[no-untyped-def]
     """images_i = matrix^T vectors_i for every input, matrix[a, b]."""
     a, b, _ = matrix.shape
@@ -155,7 +158,7 @@ def _images_transposed(matrix, vectors, images):  # type: ignore[no-untyped-def]
             store(images, i * b + q, total)
 
 
-@njit(nogil=True)
+@njit(**HELPER)
 def _add_ridge(matrix, log_ridge, gradient, scale):  # type: ignore[no-untyped-def]
     """exp(scale) * gradient += exp(log_ridge) * matrix, at the larger of the two scales."""
     count = gradient.shape[0] * gradient.shape[1]
@@ -171,7 +174,7 @@ def _add_ridge(matrix, log_ridge, gradient, scale):  # type: ignore[no-untyped-d
     store(scale, 0, top)
 
 
-@njit(nogil=True)
+@njit(**HELPER)
 def _norms(gradient, norm):  # type: ignore[no-untyped-def]
     """Frobenius norm of each lane, its squares kept in range."""
     count = gradient.shape[0] * gradient.shape[1]
@@ -187,7 +190,7 @@ def _norms(gradient, norm):  # type: ignore[no-untyped-def]
     store(norm, 0, root(total) * largest)
 
 
-@njit(nogil=True)
+@njit(**HELPER)
 def _move(matrix, gradient, norm, scale, step, rule):  # type: ignore[no-untyped-def]
     """matrix -= step; lanes with step 0 stay."""
     zero = splat(0.0)
@@ -204,7 +207,7 @@ def _move(matrix, gradient, norm, scale, step, rule):  # type: ignore[no-untyped
         store(matrix, k, load(matrix, k) - factor * g)
 
 
-@njit(nogil=True)
+@njit(**HELPER)
 def _note(size, factors, active, norm, step, stalled):  # type: ignore[no-untyped-def]
     for lane in range(LANES):
         step[lane] = size * factors[lane] * active[lane]

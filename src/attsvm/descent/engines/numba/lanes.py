@@ -11,7 +11,8 @@ from typing import Any
 
 from llvmlite import ir
 from numba import float64, int64, njit, types
-from numba.extending import intrinsic, models, overload, register_model
+from numba.core.typing.templates import ConcreteTemplate, infer_global
+from numba.extending import intrinsic, lower_builtin, models, register_model
 
 LANES = 8
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
@@ -105,11 +106,6 @@ def _elementwise(count: int, emit: Any) -> Any:
     return intrinsic(makers[count])
 
 
-_add = _elementwise(2, lambda builder, a, b: builder.fadd(a, b))
-_subtract = _elementwise(2, lambda builder, a, b: builder.fsub(a, b))
-_multiply = _elementwise(2, lambda builder, a, b: builder.fmul(a, b))
-_divide = _elementwise(2, lambda builder, a, b: builder.fdiv(a, b))
-
 fma = _elementwise(3, lambda builder, a, b, c: _call(builder, f"llvm.fma.v{LANES}f64", a, b, c))
 root = _elementwise(1, lambda builder, a: _call(builder, f"llvm.sqrt.v{LANES}f64", a))
 absolute = _elementwise(1, lambda builder, a: _call(builder, f"llvm.fabs.v{LANES}f64", a))
@@ -126,21 +122,26 @@ def _emit_power_of_two(builder: Any, shifted: Any) -> Any:
 _power_of_two = _elementwise(1, _emit_power_of_two)
 
 
-def _binary(function: Any, emit: Any) -> None:
-    @overload(function, inline="always")
-    def implement(a, b):  # type: ignore[no-untyped-def]
-        if isinstance(a, LanesType) and isinstance(b, LanesType):
-            return lambda a, b: emit(a, b)
-        return None
+def _operator(function: Any, instruction: str) -> None:
+    """Teach Numba ``function(lanes, lanes)``: one instruction."""
+
+    class Typed(ConcreteTemplate):  # type: ignore[misc]
+        cases = (lanes_type(lanes_type, lanes_type),)
+
+    infer_global(function)(Typed)
+
+    @lower_builtin(function, lanes_type, lanes_type)
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return getattr(builder, instruction)(*arguments)
 
 
-for _function, _emit in (
-    (operator.add, _add),
-    (operator.sub, _subtract),
-    (operator.mul, _multiply),
-    (operator.truediv, _divide),
+for _function, _instruction in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
 ):
-    _binary(_function, _emit)
+    _operator(_function, _instruction)
 
 _LOG2E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01
@@ -148,7 +149,7 @@ _LN2_LOW = 1.90821492927058770002e-10
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer, which then sits in the low bits
 
 
-@njit(inline="always")
+@njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def exponential(x):  # type: ignore[no-untyped-def]
     """exp(x) for x <= 708, within about one unit in the last place; 0 below -708."""
     low = splat(-708.0)

@@ -17,7 +17,9 @@ import numpy as np
 from numba import njit
 
 from attsvm.svm.solvers.active_set.factorization import (
-    OPTIONS,
+    HELPER,
+    NONE,
+    NOTHING,
     adjoint,
     dot,
     drop,
@@ -36,7 +38,7 @@ DOUBTFUL = 1e-9  # squared distance to the span of the active rows below which t
 NEGLIGIBLE = 1e-13  # multiplier changes below this never block
 
 
-@njit(**OPTIONS)
+@njit(**HELPER)
 def gram_row(j, G, known, owner, start, D, Dt, ZZ):
     """Fill row j of G = (D D^T) o (Z Z^T) unless it is known; `Dt` is D transposed, `ZZ` the Gram matrix of queries."""
     if known[j]:
@@ -58,7 +60,7 @@ def gram_row(j, G, known, owner, start, D, Dt, ZZ):
             row[k] *= factor
 
 
-@njit(**OPTIONS)
+@njit(**HELPER)
 def distance_to_span(j, r, active, size, L, owner, start, D, Z, U, P, margins, y):
     """Refine r in a_j ~ sum r_k a_k with the rows themselves; returns (||residual||, 1 + sum |r_k|)."""
     d = U.shape[1]
@@ -89,10 +91,10 @@ def distance_to_span(j, r, active, size, L, owner, start, D, Z, U, P, margins, y
     return norm, scale
 
 
-@njit(**OPTIONS)
+@njit(**HELPER)
 def warm_start(lam, active, G, known, L, Q, values, target, b, equal, inside, owner, start, D, Dt, ZZ, capacity):
     """Active set with lam = G_act^-1 b_act >= 0 from multipliers `lam` [m], equality rows first; returns its size."""
-    size = 0
+    size = NOTHING
     for stage in range(2):
         for k in range(b.size):
             wanted = equal[k] if stage == 0 else (not equal[k] and lam[k] > 0.0)
@@ -112,7 +114,7 @@ def warm_start(lam, active, G, known, L, Q, values, target, b, equal, inside, ow
     return settle(L, Q, active, values, target, b, equal, inside, size)
 
 
-@njit(**OPTIONS)
+@njit(**HELPER)
 def solve_gram(
     lam, b, equal, weight, tolerance, owner, start, D, Dt, Z, ZZ, G, L, active, known, inside, values, r, y, s, U, P
 ):
@@ -132,7 +134,7 @@ def solve_gram(
     warm = False
     for k in range(m):
         warm = warm or equal[k] or lam[k] > 0.0
-    size = 0
+    size = NOTHING
     if warm:
         size = warm_start(
             lam, active, G, known, L, empty, values, y, b, equal, inside, owner, start, D, Dt, ZZ, capacity
@@ -151,13 +153,13 @@ def solve_gram(
             for k in range(m):
                 s[k] += x * row[k]
         noise = 4.0 * EPSILON * total
-        j, worst = -1, 0.0
+        j, worst = NONE, 0.0
         for k in range(m):
             slack = -abs(s[k]) if equal[k] else s[k]
             if slack * weight[k] < worst and not inside[k] and slack < -(tolerance[k] + noise):
                 j, worst = k, slack * weight[k]
         if j < 0:
-            return OPTIMAL, size, -1, steps
+            return OPTIMAL, size, NONE, steps
         if value > best:
             best, stalled = value, 0
         else:

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 from attsvm.svm.solvers.active_set.factorization import (
+    HELPER,
     OPTIONS,
     adjoint,
     dot,
@@ -25,7 +26,7 @@ from attsvm.svm.solvers.base import ABSENT, BOUND, EPSILON, EQUALITY, INFEASIBLE
 TOLERANCE = 1e-12  # a row below b - TOLERANCE max |b| is violated and enters
 
 
-@njit(**OPTIONS)
+@njit(**HELPER)
 def clip_signs(lam, active, size, equal):
     """Set multipliers that are negative by round-off to 0; False at the first that is negative by more."""
     largest = 0.0
@@ -39,7 +40,7 @@ def clip_signs(lam, active, size, equal):
     return True
 
 
-@njit(**OPTIONS)
+@njit(**HELPER)
 def check_solution(W, M, lam, active, size, b, reach, equal, owner, start, D, Z, U, s, accuracy):
     """Margins of W on all rows, stationarity and gap, with the multipliers clipped to their sign."""
     if not clip_signs(lam, active, size, equal):
@@ -65,7 +66,7 @@ def check_solution(W, M, lam, active, size, b, reach, equal, owner, start, D, Z,
     return good
 
 
-@njit(**OPTIONS)
+@njit(**HELPER)
 def refine(W, P, L, lam, correction, active, size, b, owner, start, D, Z, U, s):
     """Iterative refinement of the active equations A_act W = b_act with the rows themselves."""
     adjoint(lam, active, size, owner, D, Z, U, W)
@@ -91,7 +92,7 @@ def refine(W, P, L, lam, correction, active, size, b, owner, start, D, Z, U, s):
                 W[c, e] += P[c, e]
 
 
-@njit(**OPTIONS)
+@njit(**HELPER)
 def check_ray(ray, active, size, b, equal, owner, D, Z, U, M):
     """Clip the ray to its sign; True when sum lam A = 0 and b^T lam > 0 to the accepted precision."""
     total, value, noise = 0.0, 0.0, 0.0
@@ -110,7 +111,7 @@ def check_ray(ray, active, size, b, equal, owner, D, Z, U, M):
     return norm <= RAY * total and value > 1e-13 * noise and value > BOUND * norm
 
 
-@njit(**OPTIONS)
+@njit(**HELPER)
 def load(D_in, kinds, Z_in, b_in, duals_in, D, Dt, Z, b, lam, factor, weight, equal, owner, token, start, ray):
     """Write one problem as rows scaled by powers of two; a zero row holds by itself or is a ray by itself (into `ray`).
 

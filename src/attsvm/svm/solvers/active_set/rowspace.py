@@ -13,7 +13,9 @@ import numpy as np
 from numba import njit
 
 from attsvm.svm.solvers.active_set.factorization import (
-    OPTIONS,
+    HELPER,
+    NONE,
+    NOTHING,
     dot,
     drop,
     forward,
@@ -27,7 +29,7 @@ from attsvm.svm.solvers.active_set.factorization import (
 from attsvm.svm.solvers.base import EPSILON, INFEASIBLE, OPTIMAL, UNSURE
 
 
-@njit(**OPTIONS)
+@njit(**HELPER)
 def split(j, owner, D, Z, Q, size, p, y):
     """a_j = y Q + p with p orthogonal to Q; returns ||p||."""
     d, dq = D.shape[1], Z.shape[1]
@@ -44,7 +46,7 @@ def split(j, owner, D, Z, Q, size, p, y):
     return np.sqrt(dot(p, p, p.size))
 
 
-@njit(**OPTIONS)
+@njit(**HELPER)
 def point_on_active(L, Q, size, active, b, u, W):
     """W = Q^T L^-1 b_act, the smallest W with the active rows tight; u <- L^-1 b_act."""
     d, dq = W.shape
@@ -59,7 +61,7 @@ def point_on_active(L, Q, size, active, b, u, W):
     return np.sqrt(dot(u, u, size))
 
 
-@njit(**OPTIONS)
+@njit(**HELPER)
 def extend(L, Q, active, values, inside, size, k, y, p, distance, value):
     """Row k = y Q + p enters the active set with this multiplier; returns the new size."""
     for a in range(size):
@@ -73,7 +75,7 @@ def extend(L, Q, active, values, inside, size, k, y, p, distance, value):
     return size + 1
 
 
-@njit(**OPTIONS)
+@njit(**HELPER)
 def solve_rowspace(b, equal, weight, tolerance, owner, start, D, Z, active, size, values, r, W):
     """One scaled problem (see `linear`), from the active set `active[:size]` (a guess; may be empty).
 
@@ -91,7 +93,7 @@ def solve_rowspace(b, equal, weight, tolerance, owner, start, D, Z, active, size
     guess = np.zeros(m)
     for a in range(size):
         guess[active[a]] = max(values[a], EPSILON)
-    size = 0
+    size = NOTHING
     for stage in range(2):
         for k in range(m):
             if size < capacity and (equal[k] if stage == 0 else (not equal[k] and guess[k] > 0.0)):
@@ -105,7 +107,7 @@ def solve_rowspace(b, equal, weight, tolerance, owner, start, D, Z, active, size
     while True:
         norm = point_on_active(L, Q, size, active, b, u, W)
         forward(W, start, D, Z, U, s)
-        j, worst = -1, 0.0
+        j, worst = NONE, 0.0
         for k in range(m):
             slack = -abs(s[k] - b[k]) if equal[k] else s[k] - b[k]
             if slack * weight[k] < worst and not inside[k] and slack < -(tolerance[k] + 8.0 * EPSILON * norm):
@@ -114,7 +116,7 @@ def solve_rowspace(b, equal, weight, tolerance, owner, start, D, Z, active, size
             for a in range(size):
                 values[a] = u[a]
             solve_upper(L, size, values)
-            return OPTIMAL, size, -1, steps
+            return OPTIMAL, size, NONE, steps
         if norm > best * (1.0 + EPSILON):
             best, stalled = norm, 0
         else:
