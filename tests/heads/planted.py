@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
-from attsvm.heads import HeadModel, HeadWeights, Sentence, from_arrays
+from attsvm.heads import HeadModel, HeadsReport, HeadWeights, Sentence, analyze, from_arrays
 from attsvm.heads.analysis.views import SentenceView
 
 WIDTH = 24
@@ -76,3 +78,9 @@ def planted(sentences: int = 24, seed: int = 0, twin: bool = True) -> HeadModel:
     return from_arrays(
         states, key, query, scale=1.0, tokens=names, name="planted", untrained=untrained if twin else None
     )
+
+
+@cache
+def planted_report() -> HeadsReport:
+    """The analysis of `planted`, made once for all tests that only read it."""
+    return analyze(planted(), queries=60, seed=1)

@@ -151,16 +151,12 @@ class HeadModel(ABC):
     def _chosen_layers(self, layers: Sequence[int] | None) -> list[int]:
         chosen = list(range(self.layers)) if layers is None else list(layers)
         for layer in chosen:
-            self._check_index("layer", layer, self.layers)
+            check_index("layer", layer, self.layers, self.name)
         return chosen
 
     def _check_head(self, layer: int, head: int) -> None:
-        self._check_index("layer", layer, self.layers)
-        self._check_index("head", head, self.heads)
-
-    def _check_index(self, name: str, value: int, size: int) -> None:
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < size:
-            raise ValueError(f"{name} must lie in 0..{size - 1} for {self.name}; got {value!r}")
+        check_index("layer", layer, self.layers, self.name)
+        check_index("head", head, self.heads, self.name)
 
     def _check_length(self, sentence: Sentence, limit: int) -> None:
         if not 0 < len(sentence) <= limit:
@@ -170,6 +166,12 @@ class HeadModel(ABC):
         kind = "causal" if self.causal else "bidirectional"
         sizes = f"{self.layers} layers x {self.heads} heads, width {self.width}"
         return f"{type(self).__name__}({self.name!r}, {self.architecture}, {sizes}, {kind})"
+
+
+def check_index(name: str, value: object, size: int, model: str) -> None:
+    """Raise ValueError unless `value` is a whole number from 0 to size - 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < size:
+        raise ValueError(f"{name} must lie in 0..{size - 1} for {model}; got {value!r}")
 
 
 def allowed_tokens(length: int, causal: bool) -> Bool[Tensor, "length length"]:

@@ -7,21 +7,21 @@ import sys
 import pytest
 import torch
 
-from attsvm.heads import SINKS, HeadsReport, Progress, SelectionKind, analyze, from_arrays, load
+from attsvm.heads import SINKS, HeadsReport, Progress, SelectionKind, Settings, analyze, from_arrays, load
+from attsvm.heads.analysis.cache import HeadCache
 from attsvm.heads.analysis.head import HeadTask
 from attsvm.heads.analysis.views import layers_of
 from attsvm.heads.loading.folder import quiet
-from attsvm.heads.report.records import HeadReport, from_plain
+from attsvm.heads.report.records import HeadReport, from_plain, to_plain
 from attsvm.norms import Frobenius, Nuclear
-from attsvm.sweep.manifest import to_plain
-from heads.planted import planted
+from heads.planted import planted, planted_report
 
 MODEL = planted()
 
 
 @pytest.fixture(scope="module")
 def report() -> HeadsReport:
-    return analyze(MODEL, queries=60, seed=1)
+    return planted_report()
 
 
 def test_the_heads_are_recognised(report):
@@ -138,13 +138,13 @@ def test_a_layer_at_a_time_gives_the_same():
 
 
 class TestCache:
-    def test_a_run_that_was_stopped_goes_on(self, tmp_path, monkeypatch):
+    def test_a_run_that_was_stopped_goes_on(self, report, tmp_path, monkeypatch):
         def stop(now: Progress) -> None:
             if now.done == 2:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            analyze(MODEL, queries=20, cache=tmp_path, progress=stop)
+            analyze(MODEL, queries=60, seed=1, cache=tmp_path, progress=stop)
         assert len(list(tmp_path.iterdir())) == 2
         done: list[tuple[int, int]] = []
         module = sys.modules["attsvm.heads.analysis.analyze"]
@@ -155,11 +155,10 @@ class TestCache:
             return really(task)
 
         monkeypatch.setattr(module, "analyze_head", counted)
-        resumed = analyze(MODEL, queries=20, cache=tmp_path)
+        resumed = analyze(MODEL, queries=60, seed=1, cache=tmp_path)
         assert done == [(0, 2)]
-        fresh = analyze(MODEL, queries=20)
         for name in ("L0H0", "L0H1", "L0H2"):
-            assert to_plain(replace_times(resumed[name])) == to_plain(replace_times(fresh[name]))
+            assert to_plain(replace_times(resumed[name])) == to_plain(replace_times(report[name]))
 
     def test_other_settings_texts_or_weights_are_other_results(self, tmp_path):
         analyze(MODEL, heads=[1], queries=20, cache=tmp_path)
@@ -171,9 +170,12 @@ class TestCache:
         analyze(MODEL, heads=[1], queries=20, cache=tmp_path)
         (file,) = tmp_path.iterdir()
         whole = file.read_text()
-        for broken in (whole[: len(whole) // 2], "{}", "[]", '{"layer": 0}'):
+        kept = HeadCache(tmp_path, MODEL, MODEL.sentences, Settings(queries=20))
+        assert kept.read(0, 1).outcome == "solved"
+        for broken in ("{}", "[]", '{"layer": 0}', whole[: len(whole) // 2]):
             file.write_text(broken)
-            assert analyze(MODEL, heads=[1], queries=20, cache=tmp_path)["L0H1"].outcome == "solved"
+            assert kept.read(0, 1) is None
+        assert analyze(MODEL, heads=[1], queries=20, cache=tmp_path)["L0H1"].outcome == "solved"
         assert len(json.loads(file.read_text())) == len(json.loads(whole))
 
     def test_a_folder_that_cannot_be_made(self, tmp_path):

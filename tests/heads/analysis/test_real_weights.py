@@ -26,7 +26,7 @@ def atoms() -> ModuleType:
 
 @pytest.mark.slow
 def test_minilm_has_a_head_for_the_token_before():
-    report = analyze(load(real("minilm")), sample_texts()[:60], heads=["L0H2", "L3H3"], queries=40)
+    report = analyze(load(real("minilm")), sample_texts()[:40], heads=["L0H2", "L3H3"], queries=40)
     head = report["L0H2"]
     assert head.attention_error < 1e-5
     assert head.main_kind is SelectionKind.PREVIOUS

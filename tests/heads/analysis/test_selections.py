@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
 from attsvm.heads import HeadWeights
-from attsvm.heads.analysis.selections import choices, matching_temperature, selectivity
+from attsvm.heads.analysis.selections import choices, selectivity
 from heads.planted import random_form, random_views, view
 
 
@@ -63,20 +61,3 @@ def test_the_draw_is_seeded_and_without_repetition():
     pairs = set(zip(first.sentence.tolist(), first.position.tolist(), strict=True))
     assert len(pairs) == 20
     assert found.draw(10_000, torch.Generator()) is found
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_the_temperature_gives_the_share_asked_for(share):
-    views, form = random_views(60), random_form(scale=1e-3)
-    factor = matching_temperature(views, form, 0.5, share)
-    found = choices(views, form, factor)
-    assert float((found.mass > 0.5).double().mean()) == pytest.approx(share, abs=1.5 / len(found))
-    assert math.isfinite(factor)
-
-
-def test_the_temperature_depends_on_nothing_but_the_scale():
-    views = random_views(40)
-    ratio = matching_temperature(views, random_form(), 0.5, 0.4) / matching_temperature(
-        views, random_form(scale=10.0), 0.5, 0.4
-    )
-    assert ratio == pytest.approx(10.0, rel=1e-6)

@@ -237,12 +237,12 @@ def test_code_of_the_folder_is_never_run(folder, tmp_path, file):
 
 
 @pytest.mark.parametrize(("content", "sentence"), [
-    ("{", r"config.json is no JSON"),
+    ("{", r"config.json is not JSON"),
     ("[]", r"config.json must hold a JSON object; got list"),
     ("{}", r"config.json has no model_type, so its architecture is unknown"),
     ('{"model_type": "made_up"}', r"has the architecture 'made_up', which is not supported; supported are albert"),
     ('{"model_type": "opt"}', r"tiny-bert has the architecture 'opt', which is not supported"),
-    ('{"model_type": "bert", "hidden_size": "wide"}', r"config.json is no valid bert configuration"),
+    ('{"model_type": "bert", "hidden_size": "wide"}', r"config.json is not a valid bert configuration"),
 ])  # fmt: skip
 def test_damaged_or_unknown_configurations(folder, content, sentence):
     (folder / "config.json").write_text(content)
@@ -303,10 +303,10 @@ def test_other_files(tmp_path, folder):
         with pytest.raises(ValueError, match=sentence):
             load(tmp_path / name)
     torch.save({"something": torch.ones(2)}, tmp_path / "other.pt")
-    with pytest.raises(ValueError, match=r"other.pt is no Whisper model: it must hold 'dims' and 'model_state_dict'"):
+    with pytest.raises(ValueError, match=r"other.pt is not a Whisper model: it must hold 'dims' and 'model_stat"):
         load(tmp_path / "other.pt")
     torch.save({"dims": {"n_vocab": 3}, "model_state_dict": {}}, tmp_path / "part.pt")
-    with pytest.raises(ValueError, match=r"part.pt is no Whisper model: its 'dims' lack 'n_mels'"):
+    with pytest.raises(ValueError, match=r"part.pt is not a Whisper model: its 'dims' lack 'n_mels'"):
         load(tmp_path / "part.pt")
 
 

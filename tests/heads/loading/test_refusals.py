@@ -116,9 +116,7 @@ def test_images_are_not_read_as_texts():
         model.states(stranger)
 
 
-NOT_HERE = (
-    r"made-up/model is no folder here, is not in the local cache of the Hugging Face hub, and could not be fetched \("
-)
+NOT_HERE = r"made-up/model is not a folder here, is not in the local cache of the Hugging Face hub, and could not be f"
 
 
 def test_a_hub_name_without_a_network(monkeypatch, tmp_path):

@@ -118,7 +118,7 @@ def test_smiles():
 @pytest.mark.parametrize(("text", "named"), [("CC Q", "' '"), ("C[Na", "'\\['"), ("Hello", "'H'")])
 def test_no_smiles(text, named):
     smiles = SmilesTokenizer(["[CLS]", "[SEP]", "[UNK]", "C"])
-    with pytest.raises(ValueError, match=f"{text!r} is no SMILES: {named} is no atom".replace("[Na", r"\[Na")):
+    with pytest.raises(ValueError, match=f"{text!r} is not SMILES: {named} is not an atom".replace("[Na", r"\[Na")):
         smiles.encode(text)
 
 
@@ -140,13 +140,13 @@ def test_ranks_must_fit_the_model(tmp_path):
     with pytest.raises(ValueError, match=r"tokenizer has 1 byte pairs, which do not fit the 100 tokens of the model"):
         WhisperTokenizer({b"a": 0}, 100)
     (tmp_path / "bad.tiktoken").write_text("only-one-column\n")
-    with pytest.raises(ValueError, match=r"bad.tiktoken is no file of byte-pair ranks"):
+    with pytest.raises(ValueError, match=r"bad.tiktoken is not a file of byte-pair ranks"):
         WhisperTokenizer.from_file(tmp_path / "bad.tiktoken", 51864)
 
 
 @pytest.mark.parametrize(("given", "sentence"), [
     (3, r"tokenizer must be a folder, a .tiktoken file or a tokenizer; got int"),
-    ("no/such/place", r"tokenizer must be a folder, a .tiktoken file or a tokenizer; there is no such no/such/place"),
+    ("no/such/place", r"tokenizer must be a folder, a .tiktoken file or a tokenizer; no/such/place does not exist"),
 ])  # fmt: skip
 def test_no_tokenizers(given, sentence):
     with pytest.raises(ValueError, match=sentence):

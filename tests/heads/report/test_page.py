@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attsvm.heads import analyze
-from heads.planted import planted
+from heads.planted import planted_report
 
 pytestmark = pytest.mark.slow
 
@@ -13,7 +12,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def address(tmp_path_factory) -> str:
     file = tmp_path_factory.mktemp("heads") / "heads.html"
-    return analyze(planted(), queries=40).save_html(file).as_uri()
+    return planted_report().save_html(file).as_uri()
 
 
 def column(page, number):

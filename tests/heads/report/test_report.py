@@ -3,20 +3,20 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
 from attsvm.heads import HeadsReport, analyze
 from attsvm.heads.report.html.page import _Axis, panels
-from attsvm.heads.report.records import HeadReport, from_plain
+from attsvm.heads.report.records import HeadReport, from_plain, to_plain
 from attsvm.heads.report.table import COLUMNS
-from attsvm.sweep.manifest import to_plain
-from heads.planted import planted
+from heads.planted import planted, planted_report
 
 
 @pytest.fixture(scope="module")
 def report() -> HeadsReport:
-    return analyze(planted(), queries=40)
+    return planted_report()
 
 
 def test_the_table(report):
@@ -72,9 +72,7 @@ def test_the_page_stands_alone(report, tmp_path):
 
 
 def test_tokens_cannot_break_out_of_the_page(tmp_path):
-    from dataclasses import replace
-
-    base = analyze(planted(), heads=[0], queries=20)
+    base = planted_report()
     head = base["L0H0"]
     evil = "</script><script>alert(1)</script>"
     token = replace(head.support_tokens[0], text=evil, token=evil)

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from attsvm.heads import HeadsReport, analyze
+from attsvm.heads import HeadsReport
 from attsvm.heads.report.verdict import sign_test, verdicts
-from heads.planted import planted
+from heads.planted import planted_report
 
 
 @pytest.fixture(scope="module")
 def report() -> HeadsReport:
-    return analyze(planted(), heads=[1], queries=60, seed=1)
+    return planted_report()
 
 
 def test_the_sign_test():

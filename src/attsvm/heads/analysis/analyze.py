@@ -17,7 +17,7 @@ from attsvm.heads.analysis.kinds import SelectionKind
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.analysis.views import LayerView, layers_of, state_bytes
 from attsvm.heads.loading.texts import sample_texts
-from attsvm.heads.model import HeadModel, Sentence, Text
+from attsvm.heads.model import HeadModel, Sentence, Text, check_index
 from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.report import HeadsReport
 from attsvm.norms import Frobenius, Norm
@@ -27,7 +27,7 @@ _NAME = re.compile(r"L(\d+)H(\d+)")
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an analysis is: `done` of `total` heads, and what comes next or was just finished."""
+    """How far an analysis is: `done` of `total` heads are finished, and `message` names the last of them."""
 
     done: int
     total: int
@@ -56,14 +56,14 @@ def analyze(
 ) -> HeadsReport:
     """Analyse heads of a transformer as support vector machines of their own selections.
 
-    For each head: how sharply it attends and what it selects; over confident queries the max-margin problem of its own
-    selections,
+    For each head: how sharply it attends and what it selects; then the max-margin problem of the selections of its
+    confident queries,
 
         W_mm = argmin N(W)   s.t.   (x_i,selected - x_it)^T W z_i >= 1   for every other candidate t of query i,
 
-    and how the head's own W = key query^T stands to it: margin efficiency, direction cosine, spectra, support tokens,
-    agreement on held-out sentences. The same for random weights with the same spectrum, for shuffled selections, and
-    for an untrained model of the same shape.
+    and how close the head's own W = key query^T is to W_mm: margin efficiency, direction cosine, spectra, support
+    tokens, agreement on held-out sentences. The same is measured for controls: random weights with the same spectrum,
+    shuffled selections, and an untrained model of the same shape.
 
     Arguments:
         model: from `load` or `from_arrays`.
@@ -85,7 +85,7 @@ def analyze(
     if not isinstance(model, HeadModel):
         raise ValueError(f"model must come from load() or from_arrays(); got {type(model).__name__}")
     began = time.perf_counter()
-    chosen = chosen_heads(model, layers, heads)
+    chosen = _chosen_heads(model, layers, heads)
     sentences = _sentences(model, texts)
     kept = None if cache is None else HeadCache(cache, model, sentences, settings)
     finished = {} if kept is None else {place: found for place in chosen if (found := kept.read(*place)) is not None}
@@ -115,40 +115,33 @@ def analyze(
     )
 
 
-def chosen_heads(
+def _chosen_heads(
     model: HeadModel, layers: Sequence[int] | None, heads: Sequence[int | str] | None
 ) -> list[tuple[int, int]]:
-    """(layer, head) of every head asked for, in order.
-
-    Raises:
-        ValueError: if there is no such layer or head.
-    """
+    """(layer, head) of every head asked for, in order."""
     wanted = list(range(model.layers)) if layers is None else list(layers)
     for layer in wanted:
-        if not isinstance(layer, int) or isinstance(layer, bool) or not 0 <= layer < model.layers:
-            raise ValueError(f"layers must lie in 0..{model.layers - 1} for {model.name}; got {layer!r}")
+        check_index("layers", layer, model.layers, model.name)
     if not wanted:
         raise ValueError("layers must name at least one layer, or be None for all; got none")
     if heads is not None and (len(heads) == 0 or isinstance(heads, str)):
         raise ValueError(f"heads must be a list such as [0, 3] or ['L3H7'], or None for all; got {heads!r}")
     found: set[tuple[int, int]] = set()
     for head in range(model.heads) if heads is None else heads:
-        if isinstance(head, str):
-            match = _NAME.fullmatch(head)
-            if match is None:
-                raise ValueError(f"heads must be numbers or names such as 'L3H7'; got {head!r}")
-            layer, number = int(match[1]), int(match[2])
-            if layer >= model.layers:
-                raise ValueError(f"heads: {head} does not exist; {model.name} has layers 0..{model.layers - 1}")
-            if layers is not None and layer not in wanted:
-                raise ValueError(f"heads: {head} is not in the layers asked for, {wanted}")
-            places = [(layer, number)]
-        else:
-            number = head
-            places = [(layer, head) for layer in wanted]
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < model.heads:
-            raise ValueError(f"heads must lie in 0..{model.heads - 1} for {model.name}; got {head!r}")
-        found.update(places)
+        if not isinstance(head, str):
+            check_index("heads", head, model.heads, model.name)
+            found.update((layer, head) for layer in wanted)
+            continue
+        match = _NAME.fullmatch(head)
+        if match is None:
+            raise ValueError(f"heads must be numbers or names such as 'L3H7'; got {head!r}")
+        layer, number = int(match[1]), int(match[2])
+        if layer >= model.layers:
+            raise ValueError(f"heads: {head} does not exist; {model.name} has layers 0..{model.layers - 1}")
+        if layer not in wanted:
+            raise ValueError(f"heads: {head} is not in the layers asked for, {wanted}")
+        check_index("heads", number, model.heads, model.name)
+        found.add((layer, number))
     return sorted(found)
 
 
@@ -186,7 +179,7 @@ def _tasks(
 
 
 def _held_out(count: int, settings: Settings) -> Tensor:
-    """Which sentences are kept apart: a share, rounded down, drawn with the seed."""
+    """Which sentences are held out: a share of them, rounded down, drawn with the seed."""
     apart = torch.zeros(count, dtype=torch.bool)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(settings.seed))
     apart[order[: int(settings.held_out * count)]] = True
@@ -201,7 +194,7 @@ def _notes(model: HeadModel, sentences: Sequence[Sentence]) -> list[str]:
         notes.append(f"{len(cut)} texts are longer than the model reads; {lost} tokens at their ends were left out")
     single = sum(len(sentence) < 2 for sentence in sentences)
     if single:
-        notes.append(f"{single} texts have one token; they offer no choice and count nowhere")
+        notes.append(f"{single} texts have one token; they offer no choice and are not counted")
     if not model.has_untrained:
         notes.append("there is no untrained model of this shape to compare with")
     return notes

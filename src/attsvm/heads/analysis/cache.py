@@ -1,4 +1,4 @@
-"""Results of heads on disk: written one by one, so that an analysis that was stopped goes on where it was."""
+"""Finished heads on disk, one file for each, so that an analysis that was stopped goes on where it was."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ class HeadCache:
             return None
 
     def write(self, report: HeadReport) -> None:
-        """Store a finished head; whoever reads at the same time sees all of it or nothing."""
+        """Store a finished head; a reader sees the whole file or none."""
         text = json.dumps(to_plain(report), allow_nan=False)
         write_atomically(self.path(report.layer, report.head), text.encode())

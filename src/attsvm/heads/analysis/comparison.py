@@ -1,4 +1,4 @@
-"""Weights beside the max-margin solution of some selections: margins, direction, spectrum, agreement on other texts."""
+"""How close weights are to the max-margin solution of some selections: margins, direction, spectrum, agreement."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def compare_with_max_margin(
     if bool(solution.infeasible) or not bool(solution.certificate.relative_gap.isfinite()):
         return Compared(unsolved(str(solution.status)), made, solution)
     best, value = solution.weights, float(norm.value(solution.weights))
-    support = solution.duals[made.sample] > 0
+    support = solution.duals[made.inputs] > 0
     closeness = result(
         status=str(solution.status),
         solved=bool(solution.solved),

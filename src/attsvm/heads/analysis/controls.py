@@ -1,7 +1,8 @@
-"""What arbitrary weights, arbitrary selections and an untrained model would give: the controls beside every number."""
+"""The controls of a head: random weights as selective as the head, and its selections dealt out at random."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,19 +16,47 @@ from attsvm.heads.model import HeadWeights
 
 def same_spectrum(form: HeadWeights, generator: torch.Generator) -> HeadWeights:
     """Random weights with the singular values of `form`: both orthonormal factors are drawn uniformly."""
-    values = factored_singular_values(form)
+    values = torch.linalg.svdvals(torch.linalg.qr(form.key).R @ torch.linalg.qr(form.query).R.T)
     width, rank = form.key.shape
     left, right = (_orthonormal(width, rank, generator) for _ in range(2))
     return HeadWeights(left * values, right)
 
 
-def factored_singular_values(form: HeadWeights) -> Tensor:
-    """Singular values of key query^T from its factors, ``[m]``."""
-    return torch.linalg.svdvals(torch.linalg.qr(form.key).R @ torch.linalg.qr(form.query).R.T)
+def _orthonormal(width: int, rank: int, generator: torch.Generator) -> Tensor:
+    gaussian = torch.randn(width, rank, generator=generator, dtype=torch.float64)
+    factor, triangle = torch.linalg.qr(gaussian)
+    return factor * triangle.diagonal().sign()  # the sign makes the draw uniform
+
+
+def matching_temperature(views: Sequence[SentenceView], form: HeadWeights, threshold: float, share: float) -> float:
+    """The factor on the logits of `form` at which a share of `share` of its queries is confident.
+
+    Margins are normalised, so the factor changes nothing but which queries count as confident: a control is then as
+    selective as the head it stands beside. Found by bisection; the share grows with the factor.
+    """
+    gaps, rows, count = [], [], 0
+    for view in views:
+        logits = view.logits(form)[view.candidates.sum(-1) > 1]
+        if logits.numel() == 0:
+            continue
+        kept = ~logits.isinf()
+        gaps.append((logits.amax(-1, keepdim=True) - logits)[kept])
+        rows.append(torch.nonzero(kept)[:, 0] + count)
+        count += len(logits)
+    if count == 0:
+        return 1.0
+    gap, row = torch.cat(gaps), torch.cat(rows)
+    scale = float(gap.mean()) or 1.0
+    low, high = -20.0, 20.0  # natural logarithm of the factor, relative to the mean gap
+    for _ in range(50):
+        middle = (low + high) / 2
+        inverse = torch.zeros(count, dtype=gap.dtype).index_add_(0, row, torch.exp(-gap * (math.exp(middle) / scale)))
+        low, high = (low, middle) if float((1 / inverse > threshold).double().mean()) >= share else (middle, high)
+    return math.exp(high) / scale
 
 
 def shuffled(found: Choices, views: Sequence[SentenceView], generator: torch.Generator) -> Choices:
-    """The same queries and the same selected tokens, sentence by sentence, but dealt out at random.
+    """The same queries and the same selected tokens in each sentence, but dealt out at random.
 
     How often each token of a sentence is selected does not change; which query selects it does. A query keeps its own
     token where nothing that is left is among its candidates. A head that always selects the same token of a sentence is
@@ -44,9 +73,3 @@ def shuffled(found: Choices, views: Sequence[SentenceView], generator: torch.Gen
             if fitting is not None:
                 selected[here[row]] = tokens.pop(fitting)
     return replace(found, selected=selected)
-
-
-def _orthonormal(width: int, rank: int, generator: torch.Generator) -> Tensor:
-    gaussian = torch.randn(width, rank, generator=generator, dtype=torch.float64)
-    factor, triangle = torch.linalg.qr(gaussian)
-    return factor * triangle.diagonal().sign()  # the sign makes the draw uniform

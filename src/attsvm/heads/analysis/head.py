@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attsvm.heads.analysis.comparison import Compared, best_rule, compare_with_max_margin, spectrum
-from attsvm.heads.analysis.controls import same_spectrum, shuffled
+from attsvm.heads.analysis.controls import matching_temperature, same_spectrum, shuffled
 from attsvm.heads.analysis.kinds import kind_shares
 from attsvm.heads.analysis.problem import SelectionProblem
-from attsvm.heads.analysis.selections import Choices, choices, matching_temperature, selectivity
+from attsvm.heads.analysis.selections import Choices, choices, selectivity
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.analysis.views import SentenceView
 from attsvm.heads.model import HeadWeights
@@ -144,7 +144,7 @@ def _shares(own: Compared) -> Float[Tensor, "n T"]:
     shape = (len(own.problem.drawn), own.problem.problem.data.T)
     if own.solution is None or bool(own.solution.infeasible):
         return torch.zeros(shape, dtype=torch.float64)
-    duals = own.solution.duals[own.problem.sample].clamp(min=0.0)
+    duals = own.solution.duals[own.problem.inputs].clamp(min=0.0)
     return duals / duals.sum().clamp(min=1e-300)
 
 

@@ -19,16 +19,17 @@ from attsvm.svm import AttentionSVM
 class SelectionProblem:
     """The SVM of some selections; the tokens of a sentence are stored once for all its queries.
 
-    Sentences with fewer queries than others are filled up with samples that have one token and therefore no rows.
+    Every sentence has as many inputs of the problem, one for each query, as the sentence with the most queries. Those
+    that are left over have one token, and therefore no rows.
 
     Arguments:
-        problem: over sentences times the largest number of queries in one sentence samples.
-        sample: where each of the selections stands in it, ``[n]``.
+        problem: of all these inputs, sentence after sentence.
+        inputs: which of them belong to the selections, in the order of `drawn`, ``[n]``.
         drawn: the selections.
     """
 
     problem: AttentionSVM
-    sample: Int[Tensor, " n"]
+    inputs: Int[Tensor, " n"]
     drawn: Choices
 
     @property
@@ -51,12 +52,12 @@ class SelectionProblem:
         data, shared = self.problem.data, self.problem.data.queries_per_sequence
         names: dict[bytes, int] = {}
         asked: dict[tuple[int, int, int], int] = {}
-        for index, sample in enumerate(self.sample.tolist()):
-            tokens = data.tokens[sample // shared]
-            query = names.setdefault(data.queries[sample].numpy().tobytes(), len(names))
-            above = names.setdefault(tokens[self.problem.reference[sample]].numpy().tobytes(), len(names))
-            for place in torch.nonzero(self.problem.inequalities[sample])[:, 0].tolist():
-                below = names.setdefault(tokens[place].numpy().tobytes(), len(names))
+        for index, place in enumerate(self.inputs.tolist()):
+            tokens = data.tokens[place // shared]
+            query = names.setdefault(data.queries[place].numpy().tobytes(), len(names))
+            above = names.setdefault(tokens[self.problem.reference[place]].numpy().tobytes(), len(names))
+            for token in torch.nonzero(self.problem.inequalities[place])[:, 0].tolist():
+                below = names.setdefault(tokens[token].numpy().tobytes(), len(names))
                 other = asked.get((query, below, above))
                 if other is not None or below == above:
                     return (index if other is None else other), index
@@ -66,7 +67,7 @@ class SelectionProblem:
     def query_margins(self, weights: Float[Tensor, "D D"]) -> Float[Tensor, " n"]:
         """Smallest margin of every query, in the units of `weights`."""
         margins = self.problem.margins(weights).masked_fill(~self.problem.inequalities, torch.inf)
-        return margins.amin(-1)[self.sample]
+        return margins.amin(-1)[self.inputs]
 
 
 def selection_problem(views: Sequence[SentenceView], drawn: Choices) -> SelectionProblem:
@@ -75,25 +76,23 @@ def selection_problem(views: Sequence[SentenceView], drawn: Choices) -> Selectio
     counts = torch.bincount(inverse)
     first = torch.cat([counts.new_zeros(1), counts.cumsum(0)[:-1]])
     order = torch.argsort(inverse, stable=True)
-    rank = torch.empty_like(order)
+    rank = torch.empty_like(order)  # of a selection among those of its sentence
     rank[order] = torch.arange(len(order)) - first[inverse[order]]
     shared = int(counts.max())
-    sample = inverse * shared + rank
+    inputs = inverse * shared + rank
+    n, width = len(used) * shared, views[0].keys.shape[-1]
     length = max(len(views[index].sentence) for index in used.tolist())
-    width = views[0].keys.shape[-1]
     tokens = torch.zeros(len(used), length, width, dtype=torch.float64)
     for place, index in enumerate(used.tolist()):
         tokens[place, : len(views[index].sentence)] = views[index].keys
-    n = len(used) * shared
     queries = torch.zeros(n, width, dtype=torch.float64)
     mask = torch.zeros(n, length, dtype=torch.bool)
     mask[:, 0] = True
-    selected = torch.zeros(n, dtype=torch.int64)
-    for place, index, position in zip(sample.tolist(), drawn.sentence.tolist(), drawn.position.tolist(), strict=True):
+    for place, index, position in zip(inputs.tolist(), drawn.sentence.tolist(), drawn.position.tolist(), strict=True):
         view = views[index]
         queries[place] = view.queries[position]
         mask[place, : len(view.sentence)] = view.candidates[position]
-        mask[place, len(view.sentence) :] = False
-    selected[sample] = drawn.selected
+    selected = torch.zeros(n, dtype=torch.int64)
+    selected[inputs] = drawn.selected
     data = TokenDataset(tokens, queries, torch.ones(n, dtype=torch.float64), mask=mask, queries_per_sequence=shared)
-    return SelectionProblem(AttentionSVM(data, selected), sample, drawn)
+    return SelectionProblem(AttentionSVM(data, selected), inputs, drawn)

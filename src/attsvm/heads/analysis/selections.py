@@ -1,8 +1,7 @@
-"""What a head does with every query: the token it selects, with how much attention, and the draw that is analysed."""
+"""What a head does with every query: which token it selects, and with how much attention."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -83,33 +82,6 @@ def choices(views: Sequence[SentenceView], form: HeadWeights, temperature: float
         none = torch.zeros(0, dtype=torch.int64)
         return Choices(none, none, none, none.double(), none.double(), none, none.bool())
     return Choices(*(torch.cat(column) for column in zip(*parts, strict=True)))
-
-
-def matching_temperature(views: Sequence[SentenceView], form: HeadWeights, threshold: float, share: float) -> float:
-    """The factor on the logits of `form` at which a share of `share` of its queries is confident.
-
-    Margins are normalised, so the factor changes nothing but which queries count as confident: a control is then as
-    selective as the head it stands beside. Found by bisection; the share grows with the factor.
-    """
-    gaps, rows, count = [], [], 0
-    for view in views:
-        logits = view.logits(form)[view.candidates.sum(-1) > 1]
-        if logits.numel() == 0:
-            continue
-        kept = ~logits.isinf()
-        gaps.append((logits.amax(-1, keepdim=True) - logits)[kept])
-        rows.append(torch.nonzero(kept)[:, 0] + count)
-        count += len(logits)
-    if count == 0:
-        return 1.0
-    gap, row = torch.cat(gaps), torch.cat(rows)
-    scale = float(gap.mean()) or 1.0
-    low, high = -20.0, 20.0  # natural logarithm of the factor, relative to the mean gap
-    for _ in range(50):
-        middle = (low + high) / 2
-        inverse = torch.zeros(count, dtype=gap.dtype).index_add_(0, row, torch.exp(-gap * (math.exp(middle) / scale)))
-        low, high = (low, middle) if float((1 / inverse > threshold).double().mean()) >= share else (middle, high)
-    return math.exp(high) / scale
 
 
 def selectivity(found: Choices, views: Sequence[SentenceView], threshold: float) -> Selectivity:

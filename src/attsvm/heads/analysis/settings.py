@@ -18,9 +18,9 @@ class Settings:
         confidence: a query is confident where the largest attention exceeds this. From 0.5 on, the selected token has
             more than all others together.
         held_out: share of the sentences kept apart, to ask whether W_mm selects there what the head selects.
-        leave_out: kinds of tokens that are no candidates, such as `SINKS`; attention is renormalised on the others.
+        leave_out: kinds of tokens that cannot be selected, such as `SINKS`; attention is renormalised on the others.
         accuracy: relative gap to which a solution must be certified.
-        quantile: of the margins, beside the smallest.
+        quantile: which quantile of the margins is reported next to the smallest.
         other_queries: like `queries`, for norms other than Frobenius, whose solvers hold all working rows at once.
         rounds: largest number of scans of all rows in one solve in the Frobenius norm. Ten are usual; a problem that
             takes many more is hardly separable, or not at all.

@@ -129,7 +129,7 @@ def _gpt_scale(config: Any, layer: int, size: int) -> float:
 
 
 class Reads(Enum):
-    """What a model is given beside its weights."""
+    """What a model is given to read."""
 
     TEXTS = "texts"
     IMAGES = "images"

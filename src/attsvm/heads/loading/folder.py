@@ -1,4 +1,4 @@
-"""Reading a Hugging Face model folder: plain files only, no code of it is ever run."""
+"""Reading a Hugging Face model folder: plain files only; code in the folder is never run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_config(folder: Path) -> Any:
     """The configuration of a folder, as the transformers library's own class for it.
 
     Raises:
-        ValueError: if it is missing, damaged, asks for code of its own, or is of an unknown kind.
+        ValueError: if it is missing or damaged, asks to run code, or is of an unknown kind.
     """
     path = folder / "config.json"
     if not path.is_file():
@@ -36,11 +36,11 @@ def read_config(folder: Path) -> Any:
     try:
         return CONFIG_MAPPING[model_type].from_dict(settings)
     except Exception as error:  # each configuration class checks in its own way
-        raise ValueError(f"{path} is no valid {model_type} configuration: {reason(error)}") from None
+        raise ValueError(f"{path} is not a valid {model_type} configuration: {reason(error)}") from None
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All weights of a folder: safetensors where there are, else pickled tensors without any other object.
+    """All weights of a folder, from safetensors if there are any, else from pickles that hold nothing but tensors.
 
     Raises:
         ValueError: if there are none, or a file is damaged or holds more than tensors.
@@ -95,10 +95,10 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
 
 def precision_notes(weights: dict[str, Tensor]) -> tuple[str, ...]:
-    """A sentence if some weights have half precision.
+    """A sentence for the report if some weights have half precision, else nothing.
 
     Raises:
-        ValueError: if some have less, which is quantization.
+        ValueError: if some have less than half precision: quantized weights are not read.
     """
     kinds = {tensor.dtype for tensor in weights.values() if isinstance(tensor, Tensor)}
     small = {str(kind).removeprefix("torch.") for kind in kinds if kind.is_floating_point and kind.itemsize == 1}
@@ -119,7 +119,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         parsed = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
+        raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(parsed, dict):
         raise ValueError(f"{path} must hold a JSON object; got {type(parsed).__name__}")
     return parsed
@@ -147,7 +147,7 @@ def reason(error: BaseException, longest: int = 200) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Only errors are logged inside; what was set before is set again after."""
+    """Inside, the transformers library logs errors only; afterwards its settings are what they were."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -126,7 +126,7 @@ class LensModel(HeadModel):
     def untrained(self, seed: int) -> HeadModel:
         if not self.has_untrained:
             raise ValueError(
-                f"{self.name} cannot be initialised anew; load the transformers model that it wraps instead"
+                f"{self.name} cannot be initialised again; load the transformers model that it wraps instead"
             )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

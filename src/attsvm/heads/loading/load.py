@@ -50,7 +50,7 @@ def load(
 
     Raises:
         ValueError: in one sentence, if the model is incomplete, of an architecture without a single W (rotary or
-            relative positions, soft-capping, ...), or cannot be had.
+            relative positions, soft-capping, ...), or cannot be found.
     """
     _check_transformers()
     audio = None if audio_features is None else as_tensor(audio_features, "audio_features")
@@ -145,7 +145,7 @@ def hub_folder(name: str) -> Path:
     """The folder with configuration, tokenizer and weights of a model on the hub; no code is fetched.
 
     Raises:
-        ValueError: if `name` is no name on the hub, or the model is neither in the cache nor can be fetched.
+        ValueError: if `name` cannot be a name on the hub, or the model is not in the cache and cannot be fetched.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name} does not exist; give a model folder, a .pt file of Whisper, or a name on the hub")
@@ -163,6 +163,6 @@ def hub_folder(name: str) -> Path:
                 return folder
     why = "it has no weights that can be read" if problem is None else str(problem).strip().partition("\n")[0]
     raise ValueError(
-        f"{name} is no folder here, is not in the local cache of the Hugging Face hub, and could not be fetched"
+        f"{name} is not a folder here, is not in the local cache of the Hugging Face hub, and could not be fetched"
         f" ({why}); give the path of a downloaded model"
     )

@@ -31,16 +31,16 @@ _NAMES = (
 
 
 def read_openai_whisper(path: Path) -> tuple[Any, dict[str, Tensor]]:
-    """Configuration and weights, in the names of the transformers library.
+    """Configuration and weights of a Whisper file, under the names that the transformers library uses.
 
     Raises:
-        ValueError: if the file holds more than tensors, or no Whisper model.
+        ValueError: if the file holds more than tensors, or is not a Whisper model.
     """
     stored = read_pickle(path)
     sizes, weights = stored.get("dims"), stored.get("model_state_dict")
     if not isinstance(sizes, dict) or not isinstance(weights, dict):
         raise ValueError(
-            f"{path} is no Whisper model: it must hold 'dims' and 'model_state_dict'; got {sorted(stored)}"
+            f"{path} is not a Whisper model: it must hold 'dims' and 'model_state_dict'; got {sorted(stored)}"
         )
     from transformers import WhisperConfig
 
@@ -59,7 +59,7 @@ def read_openai_whisper(path: Path) -> tuple[Any, dict[str, Tensor]]:
             max_target_positions=sizes["n_text_ctx"],
         )
     except KeyError as error:
-        raise ValueError(f"{path} is no Whisper model: its 'dims' lack {error}") from None
+        raise ValueError(f"{path} is not a Whisper model: its 'dims' lack {error}") from None
     return config, {_renamed(name): tensor for name, tensor in weights.items()}
 
 

@@ -50,8 +50,8 @@ def encode_sentences(
     A longer text loses its last tokens, but not the special ones that close it; one warning says so.
 
     Raises:
-        ValueError: if there are none, one is blank or no text, a number is outside the vocabulary, or there is no
-            tokenizer.
+        ValueError: if there are none, one is blank or not a text, a number is outside the vocabulary, or there is
+            no tokenizer.
     """
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise ValueError(f"texts must be a list of sentences; got one {type(texts).__name__} (put it in a list)")
@@ -190,7 +190,7 @@ class SmilesTokenizer(Tokenizer):
             kept = set("".join(pieces))
             strange = next((letter for letter in text.strip() if letter not in kept), None)
             named = "an unclosed bracket" if strange is None else repr(strange)
-            raise ValueError(f"{text!r} is no SMILES: {named} is no atom, bond, ring or bracket")
+            raise ValueError(f"{text!r} is not SMILES: {named} is not an atom, bond, ring or bracket")
         unknown = self._numbers["[UNK]"]
         inside = [self._numbers.get(piece, unknown) for piece in pieces]
         return [self._numbers["[CLS]"], *inside, self._numbers["[SEP]"]]
@@ -252,7 +252,7 @@ class WhisperTokenizer(Tokenizer):
             lines = [line.split() for line in Path(path).read_bytes().splitlines() if line]
             ranks = {base64.b64decode(token): int(number) for token, number in lines}
         except (ValueError, binascii.Error):
-            raise ValueError(f"{path} is no file of byte-pair ranks (each line must be base64 and a number)") from None
+            raise ValueError(f"{path} is not a file of byte-pair ranks (base64 and a number in each line)") from None
         return WhisperTokenizer(ranks, vocabulary)
 
     @property
@@ -292,7 +292,7 @@ def choose_tokenizer(given: object, folder: Path | None, config: Any) -> Tokeniz
     """The tokenizer `given` (an object, a folder or a file), or else that in the model's `folder`, or None.
 
     Raises:
-        ValueError: if what was given is no tokenizer, or its files cannot be read without running their code.
+        ValueError: if `given` is not a tokenizer, or its files cannot be read without running code.
     """
     if given is None:
         return _from_folder(folder, config) if folder is not None else None
@@ -307,7 +307,7 @@ def choose_tokenizer(given: object, folder: Path | None, config: Any) -> Tokeniz
             return found
         if path.is_file() and path.suffix == ".tiktoken":
             return WhisperTokenizer.from_file(path, int(config.vocab_size))
-        raise ValueError(f"tokenizer must be a folder, a .tiktoken file or a tokenizer; there is no such {path}")
+        raise ValueError(f"tokenizer must be a folder, a .tiktoken file or a tokenizer; {path} does not exist")
     if callable(given) and hasattr(given, "convert_ids_to_tokens"):
         return HuggingFaceTokenizer(given)
     raise ValueError(f"tokenizer must be a folder, a .tiktoken file or a tokenizer; got {type(given).__name__}")

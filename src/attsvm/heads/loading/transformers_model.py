@@ -37,8 +37,8 @@ class TransformersModel(HeadModel):
     """A model that reads texts: a float32 copy with eager attention, in evaluation mode.
 
     Arguments:
-        core: the stack of layers, ours alone.
-        architecture: that knows its projections.
+        core: the stack of layers; nobody else may use it.
+        architecture: the facts about its family.
         tokenizer: None where there is none.
         name: for reports.
         notes: one sentence each.
@@ -142,7 +142,7 @@ class TransformersModel(HeadModel):
         return self._fingerprint
 
     def _extra_inputs(self) -> Sequence[Tensor]:
-        """What the model was given beside weights and tokenizer, and its states depend on."""
+        """What the states depend on besides weights, sentence and tokenizer."""
         return []
 
 

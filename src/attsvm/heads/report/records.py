@@ -169,7 +169,7 @@ class Example:
     Arguments:
         sentence: index of the sentence.
         tokens: their names.
-        attention: in thousandths, row = query; 0 where a token is no candidate.
+        attention: in thousandths, row = query; 0 where a token is not a candidate.
         selected: the selected position of each query, -1 where it has no choice or a tie.
         drawn: whether the query is in the problem.
         support: (query, token, share of all multipliers) of its support tokens.

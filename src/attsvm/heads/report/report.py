@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -76,17 +76,9 @@ class HeadsReport:
 
     def to_json(self) -> dict[str, Any]:
         """Everything as plain dictionaries, lists and numbers; what does not exist is None."""
-        settings = to_plain(self.settings) | {"norms": [norm.name for norm in self.settings.norms]}
-        parts: dict[str, Any] = {
-            name: to_plain(getattr(self, name))
-            for name in (
-                "model", "architecture", "layers", "heads_per_layer", "width", "notes", "sentences", "tokens",
-                "seconds", "memory",
-            )
-        }  # fmt: skip
-        return {
-            **parts,
-            "settings": settings,
+        plain = {field.name: to_plain(getattr(self, field.name)) for field in fields(self) if field.name != "heads"}
+        plain["settings"]["norms"] = [norm.name for norm in self.settings.norms]
+        return plain | {
             "verdicts": [to_plain(verdict) | {"sentence": str(verdict)} for verdict in self.verdicts],
             "table": to_plain(list(self.table)),
             "heads": [{"name": head.name, **to_plain(head)} for head in self.heads],

@@ -46,7 +46,7 @@ def number_pair(found: Comparison, measure: Measure, control: Part) -> tuple[flo
 
 @dataclass(frozen=True)
 class Verdict:
-    """Heads beside one control in one number.
+    """All heads against one control, by one number.
 
     Arguments:
         norm, measure, control: what is compared.
