@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 from attsvm.heads import SINKS, HeadsReport, Progress, SelectionKind, analyze, load, sample_reactions, sample_texts
-from attsvm.heads.report.records import to_plain
 from attsvm.norms import Frobenius, Norm, Nuclear
+from attsvm.sweep.manifest import to_plain
 from benchmarks.heads_atoms import atom_checks
 from benchmarks.heads_plot import draw
 from benchmarks.record import RESULTS, machine

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from attsvm.heads import SINKS, HeadsReport, Progress, SelectionKind, Settings, analyze, from_arrays, load
-from attsvm.heads.analysis.cache import HeadCache
+from attsvm.heads.analysis.cache import HeadCache, from_plain
 from attsvm.heads.analysis.head import HeadTask
 from attsvm.heads.analysis.views import layers_of
 from attsvm.heads.loading.folder import quiet
-from attsvm.heads.report.records import HeadReport, from_plain, to_plain
+from attsvm.heads.report.records import HeadReport
 from attsvm.norms import Frobenius, Nuclear
+from attsvm.sweep.manifest import to_plain
 from heads.planted import planted, planted_report
 
 MODEL = planted()

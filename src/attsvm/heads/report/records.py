@@ -1,4 +1,4 @@
-"""Everything that is known about one head: the records that an analysis fills in, and their way to JSON and back.
+"""Everything that is known about one head: the records that an analysis fills in.
 
 From the inside out: a `Closeness` says how close one matrix W is to one max-margin solution W_mm; a `Comparison` holds
 the closeness of a head in one norm beside that of its controls; a `HeadReport` is the head with all its comparisons.
@@ -7,13 +7,8 @@ Numbers that do not exist (nothing solved, nothing held out) are NaN here and nu
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import types
-import typing
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, TypeVar
 
 from attsvm.heads.analysis.kinds import SelectionKind
 
@@ -260,37 +255,3 @@ class HeadReport:
 
     def __repr__(self) -> str:
         return f"HeadReport({self.name}, efficiency {self.efficiency.smallest:.3g}, cosine {self.cosine:.3g})"
-
-
-Record = TypeVar("Record")
-
-
-def from_plain(kind: type[Record], value: Any) -> Record:
-    """The record that `to_plain` turned into `value`; None where a number is expected is NaN.
-
-    Raises:
-        TypeError, KeyError, ValueError: if `value` was not made from such a record.
-    """
-    made: Record = _read(kind, value)
-    return made
-
-
-def _read(kind: Any, value: Any) -> Any:
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (types.UnionType, typing.Union):
-        return None if value is None else _read(next(part for part in arguments if part is not type(None)), value)
-    if origin is tuple:
-        if arguments[-1] is Ellipsis:
-            return tuple(_read(arguments[0], part) for part in value)
-        return tuple(_read(part, element) for part, element in zip(arguments, value, strict=True))
-    if origin is dict:
-        return {_read(arguments[0], key): _read(arguments[1], part) for key, part in value.items()}
-    if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        names = [field.name for field in dataclasses.fields(kind)]
-        return kind(**{name: _read(hints[name], value[name]) for name in names})  # type: ignore[operator]
-    if kind is float:
-        return math.nan if value is None else float(value)
-    if isinstance(kind, type) and issubclass(kind, (Enum, int, str)):
-        return kind(value)
-    raise TypeError(f"cannot read a {kind!r}")
