@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from attsvm.experiments import ExperimentResult, experiment, run
+from attsvm.experiments import SweepResult, experiment, run
 from attsvm.heads import HeadModel, analyze, from_arrays
 from attsvm.plots import PALETTE, house_style
 from attsvm.plots.curves import band, label_ends
@@ -27,7 +27,7 @@ QUERIES = 300
 PICTURE = Path("docs/images/heads_training.png")
 
 
-def checkpoint(result: ExperimentResult, moment: int) -> HeadModel:
+def checkpoint(result: SweepResult, moment: int) -> HeadModel:
     """The model at one recorded epoch: its states on the stored test images, and its key-query weights."""
     states, attention = (torch.from_numpy(result.arrays[name][moment]) for name in ("states", "attention"))
     keys, queries = (torch.from_numpy(result.arrays[name][moment]) for name in ("key", "query"))
@@ -48,7 +48,7 @@ def checkpoint(result: ExperimentResult, moment: int) -> HeadModel:
     )
 
 
-def measured(result: ExperimentResult, epoch: int) -> list[dict[str, object]]:
+def measured(result: SweepResult, epoch: int) -> list[dict[str, object]]:
     """One row a head at this epoch; every query counts, confident or not, so that epochs can be compared."""
     recorded = list(result.configuration["recorded"])
     report = analyze(checkpoint(result, recorded.index(epoch)), queries=QUERIES, confidence=0.0)

@@ -8,24 +8,23 @@ import pytest
 from rich.progress import Progress
 
 import attsvm.experiments
-import attsvm.experiments.registry
-import attsvm.plots.figures.registry
+import attsvm.plots.figures
 from attsvm.cli.common.experiments import Bars, TimeLeft, summarize, verdict_line
-from attsvm.experiments import Check, ExperimentResult, Verdict, run
+from attsvm.experiments import Check, SweepResult, Verdict, run
 from cli.runner import invoke, refused
+from experiments.tiny import KNOWN, PICTURES, TINY
 from sweep.files import chunk_files, stored
-from sweep.tiny import KNOWN, PICTURES, TINY, Tiny
+from sweep.tiny import Tiny
 
 
 @pytest.fixture(autouse=True)
 def tiny_ones(monkeypatch):
     know(monkeypatch, KNOWN)
-    monkeypatch.setattr(attsvm.plots.figures.registry, "FIGURES", PICTURES)
+    monkeypatch.setattr(attsvm.plots.figures, "FIGURES", PICTURES)
 
 
 def know(monkeypatch, experiments):
     monkeypatch.setattr(attsvm.experiments, "EXPERIMENTS", experiments)
-    monkeypatch.setattr(attsvm.experiments.registry, "EXPERIMENTS", experiments)
 
 
 def figure(*arguments: object):
@@ -63,7 +62,7 @@ def test_run_computes_draws_and_judges(tmp_path):
     assert result.stderr == ""
     lines = result.output.splitlines()
     assert max(map(len, lines[:-1])) <= 100  # the last one names the folder
-    assert any("number of sums" in line and "one a draw" in line and "✓ holds" in line for line in lines)
+    assert any("number of sums" in line and "one for each draw" in line and "✓ holds" in line for line in lines)
     assert any("uniform (nobody)" in line and "✗ does not hold" in line for line in lines)
     assert any("limit" in line and "· not judged" in line for line in lines)
     assert any("negative" in line and line.split()[-1] == "4" for line in lines)
@@ -73,7 +72,7 @@ def test_run_computes_draws_and_judges(tmp_path):
     assert {path.name for path in (tmp_path / "tiny").iterdir()} == {
         "chunks", "sums.parquet", "arrays.npz", "manifest.json", "summary.json", "tiny.png", "tiny.svg",
     }  # fmt: skip
-    assert ExperimentResult.load(tmp_path / "tiny").configuration == Tiny().to_json()
+    assert SweepResult.load(tmp_path / "tiny").configuration == Tiny().to_json()
 
 
 def test_json_and_the_stored_summary_agree(tmp_path):
@@ -100,7 +99,7 @@ def test_quick_runs_and_seed_change_the_configuration(tmp_path):
     ):
         result = figure("run", "tiny", "--out", tmp_path / folder, "--format", "png", "--json", *options)
         assert result.exit_code == 0, result.output
-        assert ExperimentResult.load(tmp_path / folder / "tiny").configuration == expected.to_json()
+        assert SweepResult.load(tmp_path / folder / "tiny").configuration == expected.to_json()
         assert json.loads(result.stdout)["results"][0]["public_code"] is None  # not the paper's configuration
 
 
@@ -174,9 +173,9 @@ def test_bad_input_is_one_sentence(tmp_path, arguments, words):
 def test_a_folder_with_another_configuration_is_refused_before_anything_is_computed(tmp_path):
     assert figure("run", "draw-on", "--out", tmp_path, "--format", "png", "--quiet").exit_code == 0
     again = figure("run", "tiny", "draw-on", "--seed", 1, "--out", tmp_path, "--resume")
-    refused(again, "another configuration (seed 1 instead of 0)", "--out another folder")
+    refused(again, "another configuration (seed 1 instead of 0)", "choose another folder")
     assert not (tmp_path / "tiny").exists()
-    refused(figure("run", "draw-on", "--out", tmp_path), "this very experiment, finished", "--resume")
+    refused(figure("run", "draw-on", "--out", tmp_path), "holds draw-on with this configuration, finished", "--resume")
 
 
 def test_a_damaged_chunk_is_said_on_stderr_and_in_the_summary(tmp_path):
@@ -218,8 +217,8 @@ def test_draw_needs_no_computing(tmp_path, monkeypatch):
 def test_nothing_to_draw(tmp_path):
     refused(figure("draw", tmp_path), "holds no result of an experiment")
     refused(figure("draw", tmp_path / "none"), "is not a folder")
-    (tmp_path / "manifest.json").write_text('{"kind": "training"}')
-    refused(figure("draw", tmp_path), "holds no result of an experiment")
+    (tmp_path / "manifest.json").write_text('{"kind": "train"}')
+    refused(figure("draw", tmp_path), "holds no result of a sweep")
     with pytest.raises(RuntimeError, match="bug"):
         run(TINY, Tiny(fail_at=3), folder=tmp_path / "half")
     refused(figure("draw", tmp_path / "half"), "unfinished run")
@@ -230,8 +229,8 @@ def test_one_failure_does_not_stop_the_others(tmp_path, monkeypatch):
     know(monkeypatch, MappingProxyType({"tiny": broken, "draw-on": KNOWN["draw-on"]}))
     result = figure("run", "all", "--out", tmp_path, "--format", "png", "--quiet")
     assert result.exit_code == 1
-    assert "attsvm: 1 of 2 experiments failed: tiny failed (RuntimeError: a bug in the experiment)" in result.stderr
-    assert ExperimentResult.load(tmp_path / "draw-on").manifest["complete"]
+    assert "attsvm: 1 of 2 experiments failed: tiny failed (RuntimeError: a bug in the sweep)" in result.stderr
+    assert SweepResult.load(tmp_path / "draw-on").manifest["complete"]
     alone = figure("run", "tiny", "--out", tmp_path / "alone", "--quiet")
     assert isinstance(alone.exception, RuntimeError)  # a bug shows where it is
 
@@ -250,7 +249,7 @@ def test_every_experiment_has_a_picture_and_words(monkeypatch):
     monkeypatch.undo()
     for name, each in attsvm.experiments.EXPERIMENTS.items():
         assert name == each.id
-        assert name in attsvm.plots.figures.registry.FIGURES
+        assert name in attsvm.plots.figures.FIGURES
         assert each.shows
         assert each.seconds > 0
         for columns in each.columns.values():

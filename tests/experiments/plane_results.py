@@ -6,7 +6,7 @@ import functools
 import tempfile
 from pathlib import Path
 
-from attsvm.experiments import EXPERIMENTS, ExperimentResult, run
+from attsvm.experiments import EXPERIMENTS, SweepResult, run
 
 SMALL = {
     "single-input": {},
@@ -20,7 +20,7 @@ SMALL = {
 
 
 @functools.cache
-def result_of(name: str) -> ExperimentResult:
+def result_of(name: str) -> SweepResult:
     """The small result of this experiment."""
     experiment = EXPERIMENTS[name]
     with tempfile.TemporaryDirectory() as folder:

@@ -6,7 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from attsvm.experiments import EXPERIMENTS, ExperimentResult, run
+from attsvm.experiments import EXPERIMENTS, SweepResult, run
 
 SMALL: dict[str, dict[str, object]] = {
     "attention-sparsity": {"models": 1, "epochs": 4, "recorded": (0, 4), "kept_images": 12, "width": 32},
@@ -25,7 +25,7 @@ SMALL: dict[str, dict[str, object]] = {
 
 
 @cache
-def result_of(name: str, **changes: object) -> ExperimentResult:
+def result_of(name: str, **changes: object) -> SweepResult:
     """The small run of this experiment."""
     experiment = EXPERIMENTS[name]
     configuration = experiment.default.with_values(**{**SMALL[name], **changes})

@@ -28,7 +28,7 @@ def test_a_check_can_fail():
     table = result.tables["history"]
     place = table.column_names.index("cosine_second")
     spoilt = table.set_column(place, "cosine_second", [np.full(table.num_rows, 0.5)])
-    worse = type(result)(result.experiment, result.folder, {"history": spoilt}, result.arrays, result.manifest)
+    worse = type(result)(result.id, result.folder, {"history": spoilt}, result.arrays, result.manifest)
     said = {check.what: check.verdict.value for check in experiment.checks(worse)}
     assert said["third score 0: the last two starts on the ray of token 2"] == "does not hold"
 

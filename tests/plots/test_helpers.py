@@ -161,5 +161,5 @@ def test_margins_bad_input(data, problem, batch):
     both = torch.zeros(4, 5, dtype=torch.bool)
     both[:, :2] = True
     pairs = attsvm.AttentionSVM(data, selected_set=both)
-    with pytest.raises(ValueError, match="must select one token an input"):
+    with pytest.raises(ValueError, match="must select one token per input"):
         plot_margins(pairs, attsvm.solve(pairs), torch.eye(6))

@@ -7,7 +7,7 @@ import torch
 
 import attsvm
 from attsvm.plots import plot_trajectory_2d
-from attsvm.plots.scene import DecadePlane
+from attsvm.plots.plane import DecadePlane
 from plots.checks import drawn, texts_outside
 
 EXAMPLES = ("two-inputs", "trajectories", "hyperplanes", "multi-input", "single-input-local", "loss-comparison")

@@ -26,7 +26,7 @@ def chunk_files(folder: Path) -> list[Path]:
 
 
 def place(folder: Path, configuration: Tiny | None = None) -> ResultFolder:
-    """The folder of the tiny experiment."""
+    """The folder of the tiny sweep."""
     return ResultFolder(folder, (configuration or Tiny()).fingerprint("tiny", "cpu"))
 
 

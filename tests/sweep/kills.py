@@ -9,8 +9,8 @@ import sys
 import warnings
 from pathlib import Path
 
-from attsvm.experiments import run
 from attsvm.sweep import manifest as _manifest
+from attsvm.sweep import run
 from sweep.files import left_over, stored
 from sweep.tiny import TINY
 

@@ -6,7 +6,7 @@ import signal
 import pytest
 import torch
 
-from attsvm.experiments import Processes, run
+from attsvm.sweep import Processes, run
 from attsvm.sweep.backends import Order, one_thread
 from sweep.files import chunk_files, stored
 from sweep.tiny import TINY, Tiny, tasks
@@ -29,7 +29,7 @@ def test_the_number_of_processes_does_not_change_a_byte(tmp_path, chunk_size):
 
 @pytest.mark.slow
 def test_a_bug_in_a_worker_is_raised_here(tmp_path):
-    with pytest.raises(RuntimeError, match="a bug in the experiment") as caught:
+    with pytest.raises(RuntimeError, match="a bug in the sweep") as caught:
         run(TINY, Tiny(fail_at=11), folder=tmp_path, backend=Processes(2))
     assert "while computing chunk draws-010 of tiny" in caught.value.__notes__
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from attsvm.experiments import Piece, describe_columns
+from attsvm.sweep import Piece, describe_columns
 from attsvm.sweep.chunks import Chunk, DamagedChunkError, as_chunk, decode, encode, parquet_bytes
 from attsvm.sweep.clock import Spent
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from attsvm.experiments import EXPERIMENTS, Configuration
+from attsvm.sweep import Configuration
 from attsvm.sweep.configuration import differences
 from sweep.tiny import Fixed, Tiny
 
@@ -93,18 +93,3 @@ def test_differences_name_new_and_lost_fields():
     assert (
         differences({"a": 1, "b": 2}, {"b": 3, "c": 4}) == "a None instead of 1, b 3 instead of 2, c 4 instead of None"
     )
-
-
-@pytest.mark.parametrize("name", list(EXPERIMENTS))
-def test_every_experiment_can_be_stored_and_made_smaller(name):
-    default = EXPERIMENTS[name].default
-    assert default.to_json() == type(default)(**{
-        key: tuple(value) if isinstance(value, list) else value for key, value in default.to_json().items()
-    }).to_json()  # fmt: skip
-    assert type(default.quick()) is type(default)
-    assert default.quick().seed == default.seed
-    assert default.with_values(seed=7).quick().seed == 7
-    if default.runs_field is not None:
-        assert getattr(default.with_runs(3), default.runs_field) == 3
-    tasks = EXPERIMENTS[name].tasks(default.quick())
-    assert len({task.name for task in tasks}) == len(tasks) > 0

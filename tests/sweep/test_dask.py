@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from attsvm.experiments import DaskCluster, run
+from attsvm.sweep import DaskCluster, run
 from attsvm.sweep.runner import check_folder
 from sweep.files import chunk_files, left_over, stored
 from sweep.tiny import TINY, Tiny, environment
@@ -70,7 +70,7 @@ def test_the_cluster_from_beginning_to_end(tmp_path, cluster, whole):
     """In one test, since a cluster takes long to start: a bug, a killed worker, nobody left, a lost scheduler."""
     backend = DaskCluster(cluster.address, patience=60)
     backend.check()
-    with pytest.raises(RuntimeError, match="a bug in the experiment"):
+    with pytest.raises(RuntimeError, match="a bug in the sweep"):
         run(TINY, Tiny(fail_at=11), folder=tmp_path / "bug", backend=backend)
 
     arrived: list[int] = []
@@ -97,7 +97,7 @@ def test_the_cluster_from_beginning_to_end(tmp_path, cluster, whole):
             cluster.scheduler.kill()
             cluster.scheduler.wait()
 
-    with pytest.raises(ConnectionError, match="went away; finished chunks are kept, add --resume"):
+    with pytest.raises(ConnectionError, match="went away; finished chunks are kept, go on with --resume"):
         run(TINY, folder=tmp_path / "lost", backend=backend, progress=kill_scheduler)
     assert 0 < len(chunk_files(tmp_path / "lost")) < 6
     run(TINY, folder=tmp_path / "lost", resume=True)
@@ -114,7 +114,7 @@ def test_the_cluster_from_beginning_to_end(tmp_path, cluster, whole):
     ],
 )
 def test_nobody_answers(tmp_path, address, word):
-    with pytest.raises(ValueError, match=f"no Dask scheduler answers at '{address}' .*{word}.*check --scheduler"):
+    with pytest.raises(ValueError, match=f"no Dask scheduler answers at '{address}' .*{word}.*give the address of one"):
         run(TINY, folder=tmp_path, backend=DaskCluster(address))
     assert check_folder(TINY, Tiny(), folder=tmp_path) is None  # the folder is as free as before
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from attsvm.data.files import PARTIAL
-from attsvm.experiments import run
+from attsvm.sweep import run
 from sweep.files import chunk_files, left_over, place, stored
 from sweep.tiny import TINY, environment
 
@@ -34,7 +34,7 @@ def test_a_disk_that_fills_loses_nothing(tmp_path, monkeypatch, whole, failing, 
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match=r"finished chunks are kept, .* and add --resume") as caught:
+        with pytest.raises(OSError, match=r"finished chunks are kept, .* and go on with --resume") as caught:
             run(TINY, folder=tmp_path)
     assert os.strerror(number).lower() in str(caught.value).lower()
     assert str(tmp_path) in str(caught.value)

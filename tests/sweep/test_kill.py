@@ -10,9 +10,10 @@ import time
 
 import pytest
 
-from attsvm.experiments import run
+from attsvm.sweep import run
+from experiments.tiny import COMMAND
 from sweep.files import chunk_files, left_over, stored
-from sweep.tiny import COMMAND, TINY, environment
+from sweep.tiny import TINY, environment
 
 pytestmark = [
     pytest.mark.slow,

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from attsvm import __version__
-from attsvm.sweep.manifest import digest, read_manifest, versions, write_manifest
+from attsvm.sweep.manifest import digest, new_manifest, read_manifest, versions, write_manifest
 
 
 def test_there_and_back(tmp_path):
@@ -28,6 +28,15 @@ def test_a_strange_manifest_is_refused(tmp_path, content):
     (tmp_path / "manifest.json").write_bytes(content)
     with pytest.raises(ValueError, match="is not a manifest that attsvm wrote"):
         read_manifest(tmp_path)
+
+
+def test_every_manifest_says_what_made_it_with_what_and_when():
+    found = new_manifest("solve", seconds=1.23456, libraries=("scipy",), seed=3)
+    assert list(found) == ["kind", "seed", "versions", "wall_seconds", "written"]
+    assert (found["kind"], found["seed"], found["wall_seconds"]) == ("solve", 3, 1.235)
+    assert found["versions"] == versions("scipy")
+    assert found["written"].endswith("+00:00")
+    assert new_manifest("solve", seconds=0, written="then")["written"] == "then"
 
 
 def test_versions_of_what_is_there():

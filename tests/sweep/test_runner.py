@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import attsvm.sweep
 from attsvm import __version__
-from attsvm.experiments import ExperimentResult, Processes, Task, describe_columns, run
+from attsvm.sweep import Processes, SweepResult, Task, describe_columns, run
 from attsvm.sweep.configuration import Configuration
 from sweep.files import chunk_files, left_over, stored
 from sweep.tiny import COLUMNS, DRAW_ON, TINY, Fixed, Tiny
@@ -40,10 +41,32 @@ def test_files_can_be_read_without_attsvm(whole):
 
 
 def test_loading_gives_what_was_returned(whole):
-    found = ExperimentResult.load(whole.folder)
+    found = SweepResult.load(whole.folder)
     assert found.tables == whole.tables
     assert found.manifest == whole.manifest
     assert np.array_equal(found.arrays["paths"], whole.arrays["paths"])
+
+
+def test_results_of_the_time_when_only_experiments_were_sweeps(tmp_path, whole):
+    run(TINY, folder=tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert (manifest.pop("kind"), manifest.pop("id")) == ("sweep", "tiny")
+    (tmp_path / "manifest.json").write_text(json.dumps({"kind": "experiment", "experiment": "tiny", **manifest}))
+    found = SweepResult.load(tmp_path)
+    assert found.id == "tiny"
+    assert found.tables == whole.tables
+    chunk_files(tmp_path)[0].unlink()
+    again = run(TINY, folder=tmp_path, resume=True)
+    assert again.manifest["kind"] == "sweep"
+    assert stored(tmp_path) == stored(whole.folder)
+
+
+def test_every_public_name_can_be_loaded():
+    assert {name: getattr(attsvm.sweep, name).__name__ for name in attsvm.sweep.__all__} == {
+        name: name for name in attsvm.sweep.__all__
+    }
+    with pytest.raises(AttributeError, match="has no attribute 'Sweeper'"):
+        attsvm.sweep.Sweeper  # noqa: B018
 
 
 def test_the_manifest_tells_how_it_was_made(whole):
@@ -103,7 +126,7 @@ def test_damaged_chunks_are_computed_again_and_said(tmp_path, whole, seed):
     assert sorted(line.split()[2] for line in said) == sorted(path.stem for path in (flipped, cut, empty, strange))
     assert all(line.startswith("tiny: chunk ") and line.endswith("and is computed again") for line in said)
     assert [f"tiny: {note}" for note in result.manifest["notes"]] == said
-    assert [f"tiny: {note}" for note in ExperimentResult.load(tmp_path).manifest["notes"]] == said
+    assert [f"tiny: {note}" for note in SweepResult.load(tmp_path).manifest["notes"]] == said
 
 
 def test_a_chunk_of_another_configuration_is_not_taken(tmp_path, whole):
@@ -135,7 +158,7 @@ def test_resuming_a_finished_result_changes_nothing(tmp_path):
 
 
 def test_a_failing_chunk_keeps_the_others(tmp_path, whole):
-    with pytest.raises(RuntimeError, match="a bug in the experiment") as caught:
+    with pytest.raises(RuntimeError, match="a bug in the sweep") as caught:
         run(TINY, Tiny(fail_at=7), folder=tmp_path)
     assert caught.value.__notes__ == ["while computing chunk draws-006 of tiny"]
     assert [path.stem for path in chunk_files(tmp_path)] == ["draws-000", "draws-002", "draws-004"]
@@ -143,7 +166,7 @@ def test_a_failing_chunk_keeps_the_others(tmp_path, whole):
     assert not manifest["complete"]
     assert manifest["wall_seconds"] > 0
     with pytest.raises(ValueError, match="unfinished run"):
-        ExperimentResult.load(tmp_path)
+        SweepResult.load(tmp_path)
 
 
 def test_other_versions_are_said(tmp_path, monkeypatch):
@@ -165,7 +188,7 @@ def test_another_configuration_is_refused_with_what_differs(tmp_path):
         run(TINY, Tiny(seed=3, draws=5), folder=tmp_path, resume=True)
     with pytest.raises(ValueError, match="holds another result"):
         run(DRAW_ON, folder=tmp_path, resume=True)
-    with pytest.raises(ValueError, match="this very experiment, finished; add --resume"):
+    with pytest.raises(ValueError, match="holds tiny with this configuration, finished; go on from it with --resume"):
         run(TINY, folder=tmp_path)
     with pytest.raises(ValueError, match="configuration of tiny must be Tiny; got Fixed"):
         run(TINY, Fixed(), folder=tmp_path / "new")
@@ -181,7 +204,7 @@ def test_a_run_that_found_nothing_does_not_bind_the_folder(tmp_path):
 def test_chunks_without_a_manifest_are_not_taken_silently(tmp_path, whole):
     run(TINY, folder=tmp_path)
     (tmp_path / "manifest.json").unlink()
-    with pytest.raises(ValueError, match="without a manifest; add --resume"):
+    with pytest.raises(ValueError, match="but no manifest; use them with --resume"):
         run(TINY, folder=tmp_path)
     run(TINY, folder=tmp_path, resume=True)
     assert stored(tmp_path) == stored(whole.folder)
@@ -191,7 +214,7 @@ def test_chunks_without_a_manifest_are_not_taken_silently(tmp_path, whole):
 def test_a_damaged_manifest_is_one_sentence(tmp_path, content):
     run(TINY, folder=tmp_path)
     (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(ValueError, match="is not a manifest that attsvm wrote; give --out another folder, or remove"):
+    with pytest.raises(ValueError, match="is not a manifest that attsvm wrote; choose another folder, or remove"):
         run(TINY, folder=tmp_path, resume=True)
 
 
@@ -202,15 +225,15 @@ def test_a_damaged_table_is_not_drawn(tmp_path, name):
     content[len(content) // 2] ^= 1
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=f"{name} is not as it was written.*--resume"):
-        ExperimentResult.load(tmp_path)
+        SweepResult.load(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(ValueError, match=r"cannot be read .*--resume"):
-        ExperimentResult.load(tmp_path)
+        SweepResult.load(tmp_path)
 
 
 def test_nothing_to_load(tmp_path):
-    with pytest.raises(ValueError, match="holds no result of an experiment"):
-        ExperimentResult.load(tmp_path)
+    with pytest.raises(ValueError, match="holds no result of a sweep"):
+        SweepResult.load(tmp_path)
 
 
 def test_names_of_tasks(tmp_path):
@@ -232,7 +255,7 @@ def test_a_backend_that_loses_a_chunk_is_caught(tmp_path):
     def forgetful(orders):
         yield from list(Processes()(orders))[:-1]
 
-    with pytest.raises(RuntimeError, match="left out draws-010"):
+    with pytest.raises(RuntimeError, match="did not return the chunks draws-010"):
         run(TINY, folder=tmp_path, backend=forgetful)
     assert len(chunk_files(tmp_path)) == 5
     assert left_over(tmp_path) == []

@@ -18,7 +18,7 @@ from attsvm.cli.common.report import plural, print_json
 
 if TYPE_CHECKING:
     from attsvm.cli.common.experiments import FigureSummary
-    from attsvm.experiments import Backend, Configuration, Experiment, ExperimentResult
+    from attsvm.experiments import Backend, Configuration, Experiment, SweepResult
 
 figure = typer.Typer(cls=Group)
 
@@ -135,9 +135,9 @@ def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quie
     from attsvm.cli.common.experiments import summarize
 
     wanted = _formats(formats)
-    stored = attsvm.experiments.ExperimentResult
+    stored = attsvm.experiments.SweepResult
     results = [stored.load(path) for folder in folders for path in _results_in(folder)]
-    drawn = [(attsvm.experiments.experiment(result.experiment), result) for result in results]
+    drawn = [(attsvm.experiments.experiment(result.id), result) for result in results]
     imports = time.process_time()
     summaries = [summarize(each, result, *_drawn(result, wanted)) for each, result in drawn]
     for summary in summaries:
@@ -145,7 +145,7 @@ def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quie
     _report(summaries, imports, folders[0], quiet=quiet, json=json)
 
 
-def _drawn(result: ExperimentResult, formats: list[str]) -> tuple[list[Path], float]:
+def _drawn(result: SweepResult, formats: list[str]) -> tuple[list[Path], float]:
     """The pictures of a result, and the CPU time they took."""
     from attsvm.plots.figures import draw
 

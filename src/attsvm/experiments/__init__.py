@@ -1,30 +1,79 @@
-"""Every experiment of the papers: computed, stored, resumed; `attsvm.plots` draws what is stored here."""
+"""Every experiment of the papers, and one of ours, by id: computed, stored, resumed; `attsvm.plots` draws the results.
 
-from attsvm.experiments.experiment import Check, Experiment, Verdict
-from attsvm.experiments.registry import EXPERIMENTS, experiment
+What an experiment needs besides (tasks, configurations, backends) comes from `attsvm.sweep`, and is named here too.
+"""
+
+from __future__ import annotations
+
+import difflib
+from types import MappingProxyType
+from typing import Any
+
+from attsvm.experiments.attention_sparsity import ATTENTION_SPARSITY
+from attsvm.experiments.base import Check, Experiment, Verdict
+from attsvm.experiments.causal import CAUSAL
+from attsvm.experiments.cones import CONES
+from attsvm.experiments.convergence_types import CONVERGENCE_TYPES
+from attsvm.experiments.descent_vs_normalized import DESCENT_VS_NORMALIZED
+from attsvm.experiments.first_gradient import FIRST_GRADIENT
+from attsvm.experiments.joint_training import JOINT_TRAINING
+from attsvm.experiments.local_convergence import LOCAL_CONVERGENCE
+from attsvm.experiments.loss_comparison import LOSS_COMPARISON
+from attsvm.experiments.multi_input import MULTI_INPUT
+from attsvm.experiments.multi_token import MULTI_TOKEN
+from attsvm.experiments.optimizer_geometry import OPTIMIZER_GEOMETRY
+from attsvm.experiments.plane_runs import HYPERPLANES, TRAJECTORIES
+from attsvm.experiments.quadratic_head import QUADRATIC_HEAD
+from attsvm.experiments.rank import RANK
+from attsvm.experiments.regularization import REGULARIZATION_PATH
+from attsvm.experiments.single_input import SINGLE_INPUT
 from attsvm.sweep.backends import Backend, Processes
 from attsvm.sweep.configuration import Configuration
 from attsvm.sweep.dask_cluster import DaskCluster
-from attsvm.sweep.result import ExperimentResult, describe_columns
+from attsvm.sweep.result import SweepResult, describe_columns
 from attsvm.sweep.runner import check_folder, run
-from attsvm.sweep.task import Done, Piece, Task, cut
+from attsvm.sweep.task import Done, Piece, Task, chunked, cut
 
 __all__ = [
-    "EXPERIMENTS",
-    "Backend",
-    "Check",
-    "Configuration",
-    "DaskCluster",
-    "Done",
-    "Experiment",
-    "ExperimentResult",
-    "Piece",
-    "Processes",
-    "Task",
-    "Verdict",
-    "check_folder",
-    "cut",
-    "describe_columns",
-    "experiment",
-    "run",
-]
+    "EXPERIMENTS", "Check", "Experiment", "Verdict", "experiment",
+    "Backend", "Configuration", "DaskCluster", "Done", "Piece", "Processes", "SweepResult", "Task", "check_folder",
+    "chunked", "cut", "describe_columns", "run",
+]  # fmt: skip
+
+# In the order of the papers.
+_ALL: tuple[Experiment[Any], ...] = (
+    SINGLE_INPUT,
+    MULTI_INPUT,
+    DESCENT_VS_NORMALIZED,
+    JOINT_TRAINING,
+    LOSS_COMPARISON,
+    ATTENTION_SPARSITY,
+    TRAJECTORIES,
+    HYPERPLANES,
+    CONVERGENCE_TYPES,
+    LOCAL_CONVERGENCE,
+    RANK,
+    MULTI_TOKEN,
+    QUADRATIC_HEAD,
+    REGULARIZATION_PATH,
+    FIRST_GRADIENT,
+    CONES,
+    CAUSAL,
+    OPTIMIZER_GEOMETRY,
+)
+
+EXPERIMENTS = MappingProxyType({each.id: each for each in _ALL})
+"""Every experiment by its id."""
+
+
+def experiment(name: str) -> Experiment[Any]:
+    """The experiment of this id.
+
+    Raises:
+        ValueError: if there is none, with ids that are spelled alike.
+    """
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name]
+    near = difflib.get_close_matches(name, EXPERIMENTS, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`attsvm figure list` shows them all"
+    raise ValueError(f"no experiment is called {name!r}; {hint}")

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task
 
 _CLASSES, _SIDE = 10, 8
@@ -172,7 +172,7 @@ def _keep(
         arrays.setdefault(name, []).append(value.cpu())
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """Accuracy, and that attention sparsifies while norms grow."""
     last = max(result.configuration["recorded"])
 
@@ -226,6 +226,7 @@ ATTENTION_SPARSITY = Experiment(
     tasks=tasks,
     compute=compute,
     checks=checks,
+    imports=("sklearn.datasets", "torch._dynamo"),
 )
 
 

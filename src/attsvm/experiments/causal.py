@@ -12,11 +12,11 @@ import torch
 from attsvm.attention import KeyQuery, Weights, optimal_token_set
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import fit
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.norms import Nuclear, direction_cosine
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task, cut
 from attsvm.theory import is_locally_optimal
 
@@ -95,7 +95,7 @@ def compute(configuration: Causal, task: Task, device: torch.device) -> Piece:
     return Piece(tables={"history": table}, counts=counts)
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """W tends to the Frobenius SVM of the united constraints, (K, Q) to the nuclear one."""
     last = result.configuration["steps"]
 

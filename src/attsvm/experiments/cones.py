@@ -12,10 +12,10 @@ from torch import Tensor
 
 from attsvm.attention import optimal_tokens
 from attsvm.data import TokenDataset, random_sphere, streams
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task, cut
 from attsvm.theory import is_locally_optimal, locally_optimal_selections, search_cone
 
@@ -119,7 +119,7 @@ def _copies(data: TokenDataset, count: int) -> TokenDataset:
     return TokenDataset(repeated(data.tokens), repeated(data.queries), repeated(data.labels), head=repeated(data.head))
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """Narrow cones with large norm lead back to locally optimal selections, and not to others."""
     narrow, wide = min(result.configuration["openings"]), max(result.configuration["openings"])
     large, small = max(result.configuration["radii"]), min(result.configuration["radii"])

@@ -22,9 +22,9 @@ import torch
 from attsvm.attention import optimal_tokens
 from attsvm.data import TokenDataset, random_sphere, streams
 from attsvm.descent import fit
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task, cut
 from attsvm.theory import all_tokens_support, all_tokens_support_everywhere, is_locally_optimal
 from attsvm.theory.paths.charts import reduced_spans
@@ -113,7 +113,7 @@ def compute(configuration: ConvergenceTypes, task: Task, device: torch.device) -
     return Piece(tables={"runs": table}, counts={"local optimality not decided": undecided})
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """Shares of global runs and of B1 rise to one; nearly every saturated run is locally optimal."""
     dimensions = result.configuration["dimensions"]
 

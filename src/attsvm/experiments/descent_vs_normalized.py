@@ -12,12 +12,12 @@ import torch
 from attsvm.attention import optimal_tokens
 from attsvm.data import example, starting_points
 from attsvm.descent import GradientDescent, NormalizedGradientDescent, Optimizer, fit
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.experiments.planar import long_column, stacked
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task, cut
 
 _FIGURE = 200
@@ -92,7 +92,7 @@ def _recorded(steps: int) -> list[int]:
     return sorted({*range(0, min(_FIGURE, steps) + 1, 2), *range(_FIGURE, steps + 1, 20), steps})
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """The paper's two numbers, and the same over all data sets."""
     step = min(_FIGURE, result.configuration["steps"])
 

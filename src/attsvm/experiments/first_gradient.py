@@ -12,10 +12,10 @@ import torch
 from attsvm.attention import gradient, optimal_tokens
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import fit
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.svm import AttentionSVM
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task, cut
 from attsvm.theory import favourable_first_gradient, in_margin_cone
 from attsvm.theory.paths.charts import reduced_spans
@@ -81,7 +81,7 @@ def compute(configuration: FirstGradient, task: Task, device: torch.device) -> P
     return Piece(tables={"datasets": table})
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """Favourable gradients become likely with d; after a large first step such runs stay in the cone."""
     dimensions = result.configuration["dimensions"]
     shares = [float(result.column("datasets", "favourable", d=d).mean()) for d in dimensions]

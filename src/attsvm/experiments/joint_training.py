@@ -11,12 +11,12 @@ from torch import Tensor
 
 from attsvm.data import TokenDataset, example, starting_points
 from attsvm.descent import NormalizedGradientDescent, fit
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.experiments.naive import naive_descent
 from attsvm.experiments.planar import path_steps, stacked
 from attsvm.norms import direction_cosine
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task
 from attsvm.theory import joint_prediction
 
@@ -109,7 +109,7 @@ def _probabilities(data: TokenDataset, prompts: Tensor, heads: Tensor, selected:
     return chosen.mean(-1), torch.sigmoid(data.labels * outputs).mean(-1)
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """Both limits of the prompt, the limit of the head, both probabilities, and the naive loop."""
     last = result.configuration["steps"]
     late = min(_LATE, last)
@@ -170,4 +170,5 @@ JOINT_TRAINING = Experiment(
     tasks=tasks,
     compute=compute,
     checks=checks,
+    imports=(),
 )

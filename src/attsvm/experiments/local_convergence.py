@@ -12,11 +12,11 @@ import torch
 from attsvm.attention import KeyQuery, Weights, optimal_tokens
 from attsvm.data import random_sphere
 from attsvm.descent import fit
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.norms import Frobenius, Norm, Nuclear, direction_cosine
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task, cut
 
 PUBLIC_RIDGE = 2.2e-16
@@ -116,7 +116,7 @@ def _recorded(configuration: LocalConvergence, run: str) -> Sequence[int]:
     return sorted({0, configuration.steps, *spread})
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """Cosines at the end of the paper's run, what the ridge does, the share of optima."""
     steps, long_steps = result.configuration["steps"], result.configuration["long_steps"]
 

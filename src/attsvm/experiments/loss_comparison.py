@@ -11,13 +11,13 @@ import torch
 from attsvm.attention import Exponential, Linear, Logistic, Loss
 from attsvm.data import TokenDataset, example
 from attsvm.descent import NormalizedGradientDescent, fit
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.experiments.naive import naive_descent
 from attsvm.experiments.planar import long_column, path_steps, stacked
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task
 
 _LOSSES: dict[str, Loss] = {"linear": Linear(), "logistic": Logistic(), "exponential": Exponential()}
@@ -97,7 +97,7 @@ def _data(scores: Sequence[float]) -> TokenDataset:
     )
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """C up to 10 by step 1000; C = 100 at the quoted steps; where the naive loop stops."""
     last = result.configuration["steps"]
 

@@ -12,13 +12,13 @@ import torch
 from attsvm.attention import optimal_tokens, token_scores
 from attsvm.data import example, starting_points
 from attsvm.descent import NormalizedGradientDescent, fit
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.experiments.naive import naive_descent
 from attsvm.experiments.planar import long_column, path_steps, separating_offsets, stacked
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task, cut
 
 _ADDITIVE = 1e-12
@@ -105,7 +105,7 @@ def _in_table(step: int, steps: int) -> bool:
     return step > 200 or step % 10 == 0 or step == steps
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """All starts of the picture on the ray; the same for all data sets; the naive loop."""
     last = result.configuration["steps"]
 

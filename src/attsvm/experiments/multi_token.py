@@ -25,9 +25,9 @@ from attsvm.attention import ReluHead
 from attsvm.data import TokenDataset, random_sphere, streams
 from attsvm.descent import InverseSqrt, NormalizedGradientDescent, Optimizer, Run, fit
 from attsvm.descent.optimizers.base import State, Step
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Done, Piece, Task, cut
 from attsvm.theory import generalized_components
 
@@ -221,13 +221,13 @@ def _named(protocol: str, d: int, outcome: str) -> str:
     return f"{protocol}, d={d}: {outcome}"
 
 
-def used(result: ExperimentResult, column: str, d: int, protocol: str = "paper") -> np.ndarray:
+def used(result: SweepResult, column: str, d: int, protocol: str = "paper") -> np.ndarray:
     """A column of the accepted draws; of the paper's protocol the first so many that were asked for."""
     values = result.column("draws", column, protocol=protocol, d=d, outcome=ACCEPTED)
     return values[: result.configuration["accepted"]] if protocol == "paper" else values
 
 
-def share_accepted(result: ExperimentResult, d: int, protocol: str) -> float:
+def share_accepted(result: SweepResult, d: int, protocol: str) -> float:
     """Accepted among the draws that were not skipped for their labels."""
     outcomes = result.column("draws", "outcome", protocol=protocol, d=d)
     return float((outcomes == ACCEPTED).sum() / (outcomes != ALL_POSITIVE).sum())
@@ -241,7 +241,7 @@ _PUBLIC = {
 _PUBLIC_SHARES = (0.15, 0.11, 0.04, 0.014)
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """Means beside the public ones, medians, the order of the three predictions, and what each protocol loses."""
     dimensions = tuple(result.configuration["dimensions"])
     full = dimensions == (4, 6, 8, 10) and result.configuration["accepted"] >= 500

@@ -27,11 +27,11 @@ from attsvm.descent import (
     SteepestDescent,
     fit,
 )
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Spectral, direction_cosine
 from attsvm.svm import AttentionSVM, margin_efficiency, solve
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task, cut
 
 NORMS: Mapping[str, Norm] = MappingProxyType(
@@ -137,14 +137,14 @@ def compute(configuration: OptimizerGeometry, task: Task, device: torch.device) 
     return Piece(tables={"pairs": table}, counts=counts)
 
 
-def means(result: ExperimentResult, column: str) -> np.ndarray:
+def means(result: SweepResult, column: str) -> np.ndarray:
     """Means over the data sets, ``[optimizers, norms]``."""
     return np.array([
         [np.nanmean(result.column("pairs", column, optimizer=name, norm=norm)) for norm in NORMS] for name in MATCHES
     ])  # fmt: skip
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """The matching entry of every row should win, in cosine and in margin efficiency."""
     found = []
     labels = list(NORMS)
@@ -185,4 +185,5 @@ OPTIMIZER_GEOMETRY = Experiment(
     tasks=tasks,
     compute=compute,
     checks=checks,
+    imports=("numba", "clarabel"),
 )

@@ -17,12 +17,12 @@ from attsvm.attention import KeyQuery, optimal_token_set, optimal_tokens, token_
 from attsvm.data import TokenDataset, example
 from attsvm.data.streams import Purpose, streams
 from attsvm.descent import NormalizedGradientDescent, Run, fit
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.experiments.planar import long_column, path_steps, separating_offsets, stacked
 from attsvm.norms import Frobenius, Norm, Nuclear, direction_cosine
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task, cut
 from attsvm.theory import is_locally_optimal
 
@@ -155,7 +155,7 @@ def _sparse(configuration: PlaneRuns) -> list[int]:
     return sorted({0, configuration.steps, *spread})
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """Each parameterization against its own SVM and the other's: the picture, then all data sets."""
     found = []
     steps, long_steps = result.configuration["steps"], result.configuration["long_steps"]
@@ -192,7 +192,7 @@ def checks(result: ExperimentResult) -> Sequence[Check]:
     return found
 
 
-def _unchosen(result: ExperimentResult, column: str, kind: str, step: int) -> np.ndarray:
+def _unchosen(result: SweepResult, column: str, kind: str, step: int) -> np.ndarray:
     """The column at this step, of all data sets but the picture's."""
     values = result.column("history", column, parameterization=kind, step=step)
     datasets = result.column("history", "dataset", parameterization=kind, step=step)

@@ -13,10 +13,10 @@ import torch
 from attsvm.attention import QuadraticHead
 from attsvm.data import TokenDataset, random_sphere, streams
 from attsvm.descent import CompiledEngine, Geometric, SteepestDescent, fit
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.norms import MaxEntry
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task
 from attsvm.theory import quadratic_attention
 
@@ -90,7 +90,7 @@ def compute(configuration: QuadraticSweep, task: Task, device: torch.device) -> 
     return Piece(tables={"tokens": table}, counts={"degenerate tokens": int(predicted.degenerate.sum())})
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """Trained attention is the projection of gamma / (2 lambda) onto the simplex."""
     error = np.abs(result.column("tokens", "attention") - result.column("tokens", "predicted"))
     same = result.column("tokens", "kept") == result.column("tokens", "predicted_kept")

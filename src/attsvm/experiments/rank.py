@@ -12,11 +12,11 @@ from torch import Tensor
 
 from attsvm.attention import token_scores
 from attsvm.data import random_sphere
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.norms import Frobenius, Norm, Nuclear
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Done, Piece, Task
 
 _NORMS: tuple[Norm, ...] = (Frobenius(), Nuclear())
@@ -123,7 +123,7 @@ def _named(n: int, T: int, d: int, reason: str) -> str:
     return f"n={n} T={T} d={d}: {reason}"
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """What holds of the ranks of solutions that exist, and how much hangs on the tolerance."""
     chosen = f"rank_{TOLERANCE:g}"
     largest = max(result.configuration["dimensions"])

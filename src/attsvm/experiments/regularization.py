@@ -18,11 +18,11 @@ from torch import Tensor
 from attsvm.attention import KeyQuery, ReluHead, optimal_tokens
 from attsvm.data import TokenDataset, example, random_sphere, starting_points, streams
 from attsvm.descent import fit
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.norms import Nuclear, direction_cosine
 from attsvm.svm import AttentionSVM, distance_to_solution_set, solve
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task
 from attsvm.theory import joint_prediction, one_winner, regularization_path
 
@@ -170,7 +170,7 @@ def _joined(*parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """Every path comes to its SVM; its last distances are far below its first ones."""
     largest = result.configuration["largest_radius"]
     names = {"KQ": "distance to the nuclear solution set", "W": "1 - cosine", "relu": "1 - cosine"}

@@ -11,13 +11,13 @@ import torch
 from attsvm.attention import token_scores
 from attsvm.data import example, starting_points
 from attsvm.descent import NormalizedGradientDescent, fit
-from attsvm.experiments.experiment import Check, Experiment, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.experiments.naive import naive_descent
 from attsvm.experiments.planar import long_column, path_steps, separating_offsets, stacked
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Piece, Task
 
 _LATE = 200
@@ -81,7 +81,7 @@ def compute(configuration: SingleInput, task: Task, device: torch.device) -> Pie
     )
 
 
-def checks(result: ExperimentResult) -> Sequence[Check]:
+def checks(result: SweepResult) -> Sequence[Check]:
     """Where each start ends, whether it stays there, and whether the naive loop does."""
     last = result.configuration["steps"]
 

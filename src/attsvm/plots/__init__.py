@@ -1,8 +1,6 @@
 """Pictures of stored results; nothing is computed here, nothing is shown on a screen."""
 
-from attsvm.plots.attention import plot_attention
-from attsvm.plots.cosines import plot_cosines
-from attsvm.plots.margins import plot_margins
+from attsvm.plots.runs import plot_attention, plot_cosines, plot_margins
 from attsvm.plots.style import PALETTE, house_style
 from attsvm.plots.trajectories import plot_trajectory_2d
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from attsvm.experiments import ExperimentResult
-
-W_LINE = "-"
-"""W is solid and (K, Q) dashed, as in the papers."""
-KQ_LINE = (0, (4.0, 1.6))
+from attsvm.plots.style import W_LINE, LineStyle
+from attsvm.sweep.result import SweepResult
 
 
 def band(
@@ -21,7 +17,7 @@ def band(
     values: np.ndarray,
     *,
     colour: str,
-    line: str | tuple[float, tuple[float, ...]] = W_LINE,
+    line: LineStyle = W_LINE,
     quantiles: tuple[float, float] = (0.1, 0.9),
     centre: str = "median",
 ) -> np.ndarray:
@@ -79,12 +75,8 @@ def spread_apart(heights: Sequence[float], least: float) -> list[float]:
     ]
 
 
-NAIVE_LINE = (0, (1.2, 1.4))
-"""The naive loop is dotted."""
-
-
 def series(
-    result: ExperimentResult, column: str, by: Sequence[str], *, table: str = "history", **where: object
+    result: SweepResult, column: str, by: Sequence[str], *, table: str = "history", **where: object
 ) -> tuple[np.ndarray, np.ndarray]:
     """Recorded steps, and the column as ``[runs, steps]``: a run for every combination of the columns `by`, sorted.
 
@@ -117,7 +109,7 @@ def wilson(successes: np.ndarray | int, total: np.ndarray | int, z: float = 1.96
 
 
 def draw_shares(
-    axes: Axes, x: Sequence[float], found: Sequence[np.ndarray], *, colour: str, line: Any = "-"
+    axes: Axes, x: Sequence[float], found: Sequence[np.ndarray], *, colour: str, line: LineStyle = "-"
 ) -> np.ndarray:
     """The share of true entries of every array against `x`, with Wilson intervals at 95 %.
 

@@ -1,4 +1,4 @@
-"""A plane that shows tokens at true scale and, around them, paths that grow without bound."""
+"""Drawing the plane: tokens at true scale in a disc, and around it paths on rings for each power of ten."""
 
 from __future__ import annotations
 
@@ -12,304 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Patch
 
-from attsvm.data import TokenDataset
-from attsvm.plots.style import DISC, FAINT, HAIRLINE, INK, colour_of, marker_of, tinted
-from attsvm.svm import SVMSolution
+from attsvm.plots.plane import DecadePlane, Path, Ray, SeparatingLine, Tokens
+from attsvm.plots.style import DISC, FAINT, HAIRLINE, INK, Dashes, colour_of, marker_of, tinted
 
-
-@dataclass(frozen=True)
-class DecadePlane:
-    """True scale up to `radius`; beyond it angles stay true and each factor of ten takes about `decade`.
-
-    A point at distance r > radius is shown at ``radius + c log(1 + (r - radius) / c)`` with ``c = decade / log 10``,
-    which meets the disc without a kink.
-
-    >>> plane = DecadePlane(radius=1.0, decade=0.5)
-    >>> plane.shown(np.array([[0.6, 0.8], [0.3, 0.4]])).round(12).tolist()
-    [[0.6, 0.8], [0.3, 0.4]]
-    >>> round(plane.distance(1e9) - plane.distance(1e8), 6)
-    0.5
-    """
-
-    radius: float
-    decade: float
-
-    @classmethod
-    def around(cls, tokens: np.ndarray, paths: np.ndarray, *, outer: float = 1.1, widest: float = 0.5) -> DecadePlane:
-        """A disc that holds `tokens` ``[..., 2]``, and room for `paths` in `outer` disc radii around it.
-
-        A decade is at most `widest` radii, so that short paths are not stretched.
-        """
-        reach = float(np.linalg.norm(tokens, axis=-1).max(initial=0.0))
-        farthest = float(np.linalg.norm(paths, axis=-1).max(initial=0.0))
-        radius = 1.12 * reach if reach > 0 else max(farthest, 1.0)
-        decades = max(float(np.log10(max(farthest / radius, 1.0))), 1e-9)
-        return cls(radius, min(widest, outer / decades) * radius)
-
-    def distance(self, true: float) -> float:
-        """Where a point at distance `true` from the origin is shown."""
-        return float(self._distances(np.asarray(true)))
-
-    def shown(self, points: np.ndarray) -> np.ndarray:
-        """Where `points` ``[..., 2]`` are shown."""
-        true = np.linalg.norm(points, axis=-1, keepdims=True)
-        return np.asarray(points * (self._distances(true) / np.where(true > 0, true, 1.0)))
-
-    def powers(self, farthest: float) -> range:
-        """Exponents k of the rings 10^k between the disc and `farthest`."""
-        # A ring closer than a third of a factor of ten to the disc would touch it.
-        first = int(np.ceil(np.log10(self.radius) + 1 / 3))
-        return range(first, int(np.floor(np.log10(max(farthest, self.radius)))) + 1)
-
-    def _distances(self, true: np.ndarray) -> np.ndarray:
-        scale = self.decade / np.log(10.0)
-        return np.asarray(np.minimum(true, self.radius) + scale * np.log1p(np.maximum(true - self.radius, 0.0) / scale))
-
-
-@dataclass(frozen=True)
-class Path:
-    """One path ``[records, 2]``: its points, its name, what the legend says of it, and its look."""
-
-    points: np.ndarray
-    name: str
-    key: str
-    colour: str = INK
-    dashes: tuple[float, ...] | None = None
-
-
-def draw_paths(
-    axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, width: float = 2.0, starts: bool = False
-) -> None:
-    """Every path with an arrow at its end, and a ring at its start where `starts` are shown."""
-    for path in paths:
-        shown = plane.shown(_refined(path.points))
-        (line,) = axes.plot(shown[:, 0], shown[:, 1], color=path.colour, linewidth=width, zorder=3, gid="path")
-        if path.dashes is not None:
-            line.set_dashes(path.dashes)
-        if starts:
-            axes.plot(
-                *shown[0], marker="o", markersize=2.4 * width, markerfacecolor="white", markeredgecolor=path.colour,
-                markeredgewidth=0.6 * width, zorder=4, gid="start",
-            )  # fmt: skip
-        before = shown[np.linalg.norm(shown - shown[-1], axis=-1) > 0.05 * plane.radius]
-        if len(before):
-            axes.annotate("", xy=tuple(shown[-1]), xytext=tuple(before[-1]), zorder=4, arrowprops={
-                "arrowstyle": "-|>,head_width=0.28,head_length=0.55", "color": path.colour,
-                "mutation_scale": 7 * width, "linewidth": 0, "shrinkA": 0, "shrinkB": 0,
-            })  # fmt: skip
-
-
-def name_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, size: float = 11.5) -> None:
-    """Each path's name at its end; paths that end together share one label."""
-    groups: list[tuple[np.ndarray, list[str], set[str]]] = []
-    for path in paths:
-        if not path.name:
-            continue
-        end = plane.shown(path.points[-1])
-        near = [group for group in groups if np.linalg.norm(group[0] - end) < 0.12 * plane.radius]
-        if not near:
-            groups.append((end, [path.name], {path.colour}))
-            continue
-        near[0][2].add(path.colour)
-        if path.name not in near[0][1]:
-            near[0][1].append(path.name)
-    for end, names, colours in groups:
-        outward = end / (float(np.linalg.norm(end)) or 1.0)
-        axes.annotate(
-            ", ".join(names), xy=tuple(end), xytext=tuple(0.8 * size * outward), textcoords="offset points",
-            ha="left" if outward[0] > 0.5 else "right" if outward[0] < -0.5 else "center",
-            va="bottom" if outward[1] > 0.3 else "top" if outward[1] < -0.3 else "center",
-            color=next(iter(colours)) if len(colours) == 1 else INK, fontsize=size, zorder=7, gid="path name",
-        )  # fmt: skip
-
-
-def path_keys(paths: Sequence[Path]) -> list[Line2D]:
-    """An entry of the legend for each kind of path."""
-    keys = []
-    for key, dashes in dict.fromkeys((path.key, path.dashes) for path in paths if path.key):
-        line = Line2D([], [], color=INK, label=key)
-        if dashes is not None:
-            line.set_dashes(dashes)
-        keys.append(line)
-    return keys
-
-
-def _refined(points: np.ndarray) -> np.ndarray:
-    """More points on each segment, which the logarithmic scale bends."""
-    share = np.linspace(0, 1, 8, endpoint=False)[:, None]
-    between = [first + share * (second - first) for first, second in itertools.pairwise(points)]
-    return np.concatenate([*between, points[-1:]])
-
-
-DASHES: tuple[tuple[float, ...] | None, ...] = (None, (3.2, 1.7), (1.0, 1.4), (5.0, 1.5, 1.0, 1.5))
-"""Line styles of the first, second, ... run or solution: solid, dashed, dotted, dash-dotted."""
-
-_WIDTH, _STRENGTH = 1.1, 0.75
-_SAME = 0.01  # rays closer than this angle, in radians, are drawn once
-_NEAR = 0.2  # a path this close in angle follows the ray, which then ends where the path does
-
-
-@dataclass(frozen=True)
-class Ray:
-    """The direction of W_mm z_i in the plane, with its name and look."""
-
-    direction: np.ndarray
-    name: str
-    colour: str
-    dashes: tuple[float, ...] | None
-
-    def points(self, ends: np.ndarray) -> np.ndarray:
-        """Its two ends, given the ends of the paths ``[paths, 2]``: it goes as far as the path that follows it, or as
-        far as any.
-        """
-        lengths = np.linalg.norm(ends, axis=-1)
-        cosines = (ends @ self.direction) / np.where(lengths > 0, lengths, 1.0)
-        near = lengths[cosines > np.cos(_NEAR)]
-        return np.stack([np.zeros(2), self.direction * (near if len(near) else lengths).max()])
-
-
-def rays_along(
-    vectors: np.ndarray, name: str, dashes: tuple[float, ...] | None = None, colours: Sequence[str] | None = None
-) -> list[Ray]:
-    """A ray along each vector ``[inputs, 2]``, in its input's colour; those that coincide share one, in grey.
-
-    Zero vectors (a zero query, or no constraints) have no direction and no ray.
-    """
-    groups: list[tuple[np.ndarray, list[int]]] = []
-    for i, vector in enumerate(vectors):
-        length = float(np.linalg.norm(vector))
-        if length == 0:
-            continue
-        near = [group for group in groups if group[0] @ vector > np.cos(_SAME) * length]
-        if near:
-            near[0][1].append(i)
-        else:
-            groups.append((vector / length, [i]))
-
-    def colour(inputs: list[int]) -> str:
-        if len(inputs) > 1:
-            return INK
-        return colour_of(inputs[0]) if colours is None else colours[inputs[0]]
-
-    return [Ray(direction, name, colour(inputs), dashes) for direction, inputs in groups]
-
-
-def rays_of(data: TokenDataset, solutions: Sequence[SVMSolution]) -> list[Ray]:
-    """Rays of every solution and input.
-
-    Raises:
-        ValueError: if a solution is of other data, or there is none.
-    """
-    found = []
-    query = "" if data.dq == 1 else r"\,z_i"
-    for order, solution in enumerate(solutions):
-        if tuple(solution.weights.shape) != (data.d, data.dq):
-            form, got = f"[{data.d}, {data.dq}]", list(solution.weights.shape)
-            raise ValueError(f"solutions must have weights {form} to fit the data; solution {order} has {got}")
-        if bool(solution.infeasible):
-            raise ValueError(f"solution {order} has no ray to draw: {solution.status}")
-        label = rf"ray of $W_\mathrm{{mm}}{query}$, {solution.norm.name}"
-        vectors = (data.queries.to(solution.weights) @ solution.weights.mT).cpu().numpy()
-        found += rays_along(vectors, label, DASHES[order % len(DASHES)])
-    return found
-
-
-def draw_rays(axes: Axes, plane: DecadePlane, rays: Sequence[Ray], ends: np.ndarray) -> None:
-    """Thin lines below the paths; a ray is straight in this plane, whose angles are true."""
-    for ray in rays:
-        shown = plane.shown(ray.points(ends))
-        (line,) = axes.plot(
-            shown[:, 0], shown[:, 1], color=tinted(ray.colour, _STRENGTH), linewidth=_WIDTH, zorder=2, gid="ray"
-        )
-        if ray.dashes is not None:
-            line.set_dashes(ray.dashes)
-
-
-def ray_keys(rays: Sequence[Ray]) -> list[Line2D]:
-    """An entry of the legend for each solution."""
-    keys = []
-    for name, dashes in dict.fromkeys((ray.name, ray.dashes) for ray in rays):
-        line = Line2D([], [], color=tinted(INK, _STRENGTH), linewidth=_WIDTH, label=name)
-        if dashes is not None:
-            line.set_dashes(dashes)
-        keys.append(line)
-    return keys
-
-
-_LINE_WIDTH, _LINE_STRENGTH, _DASHES = 1.3, 0.6, (7.0, 2.0, 1.5, 2.0)
-
-
-@dataclass(frozen=True)
-class SeparatingLine:
-    """The points x of the plane with ``normal^T x = offset``."""
-
-    normal: np.ndarray
-    offset: float
-    colour: str = INK
-
-    def chord(self, radius: float) -> np.ndarray | None:
-        """The two points where the line meets the circle of this radius; None where it does not."""
-        length = float(np.linalg.norm(self.normal))
-        if length == 0:
-            return None
-        foot = self.normal * (self.offset / length**2)
-        half = radius**2 - float(foot @ foot)
-        if half <= 0:
-            return None
-        along = np.array([-self.normal[1], self.normal[0]]) / length * half**0.5
-        return np.stack([foot - along, foot + along])
-
-
-def draw_lines(axes: Axes, plane: DecadePlane, lines: Sequence[SeparatingLine]) -> None:
-    """Each line as far as the disc of true scale reaches; beyond it a straight line would bend."""
-    for line in lines:
-        chord = line.chord(plane.radius)
-        if chord is None:
-            continue
-        (drawn,) = axes.plot(
-            chord[:, 0],
-            chord[:, 1],
-            color=tinted(line.colour, _LINE_STRENGTH),
-            linewidth=_LINE_WIDTH,
-            zorder=2,
-            gid="separator",
-        )
-        drawn.set_dashes(_DASHES)
-
-
-def line_key(lines: Sequence[SeparatingLine]) -> list[Line2D]:
-    """The entry of the legend, if there are lines."""
-    if not lines:
-        return []
-    key = Line2D([], [], color=tinted(INK, _LINE_STRENGTH), linewidth=_LINE_WIDTH, label="separating line")
-    key.set_dashes(_DASHES)
-    return [key]
-
-
+_RAY_WIDTH, _RAY_STRENGTH = 1.1, 0.75
+_LINE_WIDTH, _LINE_STRENGTH, _LINE_DASHES = 1.3, 0.6, (7.0, 2.0, 1.5, 2.0)
 _SMALL, _LARGE, _STAR = 34.0, 190.0, 330.0
 _MOST_KEYS = 8
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Tokens in the plane, larger and darker the higher they score; stars mark the optimal ones.
-
-    Arguments:
-        places: ``[n, T, 2]``.
-        real: mask ``[n, T]``; None means that all are real.
-        scores: ``[n, T]``, or None where nothing scores them.
-        best: mask ``[n, T]`` of the optimal ones, or None.
-    """
-
-    places: np.ndarray
-    real: np.ndarray | None = None
-    scores: np.ndarray | None = None
-    best: np.ndarray | None = None
-
-    @property
-    def shown(self) -> np.ndarray:
-        """Mask of the tokens to draw."""
-        return np.ones(self.places.shape[:2], dtype=bool) if self.real is None else self.real
 
 
 @dataclass(frozen=True)
@@ -334,15 +43,15 @@ class PlaneScene:
         plane = DecadePlane.around(self.tokens.places[self.tokens.shown], walked)
         ends = np.array([path.points[-1] for path in self.paths])
         angle = _frame(axes, plane, np.concatenate([walked, *(ray.points(ends) for ray in self.rays)]))
-        _rings(axes, plane, walked, angle, 8.5 if scale >= 1 else 7.0)
-        draw_lines(axes, plane, self.lines)
-        draw_rays(axes, plane, self.rays, ends)
-        draw_paths(axes, plane, self.paths, width=2.0 * scale, starts=starts)
+        _draw_rings(axes, plane, walked, angle, 8.5 if scale >= 1 else 7.0)
+        _draw_lines(axes, plane, self.lines)
+        _draw_rays(axes, plane, self.rays, ends)
+        _draw_paths(axes, plane, self.paths, width=2.0 * scale, starts=starts)
         _draw_tokens(axes, self.tokens, scale)
-        name_paths(axes, plane, self.paths, size=max(11.5 * scale, 8.0))
+        _name_paths(axes, plane, self.paths, size=max(11.5 * scale, 8.0))
 
     def legend(self) -> list[Artist]:
-        """The entries of its legend."""
+        """The entries of its legend: inputs, scores, then one for each kind of path, ray and line."""
         tokens, inputs = self.tokens, len(self.tokens.places)
         keys: list[Artist] = [
             _point(marker_of(i), colour_of(i), "and so on" if i == _MOST_KEYS - 1 < inputs - 1 else _named(i, inputs))
@@ -353,7 +62,15 @@ class PlaneScene:
         if tokens.scores is not None:
             keys.append(_point("o", FAINT, "low score", _SMALL**0.5, tinted(FAINT, 0.25)))
             keys.append(_point("o", FAINT, "high score", _LARGE**0.5 * 0.85, tinted(FAINT, 0.9)))
-        keys += [*path_keys(self.paths), *ray_keys(self.rays), *line_key(self.lines)]
+        for label, dashes in dict.fromkeys((path.key, path.dashes) for path in self.paths if path.key):
+            keys.append(_dashed(Line2D([], [], color=INK, label=label), dashes))
+        for label, dashes in dict.fromkeys((ray.name, ray.dashes) for ray in self.rays):
+            colour = tinted(INK, _RAY_STRENGTH)
+            keys.append(_dashed(Line2D([], [], color=colour, linewidth=_RAY_WIDTH, label=label), dashes))
+        if self.lines:
+            colour = tinted(INK, _LINE_STRENGTH)
+            line = Line2D([], [], color=colour, linewidth=_LINE_WIDTH, label="separating line")
+            keys.append(_dashed(line, _LINE_DASHES))
         said = "true scale; beyond it a ring\nfor each power of ten"
         keys.append(Patch(facecolor=DISC, edgecolor=HAIRLINE, label=said))
         return keys
@@ -370,6 +87,12 @@ def _point(
         [], [], linestyle="", marker=marker, markersize=size, markeredgecolor=colour, markerfacecolor=face or colour,
         label=label,
     )  # fmt: skip
+
+
+def _dashed(line: Line2D, dashes: Dashes) -> Line2D:
+    if dashes is not None:
+        line.set_dashes(dashes)
+    return line
 
 
 def _frame(axes: Axes, plane: DecadePlane, walked: np.ndarray) -> float:
@@ -392,7 +115,7 @@ def _frame(axes: Axes, plane: DecadePlane, walked: np.ndarray) -> float:
     return float(angles[np.argmax(np.where(visible, turn, -1.0))])
 
 
-def _rings(axes: Axes, plane: DecadePlane, walked: np.ndarray, angle: float, size: float) -> None:
+def _draw_rings(axes: Axes, plane: DecadePlane, walked: np.ndarray, angle: float, size: float) -> None:
     """The disc of true scale, and a labelled ring for each power of ten beyond it."""
     axes.add_patch(Circle((0, 0), plane.radius, facecolor=DISC, edgecolor=HAIRLINE, linewidth=0.9, zorder=0))
     for power in plane.powers(float(np.linalg.norm(walked, axis=-1).max())):
@@ -403,6 +126,76 @@ def _rings(axes: Axes, plane: DecadePlane, walked: np.ndarray, angle: float, siz
             va="center", zorder=1, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2}, gid="ring",
         )  # fmt: skip
     axes.plot([0], [0], marker="+", color=FAINT, markersize=8, markeredgewidth=1.1, zorder=1)
+
+
+def _draw_lines(axes: Axes, plane: DecadePlane, lines: Sequence[SeparatingLine]) -> None:
+    """Each line as far as the disc of true scale reaches; beyond it a straight line would bend."""
+    for line in lines:
+        chord = line.chord(plane.radius)
+        if chord is None:
+            continue
+        colour = tinted(line.colour, _LINE_STRENGTH)
+        (drawn,) = axes.plot(*chord.T, color=colour, linewidth=_LINE_WIDTH, zorder=2, gid="separator")
+        _dashed(drawn, _LINE_DASHES)
+
+
+def _draw_rays(axes: Axes, plane: DecadePlane, rays: Sequence[Ray], ends: np.ndarray) -> None:
+    """Thin lines below the paths; a ray is straight in this plane, whose angles are true."""
+    for ray in rays:
+        shown = plane.shown(ray.points(ends))
+        colour = tinted(ray.colour, _RAY_STRENGTH)
+        (line,) = axes.plot(*shown.T, color=colour, linewidth=_RAY_WIDTH, zorder=2, gid="ray")
+        _dashed(line, ray.dashes)
+
+
+def _draw_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, width: float, starts: bool) -> None:
+    """Every path with an arrow at its end, and a ring at its start where `starts` are shown."""
+    for path in paths:
+        shown = plane.shown(_refined(path.points))
+        (line,) = axes.plot(*shown.T, color=path.colour, linewidth=width, zorder=3, gid="path")
+        _dashed(line, path.dashes)
+        if starts:
+            axes.plot(
+                *shown[0], marker="o", markersize=2.4 * width, markerfacecolor="white", markeredgecolor=path.colour,
+                markeredgewidth=0.6 * width, zorder=4, gid="start",
+            )  # fmt: skip
+        before = shown[np.linalg.norm(shown - shown[-1], axis=-1) > 0.05 * plane.radius]
+        if len(before):
+            axes.annotate("", xy=tuple(shown[-1]), xytext=tuple(before[-1]), zorder=4, arrowprops={
+                "arrowstyle": "-|>,head_width=0.28,head_length=0.55", "color": path.colour,
+                "mutation_scale": 7 * width, "linewidth": 0, "shrinkA": 0, "shrinkB": 0,
+            })  # fmt: skip
+
+
+def _refined(points: np.ndarray) -> np.ndarray:
+    """More points on each segment, which the logarithmic scale bends."""
+    share = np.linspace(0, 1, 8, endpoint=False)[:, None]
+    between = [first + share * (second - first) for first, second in itertools.pairwise(points)]
+    return np.concatenate([*between, points[-1:]])
+
+
+def _name_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, size: float) -> None:
+    """Each path's name at its end; paths that end together share one label."""
+    groups: list[tuple[np.ndarray, list[str], set[str]]] = []
+    for path in paths:
+        if not path.name:
+            continue
+        end = plane.shown(path.points[-1])
+        near = [group for group in groups if np.linalg.norm(group[0] - end) < 0.12 * plane.radius]
+        if not near:
+            groups.append((end, [path.name], {path.colour}))
+            continue
+        near[0][2].add(path.colour)
+        if path.name not in near[0][1]:
+            near[0][1].append(path.name)
+    for end, names, colours in groups:
+        outward = end / (float(np.linalg.norm(end)) or 1.0)
+        axes.annotate(
+            ", ".join(names), xy=tuple(end), xytext=tuple(0.8 * size * outward), textcoords="offset points",
+            ha="left" if outward[0] > 0.5 else "right" if outward[0] < -0.5 else "center",
+            va="bottom" if outward[1] > 0.3 else "top" if outward[1] < -0.3 else "center",
+            color=next(iter(colours)) if len(colours) == 1 else INK, fontsize=size, zorder=7, gid="path name",
+        )  # fmt: skip
 
 
 def _draw_tokens(axes: Axes, tokens: Tokens, scale: float) -> None:

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from attsvm.attention import optimal_token_set, token_scores
 from attsvm.data import TokenDataset
 from attsvm.descent import Run
-from attsvm.plots.scene import DASHES, Path, PlaneScene, Tokens, rays_of
-from attsvm.plots.style import INK, colour_of, house_style, new_figure
+from attsvm.plots.plane import Path, Tokens, rays_of
+from attsvm.plots.scene import PlaneScene
+from attsvm.plots.style import DASHES, INK, colour_of, house_style, new_figure, settle
 from attsvm.svm import SVMSolution
 
 
@@ -71,14 +72,12 @@ def plot_trajectory_2d(
         if size is None:
             (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
             figure.set_size_inches(3.4 + 5.6 * min(max((right - left) / (high - low), 0.6), 1.6), 6.4)
-        if title is not None:
-            figure.suptitle(title, x=0.02, ha="left", fontweight="bold", fontsize=13)
         if caption is not None:
             # Letters of this font are about half as wide as it is high.
             wide = int(figure.get_figwidth() * 72 / (9.5 * 0.56))
             lines = "\n".join(textwrap.fill(line, wide) for line in caption.splitlines())
             figure.supxlabel(lines, x=0.02, ha="left", fontsize=9.5, linespacing=1.45)
-        figure.canvas.draw()  # settles the layout while the style is in force
+        settle(figure, title, 13)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Where chunks are computed: in this process, in several of this machine's, or wherever a backend of yours does it."""
+"""Where chunks are computed: in this process, in several processes of this machine, or by a backend of your own."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ import torch
 from attsvm.sweep.chunks import as_chunk, encode
 from attsvm.sweep.clock import Clock
 from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.manifest import RESUME
 from attsvm.sweep.task import Sweep, Task
 
 
 class Backend(Protocol):
-    """Computes orders in any order of time; yields each one's place with its bytes, as they finish."""
+    """Computes orders, in whatever sequence, and yields the place of each with its bytes as soon as it is finished."""
 
     def __call__(self, orders: Sequence[Order]) -> Generator[tuple[int, bytes], None, None]: ...
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This machine: `jobs` processes by joblib, or this very process for one job.
+    """This machine: `jobs` processes started by joblib, or, for one job, this process itself.
 
     Raises:
         ValueError: if `jobs` is no positive integer.
@@ -50,14 +51,14 @@ class Processes:
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        # loky replaces a worker that has grown; that is its business, and no chunk is lost by it.
+        # loky replaces a worker that has grown too large; no chunk is lost by that.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given", category=UserWarning)
         pool = Parallel(
             n_jobs=min(self.jobs, len(orders)), backend="loky", return_as="generator_unordered", batch_size=1
         )
         try:
             with contextlib.ExitStack() as stack:
-                with _deaf_children():
+                with _children_without_interrupts():
                     results = pool(
                         delayed(_compute_watched)(os.getpid(), place, order) for place, order in enumerate(orders)
                     )
@@ -67,41 +68,41 @@ class Processes:
                     yield found
         except TerminatedWorkerError:
             raise ChildProcessError(
-                "a process that computed chunks was killed, perhaps for lack of memory; finished chunks are kept, try"
-                " again with --resume and fewer --jobs"
+                "a process that computed chunks was killed, perhaps for lack of memory; finished chunks are kept, go on"
+                f" with fewer jobs and {RESUME}"
             ) from None
 
 
 def _compute_watched(parent: int, place: int, order: Order) -> tuple[int, bytes]:
-    """What a process of joblib's runs."""
+    """Compute one order in a process that joblib started."""
     _leave_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # also where joblib started this process later, for one that died
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # also where joblib started this process later, in place of a dead one
     return compute_placed(place, order)
 
 
 @functools.cache
 def _leave_with(parent: int) -> None:
-    """End this process when `parent` is gone: joblib's processes would wait minutes for one that was killed."""
+    """End this process when `parent` is gone; joblib's processes would wait for minutes after it was killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1.0)
         os._exit(1)
 
-    if hasattr(os, "fork"):  # elsewhere a process keeps the number of a parent that is gone
+    if hasattr(os, "fork"):  # on Windows a process keeps the number of a parent that is gone
         threading.Thread(target=watch, daemon=True).start()
 
 
 def _close(results: Generator[Any, None, None]) -> None:
-    """Stop what is still being computed; joblib's advice to ask for less does not apply to a run that was stopped."""
+    """Stop what is still being computed, without joblib's warning, which does not apply to a run that was stopped."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         results.close()
 
 
 @contextlib.contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Processes started in this block never hear Ctrl-C; the parent hears it right after the block, for all of them."""
+def _children_without_interrupts() -> Iterator[None]:
+    """Processes started in this block never receive Ctrl-C; this one receives it after the block, and stops them."""
     if not hasattr(signal, "pthread_sigmask"):  # not on Windows
         yield
         return
@@ -110,7 +111,7 @@ def _deaf_children() -> Iterator[None]:
     from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
     for tracker in (resource_tracker, loky_tracker):
-        tracker.ensure_running()  # joblib wants both, and a tracker that starts unblocks the signal
+        tracker.ensure_running()  # joblib needs both, and starting one inside the block would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -118,33 +119,33 @@ def _deaf_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-# The number of threads and the CPU clock belong to the process: a Dask worker with several threads takes turns.
+# The number of threads and the CPU clock belong to the process: threads of a Dask worker compute one after the other.
 _ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Order:
-    """One chunk to compute; it travels to the worker, and the chunk's bytes travel back."""
+    """One chunk to compute: it is sent to the worker, which sends the chunk's bytes back."""
 
-    experiment: Sweep[Any]
+    sweep: Sweep[Any]
     configuration: Configuration
     task: Task
     device: str
     fingerprint: str
 
     def compute(self) -> bytes:
-        """The chunk's bytes, computed on one thread so that they do not hang on the number of cores."""
-        with _ONE_AT_A_TIME, one_thread(), Clock() as clock:
+        """The chunk's bytes, computed on one thread so that they do not depend on the number of cores."""
+        with _ONE_AT_A_TIME, one_thread(), Clock(self.sweep.imports) as clock:
             try:
-                piece = self.experiment.compute(self.configuration, self.task, torch.device(self.device))
+                piece = self.sweep.compute(self.configuration, self.task, torch.device(self.device))
             except Exception as error:
-                error.add_note(f"while computing chunk {self.task.name} of {self.experiment.id}")
+                error.add_note(f"while computing chunk {self.task.name} of {self.sweep.id}")
                 raise
-        return encode(as_chunk(piece, self.experiment.columns, clock.spent), self.fingerprint, self.task.name)
+        return encode(as_chunk(piece, self.sweep.columns, clock.spent), self.fingerprint, self.task.name)
 
 
 def compute_placed(place: int, order: Order) -> tuple[int, bytes]:
-    """An order's place with its bytes; what a worker runs."""
+    """What a worker runs: the order's place, with the bytes of its chunk."""
     return place, order.compute()
 
 

@@ -1,4 +1,4 @@
-"""A finished chunk as bytes: a checksum, then a zip of Parquet tables, arrays and a note."""
+"""A finished chunk as bytes: a checksum, then a zip of Parquet tables, arrays and a note about them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MARK = b"attsvm chunk 1 sha256 "
 
 
 class DamagedChunkError(Exception):
-    """The bytes are no chunk, not all of one, or one of something else."""
+    """The bytes are no chunk, are incomplete, or belong to another task or configuration."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,12 @@ class Chunk:
 
 
 def as_chunk(piece: Piece, columns: Mapping[str, Mapping[str, str]], spent: Spent) -> Chunk:
-    """`piece` with its tables checked against the columns that the experiment declares."""
+    """`piece` as it is stored.
+
+    Raises:
+        ValueError: if its tables do not have the columns that the sweep declares, or an array or a count cannot be
+            stored.
+    """
     unknown = set(piece.tables) - set(columns)
     if unknown:
         raise ValueError(f"tables must be among {sorted(columns)}; a task returned {sorted(unknown)}")

@@ -1,4 +1,4 @@
-"""What an experiment computes: plain values, the paper's by default, checked, and told apart by a hash."""
+"""What a sweep computes: plain values, checked when they are set, and told apart by a hash."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _KINDS: Mapping[str, tuple[type, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """Base of every experiment's configuration: a frozen dataclass of numbers, strings and tuples of them.
+    """Base of every sweep's configuration: a frozen dataclass of numbers, strings and tuples of them.
 
-    A subclass gives every field a default, the paper's, and may override `quick`. If the number of data sets (or draws)
-    is a field, `runs_field` names it, so that ``--runs`` finds it. Chunk sizes are fields like all others: a result
-    never hangs on how many processes computed it.
+    A subclass gives every field a default and may override `quick`. If the number of data sets (or draws) is a field,
+    `runs_field` names it, so that `with_runs` can change it. Chunk sizes are fields like all others: a result never
+    depends on how many processes computed it.
 
     Raises:
         ValueError: if a field is not of its kind, the seed is negative, or the number of data sets is not positive.
@@ -44,14 +44,14 @@ class Configuration:
             _check_count(self.runs_field, getattr(self, self.runs_field))
 
     def quick(self) -> Self:
-        """A smaller version that shows the same in a few seconds; the same one where it is quick already."""
+        """A smaller version that shows the same in a few seconds; itself where it is quick already."""
         return self
 
     def with_runs(self, runs: int) -> Self:
-        """This configuration with so many data sets.
+        """A copy with this number of data sets.
 
         Raises:
-            ValueError: if `runs` is no positive integer, or the experiment has no number of data sets to change.
+            ValueError: if `runs` is no positive integer, or the configuration has no number of data sets to change.
         """
         _check_count("runs", runs)
         if self.runs_field is None:
@@ -84,9 +84,10 @@ class Configuration:
             ) from None
         return plain
 
-    def fingerprint(self, experiment: str, device: str) -> str:
-        """A hash that tells results apart: experiment, every field, version of attsvm, kind of device."""
-        content = {"experiment": experiment, "device": device, "attsvm": __version__, "configuration": self.to_json()}
+    def fingerprint(self, sweep: str, device: str) -> str:
+        """A hash that tells results apart: id of the sweep, every field, version of attsvm, kind of device."""
+        # The first key keeps the name it had when only experiments were sweeps: stored chunks carry this hash.
+        content = {"experiment": sweep, "device": device, "attsvm": __version__, "configuration": self.to_json()}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -101,7 +102,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def _check_kind(name: str, kind: str, value: object) -> None:
-    """Fields declared int, float, str or a tuple of these hold just that; other declarations are the subclass's own."""
+    """Check a field that is declared int, float, str or a tuple of these; the subclass checks other declarations."""
     inner = kind.removeprefix("tuple[").removesuffix(", ...]")
     if inner != kind and inner in _KINDS:
         if not isinstance(value, tuple) or not value:

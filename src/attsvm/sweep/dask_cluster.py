@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from attsvm.sweep.backends import Order, compute_placed
+from attsvm.sweep.manifest import RESUME
 
 _PROTOCOLS = ("tcp", "tls", "ws", "wss", "ucx", "inproc")
 
@@ -23,7 +24,7 @@ class DaskCluster:
     """An existing Dask cluster, by the address of its scheduler; its workers need attsvm but no shared disk.
 
     A chunk whose worker dies is computed again by another one; it is stored once, here, when its bytes arrive. A worker
-    computes one chunk at a time on one thread, however many threads it has: start one worker a core.
+    computes one chunk at a time on one thread, however many threads it has: start one worker per core.
 
     Arguments:
         address: such as ``tcp://host:8786``.
@@ -32,7 +33,7 @@ class DaskCluster:
     Raises:
         ValueError: if the package distributed is missing, or no scheduler or no worker answers.
         ConnectionError: while computing, if the scheduler goes away.
-        ChildProcessError: while computing, if workers die of one and the same chunk.
+        ChildProcessError: while computing, if several workers die while computing the same chunk.
     """
 
     address: str
@@ -44,11 +45,11 @@ class DaskCluster:
         except ImportError:
             raise ValueError("the dask backend needs the package distributed; pip install 'attsvm[dask]'") from None
         with _quiet(), self._client() as client:
-            # Keys of their own: a chunk that failed under an old key would fail again without being computed.
+            # Fresh keys: Dask would report a chunk that failed under an old key again without computing it.
             session = secrets.token_hex(6)
             keys = [f"attsvm-{order.task.name}-{session}" for order in orders]
             arguments = (range(len(orders)), list(orders))
-            # Nobody else holds the futures, so workers forget a chunk's bytes as soon as they have arrived here.
+            # Nothing else refers to the futures, so workers forget a chunk's bytes as soon as they have arrived here.
             futures = as_completed(
                 client.map(compute_placed, *arguments, key=keys, pure=False), loop=client.loop, with_results=True
             )
@@ -59,25 +60,25 @@ class DaskCluster:
                     yield found
             except KilledWorker as error:
                 raise ChildProcessError(
-                    f"several Dask workers died of one chunk ({error.task}), perhaps for lack of memory; finished"
-                    " chunks are kept, try again with --resume"
+                    f"several Dask workers died while computing one chunk ({error.task}), perhaps for lack of memory;"
+                    f" finished chunks are kept, go on with {RESUME}"
                 ) from None
             except (CancelledError, concurrent.futures.CancelledError, TimeoutError):
                 raise ConnectionError(
-                    f"the Dask scheduler at {self.address} went away; finished chunks are kept, add --resume"
+                    f"the Dask scheduler at {self.address} went away; finished chunks are kept, go on with {RESUME}"
                 ) from None
 
     def check(self) -> None:
-        """Knock at the scheduler's door; Dask itself would try a closed one again and again.
+        """Try to connect once, before anything is computed; Dask itself would try a closed port again and again.
 
         Raises:
-            ValueError: if nobody answers.
+            ValueError: if no scheduler answers at the address.
         """
         parts = urlsplit(self.address if "://" in self.address else f"tcp://{self.address}")
         if parts.scheme not in _PROTOCOLS:
             raise _unanswered(self.address, ValueError(f"unknown protocol {parts.scheme!r}"))
         if parts.scheme not in ("tcp", "tls"):
-            return  # another protocol has another door
+            return  # only these two are plain sockets that can be tried
         try:
             socket.create_connection((parts.hostname, parts.port or 8786), timeout=self.patience).close()
         except (OSError, ValueError) as error:
@@ -104,14 +105,14 @@ class DaskCluster:
 def _unanswered(address: str, error: Exception) -> ValueError:
     reason = (getattr(error, "strerror", None) or str(error) or type(error).__name__).partition("\n")[0]
     return ValueError(
-        f"no Dask scheduler answers at {address!r} ({reason[:1].lower()}{reason[1:]}); check --scheduler, such as"
+        f"no Dask scheduler answers at {address!r} ({reason[:1].lower()}{reason[1:]}); give the address of one, such as"
         " tcp://host:8786"
     )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Dask's log says what our own sentences say already."""
+    """Silence Dask's log, which would repeat what our messages say."""
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
     before = {name: logging.getLogger(name).level for name in names}
     for name in names:

@@ -1,4 +1,4 @@
-"""The folder of one experiment: its manifest, its finished chunks, its joined tables."""
+"""The folder of one sweep: its manifest, its finished chunks, its joined tables, and the lock on it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import pyarrow as pa
 from attsvm.data.files import PARTIAL, npz_bytes, write_atomically
 from attsvm.sweep.chunks import Chunk, DamagedChunkError, decode, parquet_bytes
 from attsvm.sweep.configuration import differences
-from attsvm.sweep.manifest import digest, read_manifest, write_manifest
-from attsvm.sweep.result import ARRAYS
+from attsvm.sweep.manifest import RESUME, digest, read_manifest, write_manifest
+from attsvm.sweep.result import ARRAYS, id_of
 from attsvm.sweep.task import Task
 
 _SAFE = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -36,9 +36,11 @@ class Joined:
 
 @dataclass(frozen=True)
 class ResultFolder:
-    """Chunks lie in ``chunks/FINGERPRINT/NAME.chunk``; tables and arrays are joined from them, always in one way.
+    """Where a sweep stores what it finds.
 
-    What cannot be written is an OSError of one sentence, which says that finished chunks are kept.
+    Chunks lie in ``chunks/FINGERPRINT/NAME.chunk``. Tables and arrays are joined from them in the order of the tasks,
+    so that the same chunks always give the same bytes. What cannot be written raises an OSError of one sentence, which
+    says that finished chunks are kept.
     """
 
     path: Path
@@ -49,7 +51,7 @@ class ResultFolder:
         """Where this configuration's chunks are."""
         return self.path / "chunks" / self.fingerprint
 
-    def check(self, experiment: str, configuration: Mapping[str, Any], *, resume: bool) -> dict[str, Any] | None:
+    def check(self, sweep: str, configuration: Mapping[str, Any], *, resume: bool) -> dict[str, Any] | None:
         """The manifest that is there already, None if the folder is free.
 
         Raises:
@@ -58,28 +60,28 @@ class ResultFolder:
         try:
             found = read_manifest(self.path)
         except ValueError as error:
-            raise ValueError(f"{error}; give --out another folder, or remove that file and add --resume") from None
+            raise ValueError(f"{error}; choose another folder, or remove that file and add {RESUME}") from None
         if found is None:
             if not resume and any(self.chunks.glob("*.chunk")):
                 raise ValueError(
-                    f"{self.path} holds chunks of this very experiment without a manifest; add --resume to use them, or"
-                    " give --out another folder"
+                    f"{self.path} holds chunks of {sweep} with this configuration but no manifest; use them with"
+                    f" {RESUME}, or choose another folder"
                 )
             return None
-        if found.get("kind") != "experiment" or found.get("experiment") != experiment:
-            raise ValueError(f"{self.path} holds another result and its manifest; give --out another folder")
+        if id_of(found) != sweep:
+            raise ValueError(f"{self.path} holds another result and its manifest; choose another folder")
         if not found.get("complete") and not any(self.path.glob("chunks/*/*.chunk")):
             return None  # stopped before it found anything
         if found.get("fingerprint") != self.fingerprint:
             changed = differences(found.get("configuration", {}), configuration)
             raise ValueError(
-                f"{self.path} holds {experiment} with another configuration ({changed or 'another version or device'});"
-                " give --out another folder, or remove this one"
+                f"{self.path} holds {sweep} with another configuration ({changed or 'another version or device'});"
+                " choose another folder, or remove this one"
             )
         if not resume:
             state = "finished" if found.get("complete") else "unfinished"
             raise ValueError(
-                f"{self.path} holds this very experiment, {state}; add --resume to go on from it, or give --out"
+                f"{self.path} holds {sweep} with this configuration, {state}; go on from it with {RESUME}, or choose"
                 " another folder"
             )
         return found
@@ -165,13 +167,13 @@ class ResultFolder:
             reason = error.strerror or str(error)
             raise OSError(
                 f"{self.path} cannot be written: {reason[:1].lower()}{reason[1:]}; finished chunks are kept, {cure} and"
-                " add --resume"
+                f" go on with {RESUME}"
             ) from error
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Nobody else computes into `folder`; the lock goes with the process, however it ends."""
+    """Keep other processes out of `folder`; the system releases the lock when the process ends, however it ends."""
     try:
         import fcntl
     except ImportError:  # not on Windows
@@ -183,10 +185,10 @@ def _locked(folder: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(
-                f"another process is computing into {folder}; wait for it, or give --out another folder"
+                f"another process is computing into {folder}; wait for it, or choose another folder"
             ) from None
         except OSError:
-            pass  # a file system without locks: the atomic writes alone must do
+            pass  # a file system without locks: writing atomically must do
         yield
     finally:
         os.close(handle)

@@ -1,4 +1,4 @@
-"""manifest.json: how a result was made, and whether it is complete."""
+"""manifest.json: how a result was made, with which versions, and whether it is complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import importlib.metadata
 import json
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,33 @@ from typing import Any
 from attsvm.data.files import write_atomically
 
 NAME = "manifest.json"
+RESUME = "--resume (in Python, resume=True)"
+"""How messages tell a user to go on: sweeps are run from the command line and from Python."""
+
+
+def new_manifest(
+    kind: str, *, seconds: float, libraries: Sequence[str] = (), written: str | None = None, **details: Any
+) -> dict[str, Any]:
+    """The manifest of a result: `details`, and what every manifest says besides.
+
+    Arguments:
+        kind: what made the result, such as ``"solve"``.
+        seconds: wall time it took.
+        libraries: whose versions it may depend on, besides those that `versions` always names.
+        written: the time of writing, in UTC; now if None.
+        details: further entries, as JSON can hold them.
+    """
+    return {
+        "kind": kind,
+        **details,
+        "versions": versions(*libraries),
+        "wall_seconds": round(seconds, 3),
+        "written": written or now(),
+    }
 
 
 def versions(*libraries: str) -> dict[str, str]:
-    """Versions of what a number may hang on: Python, attsvm, torch, numpy, numba, and `libraries` where installed."""
+    """Versions a number may depend on: Python, attsvm, torch, numpy, numba, and `libraries` where installed."""
     from attsvm import __version__
 
     found = {"attsvm": __version__, "python": platform.python_version()}

@@ -12,24 +12,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attsvm.sweep.manifest import digest, read_manifest
+from attsvm.sweep.manifest import RESUME, digest, read_manifest
 
 ARRAYS = "arrays.npz"
 
 
 @dataclass(frozen=True)
-class ExperimentResult:
+class SweepResult:
     """What `run` returns and a plot draws.
 
     Arguments:
-        experiment: the experiment's id.
-        folder: where the files lie: one Parquet file a table, arrays.npz, manifest.json.
+        id: of the sweep.
+        folder: where the files lie: a Parquet file for each table, arrays.npz, manifest.json.
         tables: rows by table; a column's description is in its field's metadata.
         arrays: trajectories and other arrays that plots need.
         manifest: configuration, seed, versions, device, counts of discarded and failed instances, times.
     """
 
-    experiment: str
+    id: str
     folder: Path
     tables: Mapping[str, pa.Table]
     arrays: Mapping[str, np.ndarray]
@@ -48,7 +48,7 @@ class ExperimentResult:
         return found
 
     def cpu_seconds(self, prefix: str = "") -> float:
-        """CPU time of computing, compilation and imports apart, of the tasks whose name starts with `prefix`."""
+        """CPU time of computing, without compilation and imports, of the tasks whose name starts with `prefix`."""
         tasks: Mapping[str, Mapping[str, float]] = self.manifest["tasks"]
         return sum(spent["computing"] for name, spent in tasks.items() if name.startswith(prefix))
 
@@ -65,18 +65,19 @@ class ExperimentResult:
         return chosen
 
     @staticmethod
-    def load(folder: Path | str) -> ExperimentResult:
+    def load(folder: Path | str) -> SweepResult:
         """A finished result from its folder.
 
         Raises:
             ValueError: if there is none, or it is not finished, or a file cannot be read.
         """
         folder = Path(folder)
-        manifest = read_manifest(folder)
-        if manifest is None or manifest.get("kind") != "experiment":
-            raise ValueError(f"{folder} holds no result of an experiment; run one with `attsvm figure run`")
+        manifest = read_manifest(folder) or {}
+        found = id_of(manifest)
+        if found is None:
+            raise ValueError(f"{folder} holds no result of a sweep; give a folder that a run has written")
         if not manifest.get("complete"):
-            raise ValueError(f"{folder} holds an unfinished run; go on with `attsvm figure run ... --resume`")
+            raise ValueError(f"{folder} holds an unfinished run of {found}; go on with {RESUME}")
         try:
             files = {name: (folder / name).read_bytes() for name in manifest["files"]}
             for name, content in files.items():
@@ -89,10 +90,17 @@ class ExperimentResult:
             if manifest["arrays"]:
                 with np.load(io.BytesIO(files[ARRAYS]), allow_pickle=False) as archive:
                     arrays = {name: archive[name] for name in manifest["arrays"]}
-            return ExperimentResult(manifest["experiment"], folder, tables, arrays, manifest)
+            return SweepResult(found, folder, tables, arrays, manifest)
         except (OSError, ValueError, KeyError, pa.ArrowException) as error:
             reason = str(error).partition("\n")[0]
-            raise ValueError(f"{folder} cannot be read ({reason}); run the experiment again with --resume") from None
+            raise ValueError(f"{folder} cannot be read ({reason}); run {found} again with {RESUME}") from None
+
+
+def id_of(manifest: Mapping[str, Any]) -> str | None:
+    """The id of the sweep that a manifest describes; None if it describes something else."""
+    # Results of the time when only experiments were sweeps say so.
+    key = {"sweep": "id", "experiment": "experiment"}.get(str(manifest.get("kind")))
+    return None if key is None else manifest.get(key)
 
 
 def describe_columns(table: pa.Table) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Running an experiment: each finished chunk is stored at once, and a later run goes on from there."""
+"""Running a sweep: each finished chunk is stored at once, and a later run goes on from there."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from attsvm.sweep.chunks import Chunk, DamagedChunkError
 from attsvm.sweep.clock import Spent
 from attsvm.sweep.configuration import Configuration, differences
 from attsvm.sweep.folder import ResultFolder
-from attsvm.sweep.manifest import now, versions
-from attsvm.sweep.result import ExperimentResult
+from attsvm.sweep.manifest import new_manifest, now, versions
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Done, Sweep, Task
 
 C = TypeVar("C", bound=Configuration)
 
 Progress = Callable[[int, int], None]
-"""Called with the number of chunks done and the number known so far."""
+
+_LIBRARIES = ("scipy", "pyarrow", "scikit-learn", "clarabel")
 
 
 def run(
-    experiment: Sweep[C],
+    sweep: Sweep[C],
     configuration: C | None = None,
     *,
     folder: Path | str,
@@ -36,22 +37,22 @@ def run(
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
-) -> ExperimentResult:
-    """Compute an experiment into `folder`.
+) -> SweepResult:
+    """Compute a sweep into `folder`.
 
     Every finished chunk is written whole before the next is waited for, so that a run that was killed, interrupted or
     ran out of disk goes on with ``resume=True`` and ends with the same tables and arrays, byte for byte. They do not
     depend on the backend or the number of jobs either.
 
     Arguments:
-        experiment: one of `EXPERIMENTS`, or one of your own.
-        configuration: by default the experiment's own, which is the paper's.
+        sweep: such as one of `attsvm.experiments.EXPERIMENTS`, or one of your own.
+        configuration: by default the sweep's own.
         folder: made if need be; it belongs to one configuration.
         backend: `Processes(jobs)` or `DaskCluster(address)`; this process by default.
         resume: go on from the chunks that are there; without it a folder that holds a run is refused.
         device: where chunks are computed.
-        progress: told after every chunk.
-        say: told in a sentence what was found damaged and computed again, or computed by other versions.
+        progress: called after every chunk with the number of chunks done and the number known so far.
+        say: called with a sentence when a damaged chunk is computed again, or other versions computed earlier chunks.
 
     Returns:
         The stored result.
@@ -60,45 +61,48 @@ def run(
         ValueError: if the folder holds something else, or the same and `resume` was not asked for.
         OSError: if the folder cannot be written, or workers are lost; what was finished before stays.
     """
-    configuration = experiment.default if configuration is None else configuration
-    before = check_folder(experiment, configuration, folder=folder, resume=resume, device=device)
-    store = _store(experiment, configuration, folder, device)
-    session = _Session(experiment, configuration, store, str(device), backend or Processes(), progress, say)
+    configuration = sweep.default if configuration is None else configuration
+    before = check_folder(sweep, configuration, folder=folder, resume=resume, device=device)
+    store = _store(sweep, configuration, folder, device)
+    session = _Session(sweep, configuration, store, str(device), backend or Processes(), progress, say)
     with store.open():
         return session.run(before)
 
 
 def check_folder(
-    experiment: Sweep[C],
+    sweep: Sweep[C],
     configuration: C,
     *,
     folder: Path | str,
     resume: bool = False,
     device: torch.device | str = "cpu",
 ) -> dict[str, Any] | None:
-    """What `run` says before it computes anything: the manifest that is in `folder` already, or None.
+    """What `run` checks before it computes anything.
+
+    Returns:
+        The manifest that is in `folder` already, or None.
 
     Raises:
         ValueError: if `run` with these arguments would refuse the folder or the configuration.
     """
-    if type(configuration) is not type(experiment.default):
-        expected = type(experiment.default).__name__
-        raise ValueError(f"configuration of {experiment.id} must be {expected}; got {type(configuration).__name__}")
-    store = _store(experiment, configuration, folder, device)
-    return store.check(experiment.id, configuration.to_json(), resume=resume)
+    if type(configuration) is not type(sweep.default):
+        expected = type(sweep.default).__name__
+        raise ValueError(f"configuration of {sweep.id} must be {expected}; got {type(configuration).__name__}")
+    store = _store(sweep, configuration, folder, device)
+    return store.check(sweep.id, configuration.to_json(), resume=resume)
 
 
 def _store(
-    experiment: Sweep[Any], configuration: Configuration, folder: Path | str, device: torch.device | str
+    sweep: Sweep[Any], configuration: Configuration, folder: Path | str, device: torch.device | str
 ) -> ResultFolder:
-    return ResultFolder(Path(folder), configuration.fingerprint(experiment.id, torch.device(device).type))
+    return ResultFolder(Path(folder), configuration.fingerprint(sweep.id, torch.device(device).type))
 
 
 @dataclass
 class _Session:
     """One call of `run`."""
 
-    experiment: Sweep[Any]
+    sweep: Sweep[Any]
     configuration: Configuration
     store: ResultFolder
     device: str
@@ -111,7 +115,7 @@ class _Session:
     chunks: dict[str, Chunk] = field(default_factory=dict)
     computed: int = 0
 
-    def run(self, before: dict[str, Any] | None) -> ExperimentResult:
+    def run(self, before: dict[str, Any] | None) -> SweepResult:
         self.before = {"started": now(), **(before or {})}
         self.notes = list(self.before.get("notes", ()))
         self._compare_versions()
@@ -121,7 +125,7 @@ class _Session:
             for tasks in self._rounds():
                 self._finish(tasks)
         except BaseException:
-            with contextlib.suppress(OSError):  # the time spent and what was said so far; the chunks are what counts
+            with contextlib.suppress(OSError):  # it records the time spent and the notes; the chunks are stored already
                 self.store.write_manifest(self._manifest())
             raise
         joined = self.store.join(list(self.chunks.values()))
@@ -134,32 +138,30 @@ class _Session:
             "files": dict(joined.files),
         }
         self.store.write_manifest(manifest)
-        return ExperimentResult(self.experiment.id, self.store.path, joined.tables, joined.arrays, manifest)
+        return SweepResult(self.sweep.id, self.store.path, joined.tables, joined.arrays, manifest)
 
     def _rounds(self) -> Iterator[Sequence[Task]]:
         finished: list[Task] = []
-        tasks = list(self.experiment.tasks(self.configuration))
+        tasks = list(self.sweep.tasks(self.configuration))
         while tasks:
             names = [task.name for task in tasks]
             if len(set(names)) < len(names) or any(name in self.chunks for name in names):
-                raise ValueError(f"tasks of {self.experiment.id} must have names of their own; got {names}")
+                raise ValueError(f"tasks of {self.sweep.id} must have names of their own; got {names}")
             yield tasks
-            if self.experiment.more is None:
+            if self.sweep.more is None:
                 return
             finished += tasks
             done = [Done(task, self.chunks[task.name].counts) for task in finished]
-            tasks = list(self.experiment.more(self.configuration, done))
+            tasks = list(self.sweep.more(self.configuration, done))
 
     def _finish(self, tasks: Sequence[Task]) -> None:
-        """Compute what is not stored yet of one round, in whatever order it comes; keep it in that of the tasks."""
+        """Compute what one round lacks, in whatever order it finishes, and keep it in the order of the tasks."""
         found = {task.name: self._stored(task) for task in tasks}
         missing = [task for task in tasks if found[task.name] is None]
         known = len(self.chunks) + len(tasks)
         ready = known - len(missing)
         self._tell(ready, known)
-        orders = [
-            Order(self.experiment, self.configuration, task, self.device, self.store.fingerprint) for task in missing
-        ]
+        orders = [Order(self.sweep, self.configuration, task, self.device, self.store.fingerprint) for task in missing]
         if orders:
             with contextlib.closing(self.backend(orders)) as results:
                 for place, content in results:
@@ -169,7 +171,7 @@ class _Session:
                     self._tell(ready, known)
         lost = [name for name, chunk in found.items() if chunk is None]
         if lost:
-            raise RuntimeError(f"the backend left out {', '.join(lost)}")
+            raise RuntimeError(f"the backend did not return the chunks {', '.join(lost)}")
         self.chunks |= {name: chunk for name, chunk in found.items() if chunk is not None}
 
     def _stored(self, task: Task) -> Chunk | None:
@@ -180,16 +182,16 @@ class _Session:
             return None
 
     def _compare_versions(self) -> None:
-        """A resumed result may come from several versions of a library; then nobody promises equal bytes."""
+        """Note if other versions of a library computed the earlier chunks: then equal bytes are not promised."""
         earlier = self.before.get("versions")
-        changed = differences(earlier, _versions()) if earlier else ""
+        changed = differences(earlier, versions(*_LIBRARIES)) if earlier else ""
         if changed and not self.before.get("complete"):
             self._note(f"resumed with {changed}: earlier chunks were computed by other versions")
 
     def _note(self, note: str) -> None:
         self.notes.append(note)
         if self.say is not None:
-            self.say(f"{self.experiment.id}: {note}")
+            self.say(f"{self.sweep.id}: {note}")
 
     def _tell(self, done: int, total: int) -> None:
         if self.progress is not None:
@@ -202,28 +204,25 @@ class _Session:
                 counts[reason] = counts.get(reason, 0) + count
         idle = bool(self.before.get("complete")) and not self.computed  # reading a finished result is no computing
         wall = float(self.before.get("wall_seconds", 0.0)) + (0.0 if idle else time.perf_counter() - self.began)
-        return {
-            "kind": "experiment",
-            "experiment": self.experiment.id,
-            "complete": False,
-            "fingerprint": self.store.fingerprint,
-            "configuration": self.configuration.to_json(),
-            "seed": self.configuration.seed,
-            "versions": _versions(),
-            "device": _device_name(self.device),
-            "tolerances": dict(self.experiment.tolerances),
-            "counts": counts,
-            "tasks": {name: chunk.spent.to_json() for name, chunk in self.chunks.items()},
-            "cpu_seconds": sum((chunk.spent for chunk in self.chunks.values()), Spent()).to_json(),
-            "wall_seconds": round(wall, 3),
-            "started": self.before["started"],
-            "finished": None,
-            "notes": self.notes,
-        }
-
-
-def _versions() -> dict[str, str]:
-    return versions("scipy", "pyarrow", "scikit-learn", "clarabel")
+        return new_manifest(
+            "sweep",
+            id=self.sweep.id,
+            complete=False,
+            fingerprint=self.store.fingerprint,
+            configuration=self.configuration.to_json(),
+            seed=self.configuration.seed,
+            device=_device_name(self.device),
+            tolerances=dict(self.sweep.tolerances),
+            counts=counts,
+            tasks={name: chunk.spent.to_json() for name, chunk in self.chunks.items()},
+            cpu_seconds=sum((chunk.spent for chunk in self.chunks.values()), Spent()).to_json(),
+            started=self.before["started"],
+            finished=None,
+            notes=self.notes,
+            libraries=_LIBRARIES,
+            seconds=wall,
+            written=self.before.get("written") if idle else None,
+        )
 
 
 def _device_name(device: str) -> str:

@@ -1,4 +1,4 @@
-"""A sweep: a configuration, and tasks that compute one chunk of its grid each."""
+"""What a sweep is: a configuration, tasks that compute one chunk of its grid each, and what each of them finds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Columns = Mapping[str, Tensor | np.ndarray | Sequence[Any] | bool | int | float]
 
 @dataclass(frozen=True)
 class Task:
-    """One chunk of the grid: a name that is unique in the experiment, and what `compute` needs to know of it.
+    """One chunk of the grid: a name that is unique in the sweep, and what `compute` needs to know of it.
 
     Arguments:
         name: lower-case letters, digits, ``-``, ``.`` and ``_``; it becomes part of a file name.
@@ -37,7 +37,7 @@ class Piece:
 
     Arguments:
         tables: rows by table; the rows of all tasks are joined in the order of the tasks.
-        arrays: what a plot needs besides; arrays of one name are joined along their first axis.
+        arrays: further arrays; those of one name are joined along their first axis.
         counts: instances discarded or failed, by reason; summed over the tasks, zeros included.
     """
 
@@ -65,6 +65,8 @@ class Sweep(Generic[C]):
         tasks: the grid cut into chunks, from the configuration alone.
         compute: one chunk on a device; it must not depend on other chunks, the time or global random state.
         more: further tasks once all earlier ones are done (draw on until enough are accepted); none by default.
+        imports: modules that `compute` imports late; they are imported before its clock starts, so that the time they
+            take is counted as importing and not as computing.
         tolerances: what the manifest says about the accuracy of solvers, by name.
     """
 
@@ -74,6 +76,7 @@ class Sweep(Generic[C]):
     tasks: Callable[[C], Sequence[Task]]
     compute: Callable[[C, Task, torch.device], Piece]
     more: Callable[[C, Sequence[Done]], Sequence[Task]] | None = None
+    imports: Sequence[str] = ()
     tolerances: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -84,3 +87,18 @@ def cut(total: int, size: int) -> list[tuple[int, int]]:
     [(0, 2), (2, 4), (4, 5)]
     """
     return [(first, min(first + size, total)) for first in range(0, total, size)]
+
+
+def chunked(name: str, total: int, size: int, **values: Any) -> list[Task]:
+    """Tasks that share out ``range(total)``, at most `size` elements each, under the values ``first`` and ``last``.
+
+    Arguments:
+        name: what the names of the tasks start with; the number of the first element follows.
+        total: number of elements.
+        size: of a chunk.
+        values: what every one of these tasks knows besides.
+
+    >>> [(task.name, task.values["last"]) for task in chunked("w", 5, 3, kind="W")]
+    [('w-00000', 3), ('w-00003', 5)]
+    """
+    return [Task(f"{name}-{first:05d}", {**values, "first": first, "last": last}) for first, last in cut(total, size)]

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,8 @@ from .page import MathsPage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+TESTS = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +41,7 @@ def vectors(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[
     with (folder / "playground-vectors.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            command = [sys.executable, "-m", "attsvm.app.vectors", str(path)]
-            subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+            command = [sys.executable, "-m", "app.vectors", str(path)]
+            known = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+            subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": known})
     return {case["name"]: case for case in json.loads(path.read_text(encoding="utf-8"))}

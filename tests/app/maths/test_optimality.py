@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attsvm.app.vector_problems import case_names
+from app.vector_problems import case_names
 
 from .closeness import TOLERANCE, apart
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from app.vector_problems import case_names
+from app.vectors import NORMS
 from attsvm.app.problem import problem_to_data
-from attsvm.app.vector_problems import case_names
-from attsvm.app.vectors import NORMS
 from attsvm.svm import AttentionSVM, certify
 
 from .closeness import TOLERANCE, apart

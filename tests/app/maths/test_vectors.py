@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from attsvm.app.vector_problems import case_names, vector_problem
-from attsvm.app.vectors import vectors as written
+from app.vector_problems import case_names, vector_problem
+from app.vectors import vectors as written
 from attsvm.data import EXAMPLES
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from attsvm.plots.curves import series
 from attsvm.plots.figures import FIGURES
-from attsvm.plots.figures.plane_runs import unchosen
+from attsvm.plots.figures.plane import unchosen
 from attsvm.plots.style import house_style
 from experiments.plane_results import SMALL, result_of
 from plots.checks import assert_no_clipped_text, drawn

@@ -7,8 +7,8 @@ import pytest
 from matplotlib.text import Text
 
 from attsvm.plots import house_style
-from attsvm.plots.curves import KQ_LINE
 from attsvm.plots.figures import FIGURES, draw
+from attsvm.plots.style import KQ_LINE
 from experiments.random_results import SMALL, result_of
 from plots.checks import assert_no_clipped_text
 

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from attsvm.cli.common.files import write_text
 from attsvm.cli.common.report import plural
-from attsvm.experiments import Check, Experiment, ExperimentResult, Verdict
+from attsvm.experiments import Check, Experiment, SweepResult, Verdict
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -101,7 +101,7 @@ class FigureSummary:
 
 
 def summarize(
-    experiment: Experiment[Any], result: ExperimentResult, pictures: Sequence[Path], drawing: float
+    experiment: Experiment[Any], result: SweepResult, pictures: Sequence[Path], drawing: float
 ) -> FigureSummary:
     """Judge a stored result; `drawing` is the CPU time that its pictures took."""
     speed = _speed(experiment, result)
@@ -124,7 +124,7 @@ def summarize(
     )
 
 
-def _speed(experiment: Experiment[Any], result: ExperimentResult) -> Speed | None:
+def _speed(experiment: Experiment[Any], result: SweepResult) -> Speed | None:
     """Known only for the paper's configuration, whatever the seed, and on a CPU as the public code was."""
     paper = experiment.default.to_json() | {"seed": result.configuration["seed"]}
     if experiment.public_seconds is None or result.configuration != paper or result.manifest["device"] != "cpu":

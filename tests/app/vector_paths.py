@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.app.vector_problems import Plan, VectorProblem
+from app.vector_problems import Plan, VectorProblem
 from attsvm.attention import Exponential, KeyQuery, Linear, Logistic, Loss, Weights
 from attsvm.data import TokenDataset
 from attsvm.descent import (

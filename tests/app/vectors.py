@@ -2,7 +2,8 @@
 
 Paths of `attsvm.fit`, solutions of `attsvm.solve` with their support, label margins, joint predictions, local
 optimality and the lists of locally optimal selections, for the built-in examples in the plane and for seeded random
-problems. ``python -m attsvm.app.vectors FILE`` writes them; they repeat up to the rounding of the machine.
+problems. ``python -m app.vectors FILE``, with the folder of the tests on the path, writes them; they repeat up to the
+rounding of the machine.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from app.vector_paths import paths, ragged
+from app.vector_problems import case_names, vector_problem
 from attsvm.app.problem import data_to_problem
-from attsvm.app.vector_paths import paths, ragged
-from attsvm.app.vector_problems import case_names, vector_problem
 from attsvm.attention import token_scores
 from attsvm.data import TokenDataset
 from attsvm.norms import Frobenius, MaxEntry, Norm, Nuclear, Spectral
@@ -175,6 +176,6 @@ def _joint(data: TokenDataset, selections: list[list[int]]) -> list[dict[str, An
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m attsvm.app.vectors FILE")
+        sys.exit("usage: python -m app.vectors FILE")
     torch.set_num_threads(1)
     write(sys.argv[1])

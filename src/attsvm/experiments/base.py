@@ -1,4 +1,4 @@
-"""An experiment: a configuration, tasks that compute one chunk of its grid each, and what its result must show."""
+"""What an experiment is: a sweep with words about it, and checks that hold its result against what was expected."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from attsvm.sweep.configuration import Configuration
 from attsvm.sweep.task import Sweep
 
 if TYPE_CHECKING:
-    from attsvm.sweep.result import ExperimentResult
+    from attsvm.sweep.result import SweepResult
 
 C = TypeVar("C", bound=Configuration)
 
 
 class Verdict(enum.Enum):
-    """What a check says; its value is the word that the summary prints."""
+    """What a check says; its value is what the summary prints."""
 
     HOLDS = "holds"
     FAILS = "does not hold"
@@ -32,9 +32,14 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """One row of the summary: what was expected (and by whom), what was measured, and the verdict.
+    """One row of the summary.
 
-    `OPEN` is for what a smaller run cannot decide, never for what came out wrong.
+    Arguments:
+        what: what is looked at.
+        expected: what should come out, and who says so.
+        measured: what came out.
+        verdict: `OPEN` where a smaller run cannot decide, never where something came out wrong.
+        why: printed below `what` unless the check holds.
     """
 
     what: str
@@ -45,7 +50,7 @@ class Check:
 
 
 def _tolerances() -> dict[str, float]:
-    """To which relative gap a certificate must hold for an SVM to count as solved, by solver."""
+    """By solver, the relative gap that a certificate must reach for an SVM to count as solved."""
     solvers = (ActiveSet(), NuclearInteriorPoint(), LinearProgram(), Conic())
     return {type(each).__name__: each.accuracy for each in solvers}
 
@@ -55,23 +60,24 @@ class Experiment(Sweep[C]):
     """One figure of the papers, or one of ours: a sweep, and what its result must show.
 
     Arguments:
-        id, default, columns, tasks, compute, more: as for every `Sweep`; the default has the paper's values.
+        id, default, columns, tasks, compute, more, imports: as for every `Sweep`; the default has the paper's values.
         source: "MMTS", "TaSVM", "talk" or "new".
         title: a short name.
         shows: one sentence on what to see.
-        seconds: rough time of the full run on one core, for the list.
+        seconds: rough time of the full run on one core, for `attsvm figure list`.
         checks: what the result must show, from stored tables and arrays alone.
         public_seconds: CPU time of the public notebooks' code for the paper's configuration, where it was measured.
-        public_tasks: what the names of the tasks that do the same work start with; all of them by default.
-        public_factor: how many times less CPU time than that is expected, where something is expected.
+        public_tasks: what the names of the tasks that do the same work start with; by default all tasks do it.
+        public_factor: how many times less CPU time than the public code is expected, if something is expected.
     """
 
     source: str
     title: str
     shows: str
     seconds: float
-    checks: Callable[[ExperimentResult], Sequence[Check]]
+    checks: Callable[[SweepResult], Sequence[Check]]
     public_seconds: float | None = None
     public_tasks: str = ""
     public_factor: float | None = None
+    imports: Sequence[str] = ("numba",)
     tolerances: Mapping[str, float] = field(default_factory=_tolerances)

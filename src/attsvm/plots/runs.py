@@ -1,0 +1,291 @@
+"""Pictures of your own runs: attention along a run, cosines to solutions step by step, margins row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from attsvm.data.checks import ArrayLike, as_floating, check_shape
+from attsvm.descent import Run
+from attsvm.norms import direction_cosine
+from attsvm.plots.curves import band, label_ends
+from attsvm.plots.style import (
+    DASHES,
+    FAINT,
+    HAIRLINE,
+    INK,
+    Dashes,
+    colour_of,
+    house_style,
+    marker_of,
+    new_figure,
+    settle,
+)
+from attsvm.svm import AttentionSVM, SVMSolution
+
+_WIDE = 3
+"""Panels in a row."""
+_KEPT, _GROWN = 0.02, 1.5
+"""A token is named if it keeps this share of attention, or if its share at some time grows by this factor."""
+_ROUND_OFF = 1e-16
+"""Below this, 1 - cosine is drawn as if it were this."""
+
+
+def plot_attention(run: Run, *, element: int | tuple[int, ...] = (), title: str | None = None) -> Figure:
+    """Attention of every token over the recorded steps, with a panel for each input.
+
+    Tokens keep their colour from panel to panel and are named where their curve ends; those whose attention neither
+    grows by half at some time nor ends above 2 % are grey.
+
+    Arguments:
+        run: of one data set, or of several with `element` saying which. It must have recorded its attention.
+        element: index along the run's leading axes ``[*starts, *batch]``.
+        title: text above.
+
+    Returns:
+        A figure of its own; save it with ``figure.savefig(path)``.
+
+    Raises:
+        ValueError: if the run recorded no attention, or `element` does not pick one run.
+
+    >>> import attsvm
+    >>> data = attsvm.data.random_sphere(n=4, T=3, d=5, seed=0)
+    >>> run = attsvm.fit(data, steps=30, record=1, engine=attsvm.descent.TorchEngine())
+    >>> len(plot_attention(run).axes)
+    4
+    """
+    attention = _attention(run, element)
+    steps = run.history.step.numpy()
+    inputs = attention.shape[1]
+    wide = min(_WIDE, inputs)
+    high = -(-inputs // wide)
+    with house_style():
+        figure = new_figure(1.2 + 2.9 * wide, (0.5 if title else 0.2) + 2.2 * high, layout="constrained")
+        grid = figure.subplots(high, wide, squeeze=False, sharey=True)
+        for i, axes in enumerate(grid.flat):
+            if i >= inputs:
+                axes.remove()
+                continue
+            _draw_input(axes, steps, attention[:, i])
+            axes.set_title(f"input {i}", fontsize=9.5, fontweight="normal")
+            axes.set_xlabel("step" if i >= inputs - wide else "")
+            axes.set_ylabel("attention" if i % wide == 0 else "")
+        settle(figure, title)
+    return figure
+
+
+def _attention(run: Run, element: int | tuple[int, ...]) -> np.ndarray:
+    """``[records, n, T]`` of one run."""
+    recorded = run.history.attention
+    if recorded is None or len(run.history) == 0:
+        raise ValueError("run has no recorded attention; train it with 'attention' in keep=")
+    lead = tuple(recorded.shape[1:-2])
+    index = (element,) if isinstance(element, int) else tuple(element)
+    if len(index) != len(lead) or any(not -size <= place < size for place, size in zip(index, lead, strict=True)):
+        needed = "be left out" if not lead else f"be an index into {list(lead)}"
+        raise ValueError(f"element must {needed}, the run's leading axes [*starts, *batch]; got {element!r}")
+    for place in index:
+        recorded = recorded[:, place]
+    chosen: np.ndarray = recorded.cpu().numpy()
+    return chosen
+
+
+def _draw_input(axes: Axes, steps: np.ndarray, attention: np.ndarray) -> None:
+    axes.set(ylim=(-0.02, 1.02), xlim=(steps[0], max(steps[-1], steps[0] + 1)))
+    ends = []
+    for t in range(attention.shape[1]):
+        named = attention[-1, t] > _KEPT or attention[:, t].max() > max(_KEPT, _GROWN * attention[0, t])
+        colour = colour_of(t) if named else FAINT
+        axes.plot(steps, attention[:, t], color=colour, linewidth=1.8 if named else 0.8, gid=f"token {t}")
+        if named:
+            ends.append((f"token {t}", float(attention[-1, t]), colour))
+    label_ends(axes, ends, least=0.09, size=8)
+
+
+def plot_cosines(
+    runs: Mapping[str, Run] | Run, solutions: Mapping[str, SVMSolution] | SVMSolution, *, title: str | None = None
+) -> Figure:
+    """Direction cosine of every run to every solution over the recorded steps, and 1 - cosine on logarithmic axes.
+
+    A colour for each solution, a line style for each run. Of batches the median is drawn, with a band from the 10 % to
+    the 90 % quantile; elements without a solution are left out.
+
+    Arguments:
+        runs: runs by name, or one; each must have recorded its weights.
+        solutions: solutions by name, or one, for the same data sets.
+        title: text above.
+
+    Returns:
+        A figure of its own with two panels.
+
+    Raises:
+        ValueError: if a run recorded no weights, or a solution's shape does not fit a run's.
+
+    >>> import attsvm
+    >>> data = attsvm.data.random_sphere(n=2, T=3, d=4, batch=5, seed=0)
+    >>> run = attsvm.fit(data, steps=50, record=5, engine=attsvm.descent.TorchEngine())
+    >>> solution = attsvm.solve(attsvm.AttentionSVM(data, run.selected))
+    >>> len(plot_cosines(run, solution).axes)
+    2
+    """
+    named_runs = {"run": runs} if isinstance(runs, Run) else dict(runs)
+    named = {"solution": solutions} if isinstance(solutions, SVMSolution) else dict(solutions)
+    if not named_runs or not named:
+        raise ValueError("runs and solutions must hold at least one each")
+    curves = [
+        (f"{run_name}, {name}" if len(named_runs) > 1 and len(named) > 1 else run_name if len(named) == 1 else name,
+         colour_of(order), DASHES[row % len(DASHES)], run.history.step.numpy(), _cosines(run_name, run, name, solution))
+        for row, (run_name, run) in enumerate(named_runs.items())
+        for order, (name, solution) in enumerate(named.items())
+    ]  # fmt: skip
+    with house_style():
+        figure = new_figure(9.2, 3.6 if title is None else 3.9, layout="constrained")
+        plain, gaps = figure.subplots(1, 2)
+        _draw_cosines(plain, curves, gap=False)
+        _draw_cosines(gaps, curves, gap=True)
+        settle(figure, title)
+    return figure
+
+
+_Curve = tuple[str, str, Dashes, np.ndarray, np.ndarray]
+
+
+def _cosines(run_name: str, run: Run, name: str, solution: SVMSolution) -> np.ndarray:
+    """``[elements, records]``; solved elements only."""
+    weights = run.history.weights
+    if weights is None or len(run.history) == 0:
+        raise ValueError(f"run {run_name!r} has no recorded weights; train it with 'weights' in keep=")
+    own = tuple(solution.weights.shape)
+    if tuple(weights.shape[-len(own) :]) != own:
+        raise ValueError(
+            f"solution {name!r} must fit the weights {list(weights.shape[1:])} of run {run_name!r}; it has {list(own)}"
+        )
+    cosines = direction_cosine(weights, solution.weights.to(weights))
+    solved = solution.solved.to(cosines.device).expand(cosines.shape[1:])
+    kept = cosines[:, solved] if cosines.ndim > 1 else cosines[:, None][:, solved.reshape(1)]
+    if kept.shape[1] == 0:
+        raise ValueError(f"solution {name!r} is not solved for any element of run {run_name!r}")
+    return np.asarray(torch.nan_to_num(kept).cpu().numpy().T)
+
+
+def _draw_cosines(axes: Axes, curves: list[_Curve], *, gap: bool) -> None:
+    ends = []
+    for name, colour, dashes, steps, cosines in curves:
+        shown = steps > 0 if gap else steps >= 0
+        values = np.maximum(1 - cosines[:, shown], _ROUND_OFF) if gap else cosines[:, shown]
+        middle = band(axes, steps[shown], values, colour=colour, line="-" if dashes is None else (0, dashes))
+        ends.append((name, float(middle[-1]), colour))
+    axes.set_xlabel("step")
+    if gap:
+        axes.set(xscale="log", yscale="log", ylabel="1 - cosine")
+    else:
+        axes.set(ylabel="direction cosine", ylim=(min(axes.get_ylim()[0], 0.0), 1.02))
+    label_ends(axes, ends, least=0.075)
+
+
+def plot_margins(
+    problem: AttentionSVM,
+    solution: SVMSolution,
+    weights: Mapping[str, ArrayLike] | ArrayLike,
+    *,
+    title: str | None = None,
+) -> Figure:
+    """Margins of weights on every row of a problem, in units of the largest margin that their norm allows.
+
+    A row (i, t) asks that the selected token of input i beats token t. With all weights scaled to the norm of W_mm, the
+    max-margin solution has margin 1 or more on every row, exactly 1 on its support tokens (filled); nothing else
+    reaches 1 on all rows. The lowest point of some weights is their margin efficiency.
+
+    Arguments:
+        problem: one problem (no batch) that selects one token per input.
+        solution: of this problem.
+        weights: weights ``[d, dq]`` by name, or one.
+        title: text above.
+
+    Returns:
+        A figure of its own: rows along the x axis, sorted by the solution's margin.
+
+    Raises:
+        ValueError: if the problem is a batch, the solution is none, or weights do not fit or are zero.
+
+    >>> import attsvm
+    >>> data = attsvm.data.random_sphere(n=2, T=3, d=4, seed=0)
+    >>> run = attsvm.fit(data, steps=50, engine=attsvm.descent.TorchEngine())
+    >>> problem = attsvm.AttentionSVM(data, run.selected)
+    >>> len(plot_margins(problem, attsvm.solve(problem), run.weights).axes)
+    1
+    """
+    named = dict(weights) if isinstance(weights, Mapping) else {"W": weights}
+    _check_margins(problem, solution)
+    rows = problem.inequalities.cpu().numpy()
+    best = problem.margins(solution.weights).cpu().numpy()[rows]
+    support = solution.support.cpu().numpy()[rows]
+    inputs, tokens = np.nonzero(rows)
+    order = np.lexsort((tokens, inputs, best.round(9), ~support))
+    measured = {name: _scaled(problem, solution, name, value)[rows][order] for name, value in named.items()}
+    with house_style():
+        figure = new_figure(min(4.6 + 0.16 * len(order), 12.0), 3.8 if title is None else 4.1, layout="constrained")
+        axes = figure.subplots()
+        _draw_margins(axes, best[order], support[order], inputs[order], measured)
+        if len(order) <= 40:
+            axes.set_xticks(range(len(order)), [f"{i},{t}" for i, t in zip(inputs[order], tokens[order], strict=True)],
+                            rotation=90, fontsize=7)  # fmt: skip
+        axes.set_xlabel("row: input, token")
+        settle(figure, title)
+    return figure
+
+
+def _check_margins(problem: AttentionSVM, solution: SVMSolution) -> None:
+    if problem.batch_shape:
+        raise ValueError(f"problem must be one problem; got a batch of {list(problem.batch_shape)}, pick problem[i]")
+    expected = (problem.data.d, problem.data.dq)
+    if tuple(solution.weights.shape) != expected:
+        got = list(solution.weights.shape)
+        raise ValueError(f"solution must have weights {list(expected)} to fit the problem; got {got}")
+    if not bool(solution.solved):
+        raise ValueError(f"solution has no margins to compare with: {solution.status.value}")
+    if bool(problem.equalities.any()) or not bool(problem.inequalities.any()):
+        raise ValueError("problem must select one token per input, of at least two tokens")
+
+
+def _scaled(problem: AttentionSVM, solution: SVMSolution, name: str, weights: ArrayLike) -> np.ndarray:
+    """Margins ``[n, T]`` after scaling to the norm of the solution."""
+    matrix = as_floating(weights, f"weights {name!r}").to(solution.weights)
+    check_shape(matrix, f"weights {name!r}", (problem.data.d, problem.data.dq), "d, dq")
+    size = solution.norm.value(matrix)
+    if not bool(torch.isfinite(size)) or float(size) == 0:
+        raise ValueError(f"weights {name!r} must be finite and not zero to have a direction")
+    scaled = matrix * (solution.norm.value(solution.weights) / size)
+    return np.asarray(problem.margins(scaled).cpu().numpy())
+
+
+def _draw_margins(
+    axes: Axes, best: np.ndarray, support: np.ndarray, inputs: np.ndarray, measured: Mapping[str, np.ndarray]
+) -> None:
+    places = np.arange(len(best))
+    axes.axhline(1.0, color=INK, linewidth=0.9, zorder=1)
+    axes.axhline(0.0, color=HAIRLINE, linewidth=0.9, zorder=0)
+    axes.step(places, best, where="mid", color=FAINT, linewidth=1.2, zorder=2, gid="solution")
+    for series, margins in enumerate(measured.values()):
+        colour = colour_of(series)
+        for i in np.unique(inputs):
+            for filled in (True, False):
+                here = (inputs == i) & (support == filled)
+                axes.plot(
+                    places[here], margins[here], linestyle="", marker=marker_of(i), markersize=5.5, zorder=3,
+                    markerfacecolor=colour if filled else "white", markeredgecolor=colour, gid="margins",
+                )  # fmt: skip
+    keys = [
+        Line2D([], [], linestyle="", marker="o", color=colour_of(series), label=f"${name}$: least {margins.min():.3f}")
+        for series, (name, margins) in enumerate(measured.items())
+    ]
+    keys.append(Line2D([], [], color=FAINT, linewidth=1.2, label=r"$W_\mathrm{mm}$: least 1"))
+    for face, name in ((FAINT, "support token"), ("white", "other token")):
+        keys.append(Line2D([], [], linestyle="", marker="o", markerfacecolor=face, markeredgecolor=FAINT, label=name))
+    axes.legend(handles=keys, loc="center left", bbox_to_anchor=(1.01, 0.5), borderaxespad=0, fontsize=8.5)
+    axes.set(ylabel="margin over the largest possible", xlim=(-0.6, len(best) - 0.4))
