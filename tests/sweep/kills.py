@@ -9,7 +9,6 @@ import sys
 import warnings
 from pathlib import Path
 
-from attsvm.sweep import manifest as _manifest
 from attsvm.sweep import run
 from sweep.files import left_over, stored
 from sweep.tiny import TINY
@@ -36,7 +35,7 @@ def live(folder: Path, seed: int) -> int:
             os.kill(os.getpid(), signal.SIGKILL)
         real(source, target)
 
-    _manifest.os.replace = replace  # type: ignore[attr-defined]
+    os.replace = replace
     try:
         run(TINY, folder=folder, resume=True)
     finally:

@@ -88,18 +88,16 @@ def write_result(
     Returns:
         What was written.
     """
-    from attsvm.sweep.manifest import now, versions, write_manifest
+    from attsvm.sweep.manifest import new_manifest, write_manifest
 
-    content = {
-        "kind": kind,
-        "status": status,
-        "command": shlex.join(["attsvm", *(context.obj or [])]),
+    content = new_manifest(
+        kind,
+        status=status,
+        command=shlex.join(["attsvm", *(context.obj or [])]),
         **about,
-        "versions": versions(),
-        "wall_seconds": round(seconds, 3),
-        "written": now(),
-        "files": [*map(str, files), MANIFEST],
-    }
+        files=[*map(str, files), MANIFEST],
+        seconds=seconds,
+    )
     write_manifest(folder, content)
     return content
 

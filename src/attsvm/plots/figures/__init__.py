@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
+from attsvm.data.files import write_atomically
 from attsvm.plots.figures import dimensions, parameters, plane, steps
 from attsvm.plots.style import house_style
-from attsvm.data.files import write_atomically
 from attsvm.sweep.result import SweepResult
 
 __all__ = ["FIGURES", "FORMATS", "draw"]
