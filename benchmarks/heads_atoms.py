@@ -9,8 +9,8 @@ import torch
 
 from attsvm.heads import HeadModel, Sentence
 
-# Reactions with one letter an atom, in the order of the atoms in the text. Atoms that no one can tell apart (the two
-# ortho carbons of a ring, the two oxygens of a nitro group) share a letter.
+# Reactions with one letter per atom, in the order of the atoms in the text. Atoms that are equivalent by symmetry (the
+# two ortho carbons of a ring, the two oxygens of a nitro group) share a letter.
 TRUTH = {
     "CC(=O)O.CCO>>CCOC(C)=O": "abcd.efg>>efgbac",
     "CCC(=O)O.CO>>CCC(=O)OC": "abcde.fg>>abcdgf",

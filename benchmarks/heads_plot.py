@@ -21,7 +21,7 @@ CONTROLS = (("random", "random weights, same spectrum", "o"), ("untrained", "unt
 
 
 def draw() -> None:
-    """One picture a model: each head against its controls."""
+    """One picture per model: each head against its controls."""
     for name, title in (("minilm", "MiniLM, 72 heads"), ("rxnmapper", "rxnmapper, 96 heads")):
         path = RESULTS / f"heads_{name}.json"
         if path.exists():
@@ -41,7 +41,7 @@ def _picture(rows: list[dict[str, Any]], title: str, path: Path) -> None:
                 )  # fmt: skip
             _frame(axes, label, logarithmic)
         figure.axes[0].legend(loc="lower right", fontsize=8.5, handletextpad=0.2, borderaxespad=0.2)
-        figure.suptitle(f"{title}: trained against control, one mark a head", x=0.01, ha="left", fontweight="bold")
+        figure.suptitle(f"{title}: each head against its controls", x=0.01, ha="left", fontweight="bold")
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
 

@@ -49,7 +49,7 @@ def checkpoint(result: SweepResult, moment: int) -> HeadModel:
 
 
 def measured(result: SweepResult, epoch: int) -> list[dict[str, object]]:
-    """One row a head at this epoch; every query counts, confident or not, so that epochs can be compared."""
+    """A row for each head at this epoch; every query counts, confident or not, so that epochs can be compared."""
     recorded = list(result.configuration["recorded"])
     report = analyze(checkpoint(result, recorded.index(epoch)), queries=QUERIES, confidence=0.0)
     rows = []
