@@ -157,7 +157,7 @@ def equal_scores_condition(data: TokenDataset, head: object = None) -> Condition
     Margin: minus the largest spread of non-optimal scores (within round-off of 0: holds); -inf if the optimum ties.
 
     Raises:
-        ValueError: for a nonlinear head.
+        ValueError: for a nonlinear prediction head.
     """
     scores = token_scores(data, _linear(head, data, "equal_scores_condition")).double()
     line = tie_line(data, scores)
@@ -216,7 +216,7 @@ def step_size_bound(
     Margin: ``1 / L - eta``; inf where the risk is constant.
 
     Raises:
-        ValueError: for a nonlinear head or a custom loss, which state no bound.
+        ValueError: for a nonlinear prediction head or a custom loss, which state no bound.
     """
     bound = lipschitz_bound(data, head, loss).double()
     size = as_tensor(step_size, "step_size").to(device=data.device, dtype=torch.float64)

@@ -106,7 +106,7 @@ def generalized_components(
         attention: trained probabilities s, ``[*starts, *batch, n, T]``.
         weights: trained W, ``[*starts, *batch, d, dq]``.
         threshold: tokens with s >= threshold are selected.
-        ambiguous: tokens with s in (ambiguous, threshold] are flagged.
+        ambiguous: tokens with s in (ambiguous, threshold] are marked as ambiguous.
         norm: `Frobenius()` (default) for W, `Nuclear()` for (K, Q).
         selected_set: O as a mask ``[*starts, *batch, n, T]``, where something better than a threshold decides, such as
             the trend of the probabilities along the run; nothing is ambiguous then.
@@ -140,7 +140,7 @@ def generalized_components(
         where = torch.nonzero(~kept.any(-1))[0].tolist()
         raise ValueError(f"every input must keep a token {asked}; {where} keeps none")
     finite = finite_component(whole, probabilities, kept, norm)
-    problem, full = _separation(whole, kept, real)
+    problem, full = _separation(whole, kept)
     svm = solve(problem, norm)
     single = solve(AttentionSVM(whole, probabilities.masked_fill(~real, -1.0).argmax(-1)), norm)
 
@@ -164,16 +164,13 @@ def generalized_components(
     )
 
 
-def _separation(data: TokenDataset, kept: Tensor, real: Tensor) -> tuple[AttentionSVM, Bool[Tensor, "*lead"]]:
-    """The problem of W_svm; elements that keep every token have equality rows alone, and the solution 0."""
-    full = (kept == real).all(-1).all(-1)
-    first = torch.zeros_like(kept).scatter(-1, kept.to(torch.uint8).argmax(-1, keepdim=True), True)
-    # `AttentionSVM` refuses elements with nothing to separate: they pass it as their first token alone.
-    problem = AttentionSVM(data, selected_set=torch.where(full[..., None, None], first, kept))
-    equalities = kept & ~first
-    inequalities = real & ~kept
-    sides = inequalities.to(torch.float64)
-    return problem_from_rows(problem.data, problem.reference, inequalities, equalities, sides), full
+def _separation(data: TokenDataset, kept: Bool[Tensor, "*lead n T"]) -> tuple[AttentionSVM, Bool[Tensor, "*lead"]]:
+    """The problem of W_svm, and which elements keep every token: they have equality rows alone and the solution 0."""
+    reference = kept.to(torch.uint8).argmax(-1)
+    equalities = kept.scatter(-1, reference.unsqueeze(-1), False)
+    inequalities = data.real & ~kept
+    problem = problem_from_rows(data, reference, inequalities, equalities, inequalities.to(torch.float64))
+    return problem, ~inequalities.any(-1).any(-1)
 
 
 def _checked(data: TokenDataset, attention: ArrayLike, weights: ArrayLike) -> tuple[Tensor, Tensor, TokenDataset]:

@@ -67,9 +67,9 @@ def several_optimal(
         min over choices beta_i in O_i  of  min N(W)  s.t.  (x_i,beta_i - x_it)^T W z_i >= 1   for t outside O_i
 
     The loss does not care how probability is shared within O_i, so one of its tokens must beat those outside, and none
-    of the others: a disjunction of prod_i |O_i| convex problems. Up to `limit` of them are solved one and all. Beyond
-    it, a coordinate search (change the token of one input at a time while that helps) gives an upper bound on N(W), and
-    the hardest single input, with the inputs that have no choice taken together, a lower bound.
+    of the others: a disjunction of prod_i |O_i| convex problems. If there are at most `limit`, all are solved. Beyond
+    that, a coordinate search (change the token of one input at a time while that helps) gives an upper bound on N(W),
+    and the hardest single input, with the inputs that have no choice taken together, a lower bound.
 
     Arguments:
         data: ``[*batch]`` data sets.

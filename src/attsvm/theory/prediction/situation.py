@@ -1,4 +1,4 @@
-"""What a rule of prediction may look at, and what it must answer."""
+"""What a prediction rule may look at, and what it must answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attsvm.attention import Head, Loss, Parameterization, token_scores
-from attsvm.attention.gradient import attend, fixed_scores, risk_gradient
+from attsvm.attention.gradient import Attended, attend, fixed_scores, risk_gradient
 from attsvm.attention.linear_maps import flat_adjoint, flat_logits
 from attsvm.data import TokenDataset
 
@@ -22,7 +22,15 @@ Parameters = dict[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Situation:
-    """What a rule may look at: data of one batch axis in float64, head, loss, what is trained, and where it starts."""
+    """What a rule may look at.
+
+    Attributes:
+        data: data sets with one batch axis, in float64.
+        head: the prediction head, one for all data sets or one for each.
+        loss: whose risk descent lowers.
+        parameterization: what is trained.
+        start: its parameters at the start, ``[1, batch, ...]``.
+    """
 
     data: TokenDataset
     head: Head
@@ -39,17 +47,18 @@ class Situation:
     def _fixed(self) -> Tensor | None:
         return fixed_scores(self.data, self.head)
 
+    def _attended(self, at: Mapping[str, Tensor]) -> Attended:
+        return attend(self.data, self.head, flat_logits(self.data, self.parameterization.weights(at)), self._fixed)
+
     def direction(self, at: Mapping[str, Tensor]) -> Parameters:
         """The normalized descent direction of each parameter."""
-        data = self.data
-        attended = attend(data, self.head, flat_logits(data, self.parameterization.weights(at)), self._fixed)
-        rows = risk_gradient(data, self.head, self.loss, attended, scores=self._fixed).logits
-        gradients = self.parameterization.gradients(at, rows.map(flat_adjoint(data, rows.mantissa)))
+        rows = risk_gradient(self.data, self.head, self.loss, self._attended(at), scores=self._fixed).logits
+        gradients = self.parameterization.gradients(at, rows.map(flat_adjoint(self.data, rows.mantissa)))
         return {name: -value.normalized() for name, value in gradients.items()}
 
     def looked_at(self, at: Mapping[str, Tensor]) -> tuple[Int[Tensor, "batch n"], Float[Tensor, "batch"]]:
         """The most probable token of each input, and the smallest of their probabilities."""
-        attended = attend(self.data, self.head, flat_logits(self.data, self.parameterization.weights(at)), self._fixed)
+        attended = self._attended(at)
         return attended.winner[0], attended.attention[0].amax(-1).amin(-1)
 
     def stride(self, radius: float) -> Tensor:
@@ -72,7 +81,11 @@ _PRODUCT = 2.0  # tuned on seeds below 1000, at n=6 T=8 d=10
 
 
 class Rule(ABC):
-    """A way to name the reached selection. A rule holds its few numbers, never data."""
+    """A way to name the selection that descent reaches. A rule holds its few numbers, never data.
+
+    Attributes:
+        family: what kind of work it does, such as "path" or "descent"; ``benchmarks/prediction_rules.py`` lists them.
+    """
 
     family: ClassVar[str]
 
