@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from attsvm.heads import SINKS, SelectionKind
 from attsvm.heads.analysis.kinds import delimiters, kind_of, kind_shares, left_out_tokens
@@ -38,9 +37,7 @@ def test_what_is_left_out():
 
 
 def test_shares_add_up():
-    where, queries = torch.zeros(4, dtype=torch.int64), torch.tensor([3, 3, 4, 2])
-    shares = kind_shares([LINE], where, queries, torch.tensor([0, 2, 1, 2]))
+    shares = kind_shares([LINE], [(0, 3, 0), (0, 3, 2), (0, 4, 1), (0, 2, 2)])
     assert shares[SelectionKind.FIRST] == shares[SelectionKind.SAME] == shares[SelectionKind.SELF] == 0.25
     assert sum(shares.values()) == 1
-    none = torch.zeros(0, dtype=torch.int64)
-    assert sum(kind_shares([LINE], none, none, none).values()) == 0
+    assert sum(kind_shares([LINE], []).values()) == 0

@@ -11,9 +11,7 @@ from attsvm.heads.analysis.selections import Choices, choices
 def rows(views, drawn):
     """All constraints, written out: (x_selected - x_t) z^T."""
     found = []
-    for index, query, selected in zip(
-        drawn.sentence.tolist(), drawn.position.tolist(), drawn.selected.tolist(), strict=True
-    ):
+    for index, query, selected in drawn.triples:
         keys, z = views[index].keys.numpy(), views[index].queries[query].numpy()
         found += [
             np.outer(keys[selected] - keys[t], z)

@@ -158,7 +158,7 @@ def projected(weights: Float[Tensor, "D D"], views: Sequence[SentenceView], draw
     """The part of `weights` that the data can see: P_x W P_z.
 
     P_x projects on the span of the differences of candidates, P_z on that of the queries; margins do not change. The
-    rest of W adds to its norm what no sample of this size could have taught.
+    rest of W only adds to its norm, and no margin on these queries depends on it.
     """
     width = weights.shape[0]
     left = torch.zeros(width, width, dtype=torch.float64)
@@ -169,9 +169,7 @@ def projected(weights: Float[Tensor, "D D"], views: Sequence[SentenceView], draw
             tokens = view.keys[candidates]
             centred = tokens - tokens.mean(0)
             left += centred.T @ centred
-    queries = torch.stack(
-        [views[i].queries[k] for i, k in zip(drawn.sentence.tolist(), drawn.position.tolist(), strict=True)]
-    )
+    queries = torch.stack([views[index].queries[position] for index, position, _ in drawn.triples])
     return _onto(left) @ weights @ _onto(queries.T @ queries)
 
 
@@ -205,8 +203,8 @@ def best_rule(views: Sequence[SentenceView], drawn: Choices, held_out: Choices) 
 def _rule_agreement(rule: Rule, views: Sequence[SentenceView], drawn: Choices) -> float:
     if len(drawn) == 0:
         return math.nan
-    triples = zip(drawn.sentence.tolist(), drawn.position.tolist(), drawn.selected.tolist(), strict=True)
-    return sum(
+    hits = sum(
         rule(views[index].sentence, position, views[index].candidates[position]) == selected
-        for index, position, selected in triples
-    ) / len(drawn)
+        for index, position, selected in drawn.triples
+    )
+    return hits / len(drawn)

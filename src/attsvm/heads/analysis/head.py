@@ -82,9 +82,7 @@ def analyze_head(task: HeadTask) -> HeadReport:
         *task.place,
         outcome=_outcome(comparisons, len(confident), settings),
         selectivity=sharp,
-        kinds=kind_shares(
-            [view.sentence for view in views], confident.sentence, confident.position, confident.selected
-        ),
+        kinds=kind_shares([view.sentence for view in views], confident.triples),
         attention_error=task.attention_error,
         spectrum=spectrum(form.weights),
         rule=rule,
@@ -152,20 +150,15 @@ def _support_tokens(
     made: SelectionProblem, shares: Float[Tensor, "n T"], views: Sequence[SentenceView]
 ) -> tuple[SupportToken, ...]:
     top = shares.flatten().topk(min(_SUPPORT_SHOWN, int((shares > 0).sum())))
-    tokens = []
+    drawn = made.drawn.triples
+    found = []
     for share, flat in zip(top.values.tolist(), top.indices.tolist(), strict=True):
         row, token = divmod(flat, shares.shape[1])
-        index, query, selected = (
-            int(part[row]) for part in (made.drawn.sentence, made.drawn.position, made.drawn.selected)
-        )
-        sentence = views[index].sentence
-        names = sentence.tokens
-        tokens.append(
-            SupportToken(
-                share, index, query, selected, token, names[query], names[selected], names[token], sentence.text
-            )
-        )
-    return tuple(tokens)
+        index, query, selected = drawn[row]
+        text, names = views[index].sentence.text, views[index].sentence.tokens
+        words = names[query], names[selected], names[token]
+        found.append(SupportToken(share, index, query, selected, token, *words, text))
+    return tuple(found)
 
 
 def _examples(

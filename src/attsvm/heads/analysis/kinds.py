@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from attsvm.heads.model import Sentence
@@ -73,14 +73,11 @@ def kind_of(sentence: Sentence, query: int, selected: int, marks: Bool[Tensor, "
 
 
 def kind_shares(
-    sentences: Sequence[Sentence], where: Int[Tensor, " n"], queries: Int[Tensor, " n"], selected: Int[Tensor, " n"]
+    sentences: Sequence[Sentence], selections: Sequence[tuple[int, int, int]]
 ) -> dict[SelectionKind, float]:
     """Share of each kind among selections ``(sentence, query, selected token)``; all 0 where there are none."""
-    marks = {index: delimiters(sentences[index]) for index in set(where.tolist())}
-    counts = Counter(
-        kind_of(sentences[index], query, token, marks[index])
-        for index, query, token in zip(where.tolist(), queries.tolist(), selected.tolist(), strict=True)
-    )
+    marks = {index: delimiters(sentences[index]) for index in {index for index, _, _ in selections}}
+    counts = Counter(kind_of(sentences[index], query, token, marks[index]) for index, query, token in selections)
     total = max(counts.total(), 1)
     return {kind: counts[kind] / total for kind in SelectionKind}
 

@@ -88,7 +88,7 @@ def selection_problem(views: Sequence[SentenceView], drawn: Choices) -> Selectio
     queries = torch.zeros(n, width, dtype=torch.float64)
     mask = torch.zeros(n, length, dtype=torch.bool)
     mask[:, 0] = True
-    for place, index, position in zip(inputs.tolist(), drawn.sentence.tolist(), drawn.position.tolist(), strict=True):
+    for place, (index, position, _) in zip(inputs.tolist(), drawn.triples, strict=True):
         view = views[index]
         queries[place] = view.queries[position]
         mask[place, : len(view.sentence)] = view.candidates[position]

@@ -45,6 +45,11 @@ class Choices:
     def __getitem__(self, index: Tensor) -> Choices:
         return Choices(*(getattr(self, field.name)[index] for field in fields(self)))
 
+    @property
+    def triples(self) -> list[tuple[int, int, int]]:
+        """(sentence, position of the query, position of the selected token) of each."""
+        return list(zip(self.sentence.tolist(), self.position.tolist(), self.selected.tolist(), strict=True))
+
     def confident(self, threshold: float) -> Choices:
         """Those with more attention than `threshold` on one token, and no tie."""
         return self[(self.mass > threshold) & ~self.tied]

@@ -1,4 +1,4 @@
-"""Heads of any model, from arrays: hidden states and key-query weights that the user took out of it."""
+"""Heads of any model, from arrays: hidden states and key-query weights that the user has extracted from it."""
 
 from __future__ import annotations
 
@@ -103,23 +103,23 @@ def from_arrays(
     name: str = "arrays",
     untrained: Callable[[int], HeadModel] | None = None,
 ) -> HeadModel:
-    """A model of hidden states and weights, with logits ``scale (key^T x + key_bias) . (query^T z + query_bias)``.
+    """A model from hidden states and weights, with logits ``scale (key^T x + key_bias) . (query^T z + query_bias)``.
 
     Arguments:
-        states: per sentence what the key projections see (after the layer's normalization), ``[layers, T, d]``.
-        key: key weights, ``[layers, key heads, d, m]``; fewer key heads than query heads are shared by groups.
+        states: for each sentence what the key projections see, after the layer's normalization, ``[layers, T, d]``.
+        key: key weights, ``[layers, key heads, d, m]``; groups of query heads share a key head where there are fewer.
         query: query weights, ``[layers, heads, d, m]``.
         key_bias: ``[layers, key heads, m]``, or None.
         query_bias: ``[layers, heads, m]``, or None.
         query_states: what the query projections see, where it differs from `states`.
         scale: of the logits; None means 1/sqrt(m).
         causal: whether a query sees only itself and the tokens before it.
-        attention: per sentence the model's own, ``[layers, heads, T, T]``; held against the recomputed one.
-        tokens: per sentence the names of its tokens; None numbers them.
+        attention: for each sentence the model's own, ``[layers, heads, T, T]``; the recomputed one must agree with it.
+        tokens: for each sentence the names of its tokens; None numbers them.
         texts: a different name for each sentence; None numbers them.
-        special: per sentence True at tokens such as [CLS], ``[T]``; None means none is.
+        special: for each sentence True at tokens such as [CLS], ``[T]``; None means that there are none.
         name: for reports.
-        untrained: a function of a seed that gives the same of a freshly initialised model.
+        untrained: a function that makes the same model from a seed, freshly initialised.
 
     Raises:
         ValueError: naming the array that does not fit, is not finite, or contradicts the given attention.
@@ -151,7 +151,10 @@ def from_arrays(
                 raise ValueError(f"query_states[{i}] must have the {T} tokens of states[{i}]; got {queries.shape[1]}")
         allowed = allowed_tokens(T, causal)
         if attention is None:
-            own = _all_attention(keys, queries, forms, allowed)
+            own = torch.stack([
+                torch.stack([recomputed_attention(keys[layer], queries[layer], form, allowed) for form in forms[layer]])
+                for layer in range(layers)
+            ])  # fmt: skip
         else:
             own = _floats(attention[i], f"attention[{i}]", notes).to("cpu", torch.float64)
             check_shape(own, f"attention[{i}]", (layers, heads, T, T), "layers, heads, T, T")
@@ -199,19 +202,10 @@ def _forms(
     key_biases = _biases(key_bias, "key_bias", (layers, key_heads, m), notes)
     query_biases = _biases(query_bias, "query_bias", (layers, heads, m), notes)
     factor = m**-0.5 if scale is None else float(scale)
-    group = heads // key_heads
+    keys, key_biases = (part.repeat_interleave(heads // key_heads, dim=1) for part in (keys, key_biases))
     return [
-        [
-            head_weights(
-                keys[layer, head // group],
-                queries[layer, head],
-                key_biases[layer, head // group],
-                query_biases[layer, head],
-                factor,
-            )
-            for head in range(heads)
-        ]
-        for layer in range(layers)
+        [head_weights(*parts, factor) for parts in zip(*layer, strict=True)]
+        for layer in zip(keys, queries, key_biases, query_biases, strict=True)
     ]
 
 
@@ -236,11 +230,3 @@ def _marks(value: object, name: str, T: int) -> Tensor:
     marked = as_mask(value, name).to("cpu")
     check_shape(marked, name, (T,), "T")
     return marked
-
-
-def _all_attention(keys: Tensor, queries: Tensor, forms: Sequence[Sequence[HeadWeights]], allowed: Tensor) -> Tensor:
-    rows = [
-        [recomputed_attention(keys[layer], queries[layer], form, allowed) for form in heads]
-        for layer, heads in enumerate(forms)
-    ]
-    return torch.stack([torch.stack(row) for row in rows])
