@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 import attsvm
-from attsvm.svm.solvers.dense.rows import dense_rows
+from attsvm.svm.solvers.dense.rows import DensePart, DenseRows, dense_rows
 from benchmarks import peers
 from benchmarks.record import peak_memory_mb, publish
 
@@ -78,7 +78,7 @@ def small(quick: bool) -> None:
             }
         )
         dual = solution.certificate.dual_value
-        dense = [dense_rows(problem, element) for element in range(count)]
+        dense = [dense_rows(problem[element]) for element in range(count)]
         for label, make, share in _peers(name):
             tried = max(5, int(count * share))
             try:
@@ -121,9 +121,14 @@ def _peers(norm: str) -> list[tuple[str, Callable[[], peers.Solve], float]]:
     ]
 
 
-def _timed(solve: peers.Solve, dense: list[Any], tried: int) -> tuple[float, np.ndarray]:
-    """CPU seconds a problem; rows are scaled back to right-hand side 1 outside the clock."""
-    matrices = [one.inequality / one.asks[:, None] for one in dense[:tried]]
+def _with_side_one(rows: DensePart) -> np.ndarray:
+    """Their matrix, scaled so that every right-hand side is 1."""
+    return rows.matrix / rows.right_hand_side[:, None]
+
+
+def _timed(solve: peers.Solve, dense: list[DenseRows], tried: int) -> tuple[float, np.ndarray]:
+    """CPU seconds for each problem; rows are scaled back to right-hand side 1 outside the clock."""
+    matrices = [_with_side_one(one.inequalities) for one in dense[:tried]]
     shape = dense[0].shape[2:]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -139,12 +144,12 @@ def _moreau(
     problem: attsvm.AttentionSVM,
     norm: attsvm.norms.Norm,
     dual: torch.Tensor,
-    dense: list[Any],
+    dense: list[DenseRows],
     ours: float,
     tried: int,
 ) -> list[dict[str, Any]]:
     run = peers.moreau_batch if name == "Frobenius" else peers.moreau_nuclear_batch
-    matrices = np.stack([one.inequality / one.asks[:, None] for one in dense[:tried]])
+    matrices = np.stack([_with_side_one(one.inequalities) for one in dense[:tried]])
     try:
         run(matrices[:2], dense[0].shape[2:])
         began = time.process_time()

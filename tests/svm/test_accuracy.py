@@ -9,8 +9,8 @@ import torch
 
 from attsvm import optimal_tokens
 from attsvm.data import random_sphere
-from attsvm.norms import Frobenius, Norm, Nuclear
-from attsvm.svm import AttentionSVM, BatchedFrobenius, BlockDescent, Status, solve
+from attsvm.norms import Frobenius, MaxEntry, Norm, Nuclear
+from attsvm.svm import AttentionSVM, BatchedFrobenius, BlockDescent, LinearProgram, Status, solve
 
 from .checks import NORMS, random_selection
 
@@ -83,11 +83,9 @@ def test_linear_and_conic_norms(norm: Norm, size) -> None:
 
 
 @pytest.mark.slow
-def test_a_batch_over_processes_equals_its_single_solves() -> None:
-    """32 problems or more of a norm without a batched solver go to several processes."""
-    from attsvm.norms import MaxEntry
-    from attsvm.svm import LinearProgram
-
+def test_a_batch_over_processes_equals_its_single_solves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 problems or more of a norm without a batched solver go to several processes, here from the first one on."""
+    monkeypatch.setattr("attsvm.svm.solvers.dense.rows._PATIENCE", 0.0)
     data = random_sphere(n=2, T=3, d=4, batch=33, seed=9)
     problem = AttentionSVM(data, random_selection(data, 9))
     spread = solve(problem, MaxEntry(), solver=LinearProgram(workers=2))

@@ -123,6 +123,27 @@ def test_threads_do_not_change_the_answer() -> None:
     assert one.duals.equal(two.duals)
 
 
+def test_tiny_problems_run_on_one_thread() -> None:
+    """Threads would only wait for each other there; larger batches have those of PyTorch, and nothing stays changed."""
+    seen: list[int] = []
+
+    class Watched(ActiveSet):
+        def solve(self, *arguments):
+            seen.append(torch.get_num_threads())
+            return super().solve(*arguments)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for count in (2, 2000):
+            data = random_sphere(n=4, T=5, d=6, batch=count, seed=5)
+            solve(AttentionSVM(data, random_selection(data, 5)), solver=Watched())
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1, 2]
+
+
 def test_an_empty_batch() -> None:
     data = random_sphere(n=2, T=3, d=4, batch=2, seed=6)
     problem = AttentionSVM(data, random_selection(data, 6))

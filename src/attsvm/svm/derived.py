@@ -1,11 +1,10 @@
-"""What follows from a solution: margin efficiency, the label SVM, the finite component."""
+"""What follows from solutions: margin efficiency, label SVM, finite component, distance to a set of solutions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -17,6 +16,8 @@ from attsvm.svm.problem import AttentionSVM, finite_component_problem
 from attsvm.svm.solution import SVMSolution
 from attsvm.svm.solve import solve
 from attsvm.svm.solvers.base import Solver
+from attsvm.svm.solvers.dense.conic import ConicProgram
+from attsvm.svm.solvers.nuclear.polish import FACE
 
 
 def margin_efficiency(
@@ -86,10 +87,6 @@ def finite_component(
     return solve(finite_component_problem(data, attention, selected_set), norm or Frobenius())
 
 
-# Singular values of A*(lam) this close to 1 belong to the face of the dual ball on which every solution lies.
-_FACE = 1e-7
-
-
 def distance_to_solution_set(
     weights: ArrayLike, problem: AttentionSVM, norm: Norm | None = None, *, solution: SVMSolution | None = None
 ) -> Float[Tensor, "*batch"]:
@@ -119,8 +116,7 @@ def distance_to_solution_set(
     given = (matrix / norm.value(matrix)[..., None, None]).reshape(count, data.d, data.dq)
     own = best.weights.reshape(count, data.d, data.dq)
     direct = torch.linalg.matrix_norm(given - own / norm.value(own)[:, None, None])
-    known = (best.unique | torch.full_like(best.unique, not isinstance(norm, Nuclear))).reshape(count)
-    solved = best.solved.reshape(count)
+    known, solved = best.unique.reshape(count), best.solved.reshape(count)
     duals = best.duals.reshape(count, data.n, data.T)
     for element in torch.nonzero(solved & ~known).flatten().tolist():
         value = float(norm.value(own[element]))
@@ -133,10 +129,10 @@ def _projected(problem: AttentionSVM, target: Tensor, duals: Tensor, value: floa
     import clarabel
 
     left, singular, right = torch.linalg.svd(problem.combine(duals), full_matrices=False)
-    face = singular >= (1 - _FACE) * singular[0]
+    face = singular >= (1 - FACE) * singular[0]
     u, v = left[:, face].cpu().numpy(), right[face].T.cpu().numpy()
-    r = u.shape[1]
-    pairs = [(i, j) for j in range(r) for i in range(j + 1)]
+    pairs = [(i, j) for j in range(u.shape[1]) for i in range(j + 1)]
+    size = len(pairs)
     basis = np.stack(
         [
             np.outer(u[:, i], v[:, i])
@@ -145,41 +141,24 @@ def _projected(problem: AttentionSVM, target: Tensor, duals: Tensor, value: floa
             for i, j in pairs
         ]
     )
-    images = torch.from_numpy(basis)
-    rows = problem.inequalities
-    margins = torch.stack([problem.margins(one)[rows] for one in images]).numpy().T
-    equal = problem.equalities
-    fixed = torch.stack([problem.margins(one)[equal] for one in images]).numpy().T
-    sides, values = problem.right_hand_side[rows].numpy() / value, problem.right_hand_side[equal].numpy() / value
-    size = len(pairs)
-    trace = np.array([1.0 if i == j else 0.0 for i, j in pairs])
+
+    def rows(mask: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """Margins of every matrix of the basis on the rows of `mask` ``[rows, size]``, and what they must be."""
+        margins = torch.stack([problem.margins(one)[mask] for one in torch.from_numpy(basis)]).numpy().T
+        return margins.reshape(-1, size), problem.right_hand_side[mask].numpy() / value
+
     # x = (h, t): minimise t with ||U H V^T - target|| <= t, h the scaled triangle of H.
-    blocks = [
-        np.append(trace, 0.0)[None],
-        np.hstack([fixed.reshape(-1, size), np.zeros((len(values), 1))]),
-        np.hstack([-margins.reshape(-1, size), np.zeros((len(sides), 1))]),
-        np.hstack([-np.eye(size), np.zeros((size, 1))]),
-        np.vstack(
-            [np.append(np.zeros(size), -1.0), np.hstack([-basis.reshape(size, -1).T, np.zeros((basis[0].size, 1))])]
-        ),
-    ]
+    def without_t(matrix: np.ndarray) -> np.ndarray:
+        return np.hstack([matrix, np.zeros((len(matrix), 1))])
+
+    program = ConicProgram(np.append(np.zeros(size), 1.0))
+    (lower, asks), (equal, values) = rows(problem.inequalities), rows(problem.equalities)
+    trace = np.array([[1.0 if i == j else 0.0 for i, j in pairs]])
+    fixed = without_t(np.vstack([trace, equal]))
+    program.add(fixed, np.append(1.0, values), clarabel.ZeroConeT(len(fixed)))
     slack = 1e-9  # margins of the certified solution hold only to round-off
-    right_sides = [np.ones(1), values, -sides + slack, np.zeros(size), np.append(0.0, -target.cpu().numpy().ravel())]
-    cones = [
-        clarabel.ZeroConeT(1 + len(values)),
-        clarabel.NonnegativeConeT(len(sides)),
-        clarabel.PSDTriangleConeT(r),
-        clarabel.SecondOrderConeT(1 + basis[0].size),
-    ]
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    cost = np.append(np.zeros(size), 1.0)
-    solver = clarabel.DefaultSolver(
-        sp.csc_matrix((size + 1, size + 1)),
-        cost,
-        sp.csc_matrix(np.vstack(blocks)),
-        np.concatenate(right_sides),
-        cones,
-        settings,
-    )
-    return float(max(solver.solve().x[-1], 0.0))
+    program.add(without_t(-lower), -asks + slack, clarabel.NonnegativeConeT(len(lower)))
+    program.add(without_t(-np.eye(size)), np.zeros(size), clarabel.PSDTriangleConeT(u.shape[1]))
+    away = np.vstack([np.append(np.zeros(size), -1.0), without_t(-basis.reshape(size, -1).T)])
+    program.add(away, np.append(0.0, -target.cpu().numpy().ravel()), clarabel.SecondOrderConeT(len(away)))
+    return float(max(program.solve().x[-1], 0.0))

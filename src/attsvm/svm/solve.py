@@ -13,7 +13,7 @@ from attsvm.svm.certificate import Certificate, certify
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solution import SUPPORT_TOLERANCE, Status, SVMSolution
 from attsvm.svm.solvers.active_set.solver import ActiveSet
-from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver, one_thread
 from attsvm.svm.solvers.batched.solver import BatchedFrobenius
 from attsvm.svm.solvers.block_descent.solver import BlockDescent
 from attsvm.svm.solvers.dense.conic import Conic
@@ -21,6 +21,7 @@ from attsvm.svm.solvers.dense.linear_program import LinearProgram
 from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint
 
 RAY_TOLERANCE = 1e-10
+_TINY = 2**18  # numbers in all rows of a batch, up to which one thread is faster than several
 
 
 def solve(
@@ -65,10 +66,11 @@ def solve(
         raise ValueError(f"norm must be a norm such as Frobenius() or Nuclear(); got {norm!r}")
     flat = problem.flatten()
     chosen = choose_solver(solver, flat, norm, warm=initial is not None)
-    raw = chosen.solve(flat, norm, _start(initial, problem, flat), progress)
-    judged = _judge(flat, norm, raw, chosen.accuracy)
-    _look_for_rays(flat, norm, judged, chosen)
-    return _assemble(problem, flat, norm, chosen, raw, judged, began)
+    with one_thread(flat.rows.numel() * (flat.data.d + flat.data.dq) <= _TINY):
+        raw = chosen.solve(flat, norm, _start(initial, problem, flat), progress)
+        judged = _judge(flat, norm, raw, chosen.accuracy)
+        _look_for_rays(flat, norm, judged, chosen)
+        return _assemble(problem, flat, norm, chosen, raw, judged, began)
 
 
 def _start(initial: SVMSolution | Tensor | None, problem: AttentionSVM, flat: AttentionSVM) -> Tensor | None:

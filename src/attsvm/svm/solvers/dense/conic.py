@@ -1,13 +1,13 @@
-"""Conic programs by Clarabel: spectral and entrywise norms (and the nuclear one, as a cross-check)."""
+"""Conic programs by Clarabel: the spectral norm and entrywise l_p norms."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from torch import Tensor
 
 from attsvm.norms import Entrywise, Norm, Spectral
@@ -42,38 +42,57 @@ class Conic(Solver):
 
 
 @dataclass(eq=False)
-class _Program:
-    """min q^T x  s.t.  A x + s = b, s in a product of cones; w = first entries of x."""
+class ConicProgram:
+    """min cost^T x  s.t.  A x + s = b, s in a product of cones, for Clarabel."""
 
     cost: np.ndarray
-    blocks: list[sp.spmatrix] = field(default_factory=list)
+    blocks: list[Any] = field(default_factory=list)
     sides: list[np.ndarray] = field(default_factory=list)
     cones: list[object] = field(default_factory=list)
 
-    def add(self, matrix: sp.spmatrix, side: np.ndarray, cone: object) -> None:
+    def add(self, matrix: Any, side: np.ndarray, *cones: object) -> None:
+        """Rows of A, dense or sparse, with their b and the cones of their s."""
         self.blocks.append(matrix)
         self.sides.append(side)
-        self.cones.append(cone)
+        self.cones += cones
+
+    def solve(self, **settings: float) -> Any:
+        """Clarabel's answer, under settings by its own names."""
+        import clarabel
+        import scipy.sparse as sp
+
+        options = clarabel.DefaultSettings()
+        options.verbose = False
+        for name, value in settings.items():
+            setattr(options, name, value)
+        variables = len(self.cost)
+        matrix = sp.vstack([sp.csc_matrix(block) for block in self.blocks]).tocsc()
+        nothing = sp.csc_matrix((variables, variables))
+        sides = np.concatenate(self.sides)
+        return clarabel.DefaultSolver(nothing, self.cost, matrix, sides, self.cones, options).solve()
 
 
-def _start(rows: DenseRows, variables: int) -> _Program:
+def _start(rows: DenseRows, variables: int) -> ConicProgram:
     """The rows, shared by all norms: A w >= b in the positive cone, C w = c in the zero cone."""
     import clarabel
+    import scipy.sparse as sp
 
-    program = _Program(np.zeros(variables))
+    program = ConicProgram(np.zeros(variables))
     pad = variables - rows.size
-    if len(rows.asks):
-        matrix = sp.hstack([sp.csc_matrix(-rows.inequality), sp.csc_matrix((len(rows.asks), pad))])
-        program.add(matrix, -rows.asks, clarabel.NonnegativeConeT(len(rows.asks)))
-    if len(rows.values):
-        matrix = sp.hstack([sp.csc_matrix(rows.equality), sp.csc_matrix((len(rows.values), pad))])
-        program.add(matrix, rows.values, clarabel.ZeroConeT(len(rows.values)))
+    lower, equal = rows.inequalities, rows.equalities
+    if len(lower):
+        matrix = sp.hstack([sp.csc_matrix(-lower.matrix), sp.csc_matrix((len(lower), pad))])
+        program.add(matrix, -lower.right_hand_side, clarabel.NonnegativeConeT(len(lower)))
+    if len(equal):
+        matrix = sp.hstack([sp.csc_matrix(equal.matrix), sp.csc_matrix((len(equal), pad))])
+        program.add(matrix, equal.right_hand_side, clarabel.ZeroConeT(len(equal)))
     return program
 
 
-def _entrywise(rows: DenseRows, p: float) -> _Program:
+def _entrywise(rows: DenseRows, p: float) -> ConicProgram:
     """min t  s.t.  |w_j| <= r_j^(1/p) t^(1-1/p), sum r = t: power cones (r_j, t, w_j) with exponents (1/p, 1 - 1/p)."""
     import clarabel
+    import scipy.sparse as sp
 
     size = rows.size
     program = _start(rows, 2 * size + 1)  # w, r, t
@@ -84,15 +103,14 @@ def _entrywise(rows: DenseRows, p: float) -> _Program:
     lines = np.concatenate([3 * entries, 3 * entries + 1, 3 * entries + 2])
     columns = np.concatenate([size + entries, np.full(size, 2 * size), entries])
     cones = sp.csc_matrix((-np.ones(3 * size), (lines, columns)), shape=(3 * size, 2 * size + 1))
-    program.blocks.append(cones)
-    program.sides.append(np.zeros(3 * size))
-    program.cones += [clarabel.PowerConeT(1.0 / p)] * size
+    program.add(cones, np.zeros(3 * size), *[clarabel.PowerConeT(1.0 / p)] * size)
     return program
 
 
-def _spectral(rows: DenseRows) -> _Program:
+def _spectral(rows: DenseRows) -> ConicProgram:
     """min t  s.t.  [[t I, W], [W^T, t I]] positive semidefinite."""
     import clarabel
+    import scipy.sparse as sp
 
     _, _, d, dq = rows.shape
     size, order = rows.size, d + dq
@@ -115,38 +133,22 @@ def _spectral(rows: DenseRows) -> _Program:
     return program
 
 
-def _solve_one(rows: DenseRows, build, tolerance: float) -> OneSolution:  # type: ignore[no-untyped-def]
+def _solve_one(rows: DenseRows, build: Callable[[DenseRows], ConicProgram], tolerance: float) -> OneSolution:
     import clarabel
 
-    d, dq = rows.shape[2:]
+    lower, equal = rows.inequalities, rows.equalities
     # A power cone now and then stalls far from the solution; the same problem in another unit does not.
     for unit in (1.0, 0.3, 3.0, 0.1):
-        program = build(replace(rows, asks=rows.asks * unit, values=rows.values * unit))
-        result = _solved(program, tolerance)
+        a, c = (replace(part, right_hand_side=part.right_hand_side * unit) for part in (lower, equal))
+        result = build(replace(rows, inequalities=a, equalities=c)).solve(
+            max_iter=200,
+            min_terminate_step_length=1e-9,  # power cones now and then need one short step before they go on
+            tol_gap_abs=tolerance,
+            tol_gap_rel=tolerance,
+            tol_feas=tolerance,
+        )
         if result.status == clarabel.SolverStatus.Solved:
             break
     x, z = np.array(result.x), np.array(result.z)
-    count, equal = len(rows.asks), len(rows.values)
-    duals = rows.duals(np.maximum(z[:count], 0.0), -z[count : count + equal])
-    return x[: rows.size].reshape(d, dq) / unit, duals, int(result.iterations)
-
-
-def _solved(program: _Program, tolerance: float) -> Any:
-    import clarabel
-
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.max_iter = 200
-    settings.min_terminate_step_length = 1e-9  # power cones now and then need one short step before they go on
-    for name in ("tol_gap_abs", "tol_gap_rel", "tol_feas"):
-        setattr(settings, name, tolerance)
-    variables = len(program.cost)
-    solver = clarabel.DefaultSolver(
-        sp.csc_matrix((variables, variables)),
-        program.cost,
-        sp.vstack(program.blocks).tocsc(),
-        np.concatenate(program.sides),
-        program.cones,
-        settings,
-    )
-    return solver.solve()
+    duals = rows.duals(np.maximum(z[: len(lower)], 0.0), -z[len(lower) : len(lower) + len(equal)])
+    return x[: rows.size].reshape(rows.shape[2:]) / unit, duals, int(result.iterations)

@@ -46,26 +46,26 @@ class Cvxpy(Solver):
     def _solve_one(self, rows: DenseRows, norm: Norm) -> OneSolution:
         import cvxpy as cp
 
-        n, length, d, dq = rows.shape
-        weights = cp.Variable((d, dq))
-        flat = cp.reshape(weights, (d * dq,), order="C")
+        weights = cp.Variable(rows.shape[2:])
+        flat = cp.reshape(weights, (rows.size,), order="C")
+        lower, equal = rows.inequalities, rows.equalities
         constraints = []
-        if len(rows.asks):
-            constraints.append(rows.inequality @ flat >= rows.asks)
-        if len(rows.values):
-            constraints.append(rows.equality @ flat == rows.values)
+        if len(lower):
+            constraints.append(lower.matrix @ flat >= lower.right_hand_side)
+        if len(equal):
+            constraints.append(equal.matrix @ flat == equal.right_hand_side)
         problem = cp.Problem(cp.Minimize(_objective(cp, norm, weights, flat)), constraints)
         try:
             problem.solve(solver=self.backend, **self.options)
         except cp.SolverError:
-            return np.full((d, dq), np.nan), np.zeros((n, length)), 0
+            return rows.nothing()
         if weights.value is None:
-            return np.full((d, dq), np.nan), np.zeros((n, length)), 0
+            return rows.nothing()
         multipliers = [np.asarray(constraint.dual_value) for constraint in constraints]
-        inequality = np.maximum(multipliers[0], 0.0) if len(rows.asks) else np.zeros(0)
-        equality = -multipliers[-1] if len(rows.values) else np.zeros(0)
+        lam = np.maximum(multipliers[0], 0.0) if len(lower) else np.zeros(0)
+        nu = -multipliers[-1] if len(equal) else np.zeros(0)
         steps = problem.solver_stats.num_iters or 0
-        return np.asarray(weights.value), rows.duals(inequality, equality), int(steps)
+        return np.asarray(weights.value), rows.duals(lam, nu), int(steps)
 
 
 def _objective(cp: Any, norm: Norm, weights: Any, flat: Any) -> Any:

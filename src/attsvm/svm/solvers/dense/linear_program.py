@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.optimize import linprog
 from torch import Tensor
 
 from attsvm.norms import MaxEntry, Norm, SumEntry
@@ -38,51 +38,64 @@ class LinearProgram(Solver):
 
 def _largest_entry(rows: DenseRows) -> OneSolution:
     """min t  s.t.  -t <= w <= t, A w >= b, C w = c."""
-    size = rows.size
+    import scipy.sparse as sp
+
+    size, lower, equal = rows.size, rows.inequalities, rows.equalities
     eye, ones = sp.identity(size, format="csr"), -np.ones((size, 1))
     box = sp.vstack([sp.hstack([eye, ones]), sp.hstack([-eye, ones])])
-    separate = sp.hstack([sp.csr_matrix(-rows.inequality), sp.csr_matrix((len(rows.asks), 1))])
-    cost = np.append(np.zeros(size), 1.0)
-    equality = np.hstack([rows.equality, np.zeros((len(rows.values), 1))]) if len(rows.values) else None
-    result = linprog(
-        cost,
-        A_ub=sp.vstack([separate, box]).tocsr(),
-        b_ub=np.concatenate([-rows.asks, np.zeros(2 * size)]),
-        A_eq=equality,
-        b_eq=rows.values if equality is not None else None,
+    separate = sp.hstack([sp.csr_matrix(-lower.matrix), sp.csr_matrix((len(lower), 1))])
+    return _solved(
+        rows,
+        lambda x: x[:size],
+        cost=np.append(np.zeros(size), 1.0),
+        upper=(sp.vstack([separate, box]).tocsr(), np.concatenate([-lower.right_hand_side, np.zeros(2 * size)])),
+        equal_matrix=np.hstack([equal.matrix, np.zeros((len(equal), 1))]),
         bounds=[(None, None)] * size + [(0, None)],
-        method="highs",
-        options=_TIGHT,
     )
-    return _unpacked(result, rows, lambda x: x[:size])
 
 
 def _sum_of_entries(rows: DenseRows) -> OneSolution:
     """min 1^T (p + q)  s.t.  w = p - q, p, q >= 0, A w >= b, C w = c."""
-    size = rows.size
-    equality = np.hstack([rows.equality, -rows.equality]) if len(rows.values) else None
-    result = linprog(
-        np.ones(2 * size),
-        A_ub=np.hstack([-rows.inequality, rows.inequality]) if len(rows.asks) else None,
-        b_ub=-rows.asks if len(rows.asks) else None,
-        A_eq=equality,
-        b_eq=rows.values if equality is not None else None,
+    size, lower, equal = rows.size, rows.inequalities, rows.equalities
+    some = len(lower) > 0
+    return _solved(
+        rows,
+        lambda x: x[:size] - x[size:],
+        cost=np.ones(2 * size),
+        upper=(np.hstack([-lower.matrix, lower.matrix]), -lower.right_hand_side) if some else (None, None),
+        equal_matrix=np.hstack([equal.matrix, -equal.matrix]),
         bounds=(0, None),
-        method="highs",
-        options=_TIGHT,
     )
-    return _unpacked(result, rows, lambda x: x[:size] - x[size:])
 
 
 _TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
-def _unpacked(result, rows: DenseRows, weights) -> OneSolution:  # type: ignore[no-untyped-def]
-    n, length, d, dq = rows.shape
+def _solved(
+    rows: DenseRows,
+    weights: Callable[[np.ndarray], np.ndarray],
+    *,
+    cost: np.ndarray,
+    upper: tuple[Any, Any],
+    equal_matrix: np.ndarray,
+    bounds: Any,
+) -> OneSolution:
+    """min cost^T x  s.t.  upper[0] x <= upper[1], equal_matrix x = b on the equalities; `weights` takes x to w."""
+    from scipy.optimize import linprog  # slow to import, and only two norms come here
+
+    lower, equal = rows.inequalities, rows.equalities
+    result = linprog(
+        cost,
+        A_ub=upper[0],
+        b_ub=upper[1],
+        A_eq=equal_matrix if len(equal) else None,
+        b_eq=equal.right_hand_side if len(equal) else None,
+        bounds=bounds,
+        method="highs",
+        options=_TIGHT,
+    )
     if result.x is None:
-        return np.full((d, dq), np.nan), np.zeros((n, length)), int(result.nit)
-    count = len(rows.asks)
-    inequality = -result.ineqlin.marginals[:count] if count else np.zeros(0)
-    equality = result.eqlin.marginals if len(rows.values) else np.zeros(0)
-    duals = rows.duals(np.maximum(inequality, 0.0), equality)
-    return weights(result.x).reshape(d, dq), duals, int(result.nit)
+        return rows.nothing(int(result.nit))
+    lam = -result.ineqlin.marginals[: len(lower)] if len(lower) else np.zeros(0)
+    duals = rows.duals(np.maximum(lam, 0.0), result.eqlin.marginals if len(equal) else np.zeros(0))
+    return weights(result.x).reshape(rows.shape[2:]), duals, int(result.nit)

@@ -16,7 +16,7 @@ from attsvm.svm.solvers.nuclear.interior import Iterate
 from attsvm.svm.solvers.nuclear.rows import ReducedRows
 
 # Singular values of M this close to 1 belong to the face of the dual ball on which every solution lies.
-_FACE = 1e-7
+FACE = 1e-7
 _STEPS = 4  # of Newton's method
 _PROXIMAL = 1e-11  # weight of the proximal terms
 
@@ -93,7 +93,7 @@ def proved_unique(rows: ReducedRows, pair: Candidate) -> Tensor:
     """
     u, s, vh = torch.linalg.svd(rows.combine(pair.duals))
     held = rows.equalities | (pair.duals > 1e-9 * pair.duals.amax(-1, keepdim=True))
-    count = (s > 1 - _FACE).sum(-1)
+    count = (s > 1 - FACE).sum(-1)
     out = torch.zeros_like(rows.equalities[:, 0])
     for r in sorted(set(count.tolist())):
         if r == 0:
