@@ -14,7 +14,7 @@ Solve = Callable[[np.ndarray, tuple[int, int]], np.ndarray]
 
 
 def cvxpy_per_row(norm: str, solver: str | None = None, **options: Any) -> Solve:
-    """CVXPY as the papers' notebooks use it: one constraint a row, default solver unless told."""
+    """CVXPY as the papers' notebooks use it: one constraint per row, default solver unless told."""
     import cvxpy as cp
 
     def solve(rows: np.ndarray, shape: tuple[int, int]) -> np.ndarray:

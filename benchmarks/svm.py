@@ -108,10 +108,10 @@ def _peers(norm: str) -> list[tuple[str, Callable[[], peers.Solve], float]]:
         return [
             ("CVXPY + Clarabel", lambda: peers.cvxpy_vectorised("nuclear", "CLARABEL"), 0.05),
             ("CVXPY + SCS", lambda: peers.cvxpy_vectorised("nuclear", "SCS"), 0.05),
-            ("CVXPY, a constraint a row, SCS", lambda: peers.cvxpy_per_row("nuclear", "SCS"), 0.05),
+            ("CVXPY, one constraint per row, SCS", lambda: peers.cvxpy_per_row("nuclear", "SCS"), 0.05),
         ]
     return [
-        ("CVXPY, a constraint a row, default solver", lambda: peers.cvxpy_per_row("Frobenius"), 0.05),
+        ("CVXPY, one constraint per row, default solver", lambda: peers.cvxpy_per_row("Frobenius"), 0.05),
         ("CVXPY + Clarabel", lambda: peers.cvxpy_vectorised("Frobenius", "CLARABEL"), 0.05),
         ("DAQP loop", peers.daqp, 1.0),
         ("quadprog loop", peers.quadprog, 1.0),

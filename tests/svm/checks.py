@@ -62,9 +62,9 @@ class Rows:
     """Rows A_k as matrices ``[k, d, dq]`` with right-hand sides, and their places (input, token)."""
 
     inequalities: np.ndarray
-    asks: np.ndarray
+    right_hand_side: np.ndarray
     equalities: np.ndarray
-    values: np.ndarray
+    equality_values: np.ndarray
     places: list[tuple[int, int]]
     equal_places: list[tuple[int, int]]
 
@@ -164,14 +164,14 @@ def reference(rows: Rows, norm: Norm, tolerance: float = 1e-12) -> np.ndarray | 
     flat = cp.vec(weights, order="C")
     size = flat.size
     constraints = []
-    if len(rows.asks):
-        matrix, sides = _unit_rows(rows.inequalities.reshape(-1, size), rows.asks)
+    if len(rows.right_hand_side):
+        matrix, sides = _unit_rows(rows.inequalities.reshape(-1, size), rows.right_hand_side)
         constraints.append(matrix @ flat >= sides)
-    if len(rows.values):
+    if len(rows.equality_values):
         # An orthonormal basis of the equalities: Clarabel breaks down on redundant ones.
         u, s, vt = np.linalg.svd(rows.equalities.reshape(-1, size), full_matrices=False)
         kept = s > 1e-10 * s[0]
-        constraints.append(vt[kept] @ flat == (u.T @ rows.values)[kept] / s[kept])
+        constraints.append(vt[kept] @ flat == (u.T @ rows.equality_values)[kept] / s[kept])
     expressions = {
         Frobenius: lambda: cp.sum_squares(flat),
         Nuclear: lambda: cp.normNuc(weights),
@@ -202,9 +202,9 @@ def check_optimal(rows: Rows, norm: Norm, weights: Tensor, duals: Tensor, tolera
     """Raise AssertionError naming the condition that fails: margins, signs, dual ball, gap, all by NumPy."""
     w, lam = weights.double().numpy(), duals.double().numpy()
     margins = np.einsum("kij,ij->k", rows.inequalities, w)
-    misses = np.einsum("kij,ij->k", rows.equalities, w) - rows.values
-    _holds("every margin reaches its right-hand side", bool((margins >= rows.asks - tolerance).all()))
-    _holds("every equality holds", bool((np.abs(misses) <= tolerance * (1 + np.abs(rows.values))).all()))
+    misses = np.einsum("kij,ij->k", rows.equalities, w) - rows.equality_values
+    _holds("every margin reaches its right-hand side", bool((margins >= rows.right_hand_side - tolerance).all()))
+    _holds("every equality holds", bool((np.abs(misses) <= tolerance * (1 + np.abs(rows.equality_values))).all()))
     lower = np.array([lam[place] for place in rows.places])
     equal = np.array([lam[place] for place in rows.equal_places])
     _holds("duals are not negative", bool((lower >= -tolerance).all()))
@@ -218,7 +218,7 @@ def check_optimal(rows: Rows, norm: Norm, weights: Tensor, duals: Tensor, tolera
     _holds("duals vanish where there is no row", not np.any(others))
     size = dual_norm_value(norm, rows.combine(lam))
     _holds("the dual point lies in the dual ball", size <= 1 + tolerance)
-    primal, dual = norm_value(norm, w), float(lower @ rows.asks + equal @ rows.values)
+    primal, dual = norm_value(norm, w), float(lower @ rows.right_hand_side + equal @ rows.equality_values)
     _holds("primal and dual values agree", abs(primal - dual) <= 2 * tolerance * max(primal, 1e-300))
 
 
@@ -229,7 +229,7 @@ def check_ray(rows: Rows, duals: Tensor, tolerance: float = 1e-10) -> None:
     equal = np.array([lam[place] for place in rows.equal_places])
     _holds("the ray is finite", bool(np.isfinite(lam).all()))
     _holds("the ray is not negative", bool((lower >= 0).all()))
-    _holds("the ray earns something", float(lower @ rows.asks + equal @ rows.values) > 0)
+    _holds("the ray earns something", float(lower @ rows.right_hand_side + equal @ rows.equality_values) > 0)
     lengths = np.concatenate([np.linalg.norm(part, axis=(1, 2)) for part in (rows.inequalities, rows.equalities)])
     weight = float(np.abs(np.concatenate([lower, equal])) @ lengths)
     left = float(np.linalg.norm(rows.combine(lam)))
@@ -281,7 +281,7 @@ def dataset(tokens: np.ndarray, queries: np.ndarray, **options: object) -> Token
 
 
 def random_selection(data: TokenDataset, seed: int) -> Tensor:
-    """One real token an input, at random."""
+    """A real token of every input, at random."""
     rng = np.random.default_rng(seed)
     scores = rng.random((*data.batch_shape, data.n, data.T))
     if data.mask is not None:

@@ -1,4 +1,4 @@
-"""Several selected tokens an input, right-hand sides of every shape, and the finite component."""
+"""Several selected tokens per input, right-hand sides of every shape, and the finite component."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ every_frobenius_solver = pytest.mark.parametrize("solver", FROBENIUS, ids=lambda
 
 
 def random_set(rng: np.random.Generator, n: int, T: int) -> np.ndarray:
-    """A mask with 1 .. T - 1 tokens an input."""
+    """A mask with 1 .. T - 1 tokens in every input."""
     kept = rng.random((n, T)) < 0.5
     for row in kept:
         row[rng.integers(T)] = True
@@ -149,7 +149,7 @@ def test_right_hand_sides_of_every_shape() -> None:
                 type(written)(
                     written.inequalities,
                     asks,
-                    *(getattr(written, name) for name in ("equalities", "values", "places", "equal_places")),
+                    *(getattr(written, name) for name in ("equalities", "equality_values", "places", "equal_places")),
                 ),
                 Frobenius(),
             )

@@ -113,7 +113,7 @@ def test_verdicts_agree_with_a_linear_program(size: tuple[int, int, int]) -> Non
     verdicts = []
     for element in range(60):
         rows = explicit_rows(data[element], selected[element])
-        flat = rows.inequalities.reshape(len(rows.asks), -1)
+        flat = rows.inequalities.reshape(len(rows.right_hand_side), -1)
         # The largest margin of a W with entries in [-1, 1].
         result = linprog(
             np.append(np.zeros(flat.shape[1]), -1.0),

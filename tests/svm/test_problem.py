@@ -34,8 +34,8 @@ SET = np.array([[True, True, False], [False, True, False]])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give either selected (one token an input) or selected_set (a mask), not both and not neither"),
-        ({"selected": [0, 0], "selected_set": SET}, "give either selected (one token an input) or selected_set"),
+        ({}, "give either selected (one token per input) or selected_set (a mask), and not both"),
+        ({"selected": [0, 0], "selected_set": SET}, "give either selected (one token per input) or selected_set"),
         ({"selected": [0, 3]}, "selected must lie in 0..2; got 3 at input 1"),
         ({"selected": [-1, 0]}, "selected must lie in 0..2; got -1 at input 0"),
         ({"selected": [0.0, 1.0]}, "selected must hold token indices; got float"),

@@ -54,7 +54,7 @@ def test_one_scale(pair: tuple[Norm, Solver | None], scale: float) -> None:
 @every_solver
 @pytest.mark.parametrize("seed", range(4))
 def test_inputs_of_many_scales(pair: tuple[Norm, Solver | None], seed: int) -> None:
-    """Tokens times 1e-6 .. 1e6, one scale an input: rows of right-hand side 1 whose lengths differ by 1e12."""
+    """Tokens times 1e-6 .. 1e6, each input at its own scale: rows of right-hand side 1 whose lengths differ by 1e12."""
     rng = np.random.default_rng(seed)
     scales = 10.0 ** rng.uniform(-6, 6, (4, 1, 1))
     problem = AttentionSVM(

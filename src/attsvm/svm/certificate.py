@@ -18,11 +18,12 @@ from attsvm.svm.problem import AttentionSVM
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """What the weights and duals prove, one number an element ``[*batch]`` (theory: norm duality).
+    """What the weights and duals prove, every attribute ``[*batch]``; M is the combination of rows that the duals give.
 
     Attributes:
         primal_value: N(W).
-        dual_value: a lower bound on N of every feasible W: ``(b^T lam + c^T nu) / N°(M)`` with negative lam set to 0.
+        dual_value: no feasible W has a smaller norm: ``(b^T lam + c^T nu) / N°(M)`` with negative lam set to 0; inf
+            where the duals are an exact ray of infeasibility.
         relative_gap: how far N(W), after scaling W to feasibility where that is allowed, lies above `dual_value`.
         min_margin: smallest ``margin / b`` over inequality rows with b > 0 (inf where there are none).
         largest_violation: largest shortfall of a row or miss of an equality, relative to 1 + |b|.

@@ -34,7 +34,7 @@ def margin_efficiency(
         solution: of `problem` in `norm`, if at hand; otherwise it is solved here.
 
     Returns:
-        One number an element; NaN where the problem is infeasible, -inf for zero weights where there are rows.
+        A number for each element; NaN where the problem is infeasible, -inf for zero weights where there are rows.
     """
     norm = norm or Frobenius()
     matrix = as_floating(weights, "weights").to(torch.float64)
@@ -103,7 +103,7 @@ def distance_to_solution_set(
         solution: of `problem` in `norm`, if at hand.
 
     Returns:
-        One number an element; NaN where the problem is not solved.
+        A number for each element; NaN where the problem is not solved.
     """
     norm = norm or Nuclear()
     if not isinstance(norm, (Nuclear, Frobenius, Entrywise)):

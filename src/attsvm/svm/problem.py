@@ -19,11 +19,11 @@ from attsvm.data.checks import ArrayLike, ArrayOrList, as_mask, as_tensor, check
 class AttentionSVM:
     """Separate the tokens attention keeps from the tokens it drops, for a batch of data sets.
 
-    One token an input (`selected`), r_i its index:
+    One selected token per input (`selected`), r_i its index:
 
         min N(W)   s.t.   (x_i,r_i - x_it)^T W z_i >= b_it   for every real token t != r_i
 
-    Several tokens an input (`selected_set`, a mask; r_i its first token): equality rows
+    Several selected tokens per input (`selected_set`, a mask; r_i its first token): equality rows
     ``(x_i,r_i - x_it)^T W z_i = c_it`` for the other tokens t of the set, inequality rows for tokens outside it. One
     representative suffices: within the set all logits agree up to the c's.
 
@@ -36,6 +36,12 @@ class AttentionSVM:
             representative's value matter.
         rows: mask ``[*batch, n, T]`` of the inequality rows to keep, for relaxed problems that leave some tokens out;
             None keeps them all. Equality rows always stay.
+
+    Attributes:
+        reference: r_i, ``[*batch, n]``.
+        inequalities: where there is an inequality row, ``[*batch, n, T]``.
+        equalities: where there is an equality row, ``[*batch, n, T]``.
+        right_hand_side: of every row, b or the representative's c minus the token's; 0 where there is none.
 
     Raises:
         ValueError: naming the argument, what was expected, what came and where.
@@ -60,9 +66,7 @@ class AttentionSVM:
         if not isinstance(data, TokenDataset):
             raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
         if (selected is None) == (selected_set is None):
-            raise ValueError(
-                "give either selected (one token an input) or selected_set (a mask), not both and not neither"
-            )
+            raise ValueError("give either selected (one token per input) or selected_set (a mask), and not both")
         if equality_values is not None and selected_set is None:
             raise ValueError(
                 "equality_values belong to a selected_set; with one selected token there are no equality rows"
@@ -89,7 +93,7 @@ class AttentionSVM:
         """The leading axes; () for a single problem."""
         return self.data.batch_shape
 
-    @property
+    @cached_property
     def rows(self) -> Bool[Tensor, "*batch n T"]:
         """Where there is a row, equality or inequality."""
         return self.inequalities | self.equalities
@@ -129,9 +133,12 @@ class AttentionSVM:
 
     def combine(self, multipliers: ArrayLike) -> Float[Tensor, "*lead d dq"]:
         """``sum_it lam_it (x_i,r_i - x_it) z_i^T``, the adjoint of `margins`: one attention backward."""
-        lam = folded_rows(self, multipliers).masked_fill(self._vanishing, 0.0)
+        data = self.data
+        _, lead = folded(data, multipliers, (data.n, data.T), "multipliers", "n, T")
+        lam = as_tensor(multipliers, "multipliers").reshape(*lead, data.n, data.T)
+        lam = lam.masked_fill(~self.rows | self._vanishing, 0.0)
         reference = self.reference.expand(lam.shape[:-1]).unsqueeze(-1)
-        return logits_adjoint(self.data, (-lam).scatter_add(-1, reference, lam.sum(-1, keepdim=True)))
+        return logits_adjoint(data, (-lam).scatter_add(-1, reference, lam.sum(-1, keepdim=True)))
 
     @cached_property
     def _vanishing(self) -> Bool[Tensor, "*batch n T"]:
@@ -152,11 +159,8 @@ class AttentionSVM:
 
     def differences(self) -> Float[Tensor, "*batch n T d"]:
         """The rows' token parts x_i,r_i - x_it, 0 where there is no row: for problems small enough to hold them."""
-        chosen = self.data.tokens_of(self.reference)
-        batch, shared = self.batch_shape, self.data.queries_per_sequence
-        tokens = self.data.tokens.unsqueeze(-3).expand(*batch, self.data.sequences, shared, self.data.T, self.data.d)
-        spread = tokens.reshape(*batch, self.data.n, self.data.T, self.data.d)
-        return (chosen.unsqueeze(-2) - spread).masked_fill(~self.rows.unsqueeze(-1), 0.0)
+        chosen = self.data.tokens_of(self.reference).unsqueeze(-2)
+        return (chosen - self.data.input_tokens).masked_fill(~self.rows.unsqueeze(-1), 0.0)
 
     def row_norms(self) -> Float[Tensor, "*batch n T"]:
         """Frobenius norm of every row, ``||x_i,r_i - x_it|| ||z_i||``; 0 where there is no row.
@@ -171,13 +175,6 @@ class AttentionSVM:
             * torch.linalg.vector_norm(data.queries, dim=-1)[..., None]
         )
         return lengths.masked_fill(~self.rows, 0.0)
-
-
-def folded_rows(problem: AttentionSVM, multipliers: ArrayLike) -> Tensor:
-    """Multipliers with zeros where there is no row, after a check of their shape."""
-    data = problem.data
-    _, lead = folded(data, multipliers, (data.n, data.T), "multipliers", "n, T")
-    return as_tensor(multipliers, "multipliers").reshape(*lead, data.n, data.T).masked_fill(~problem.rows, 0.0)
 
 
 def finite_component_problem(data: TokenDataset, attention: ArrayLike, selected_set: ArrayLike) -> AttentionSVM:

@@ -19,11 +19,11 @@ from attsvm.norms import Norm
 from attsvm.svm.certificate import Certificate
 
 SUPPORT_TOLERANCE = 1e-6
-"""A margin of at most right-hand side + this makes a row a support row."""
+"""Rows whose margin is at most this far above their right-hand side are support rows."""
 
 
 class Status(Enum):
-    """The end of a solve, decided by the certificate and not by the solver's word."""
+    """How a solve ended: what the certificate proves, whatever the solver claims."""
 
     SOLVED = "solved: the certificate proves the solution optimal to the tolerance"
     INFEASIBLE = "infeasible: the duals hold a ray that proves that no weights separate this selection"
@@ -57,12 +57,12 @@ class SVMSolution:
         weights: W_mm ``[*batch, d, dq]``; NaN where infeasible.
         duals: multipliers of the norm form ``[*batch, n, T]``, zero where there is no row; equality multipliers are
             signed and their representative token holds minus their sum. Where infeasible: the ray.
-        codes: status of each element as an index into `CODES`; `status` gives the sentence.
+        codes: status of each element as its place in `CODES`; `status` gives the `Status` itself.
         margins: of W_mm on every row ``[*batch, n, T]``, 0 where there is no row.
-        support: neighbours: inequality rows with margin <= right-hand side + 1e-6.
+        support: the neighbours, inequality rows with margin <= right-hand side + 1e-6.
         ambiguous: number of rows within a factor of ten of that line, on either side.
         unique: where the solution is proved to be the only one; False means not proved, or known not to be.
-        certificate: the proof, one number an element.
+        certificate: the proof, in numbers for each element.
         norm: the norm that was minimised.
         solver: name of the solver that ran.
         iterations: of each element, in the solver's own unit.

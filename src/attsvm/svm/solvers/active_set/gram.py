@@ -118,7 +118,7 @@ def warm_start(lam, active, G, known, L, Q, values, target, b, equal, inside, ow
 def solve_gram(
     lam, b, equal, weight, tolerance, owner, start, D, Dt, Z, ZZ, G, L, active, known, inside, values, r, y, s, U, P
 ):
-    """Solve one scaled problem (see `linear`) on its Gram matrix.
+    """Solve one scaled problem (see `factorization`) on its Gram matrix.
 
     `lam` [m] holds the warm start (zeros: none), `weight` [m] is 1 / ||a_k||, `tolerance` [m] the violation below which
     a row counts as satisfied; the other arrays are scratch.

@@ -77,7 +77,7 @@ def extend(L, Q, active, values, inside, size, k, y, p, distance, value):
 
 @njit(**HELPER)
 def solve_rowspace(b, equal, weight, tolerance, owner, start, D, Z, active, size, values, r, W):
-    """One scaled problem (see `linear`), from the active set `active[:size]` (a guess; may be empty).
+    """One scaled problem (see `factorization`), from the active set `active[:size]` (a guess; may be empty).
 
     Returns (verdict, size, entering, steps) like `gram.solve_gram`, and W when OPTIMAL.
     """

@@ -2,7 +2,7 @@
 
 On the face F = {k : lam_k > 0 or k an equality} the optimum solves A_F A_F^T delta = b_F - A_F W. Products are
 matrix-free (one adjoint, one forward over the working rows); the preconditioner is the block diagonal of the Gram
-matrix, one block an input.
+matrix, with a block for each input.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def polish_face(
 
 
 def _block_diagonal(rows: WorkingSet, face: np.ndarray) -> Preconditioner:
-    """The block-Jacobi preconditioner of the face: one Cholesky an input."""
+    """The block-Jacobi preconditioner of the face: a Cholesky factor for each input."""
     factor = np.empty_like(rows.gram)
     kernels.factor_blocks(rows.gram, rows.gram_start, rows.start, face, factor)
 

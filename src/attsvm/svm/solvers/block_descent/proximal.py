@@ -7,7 +7,7 @@ With centre lam_0 and penalty sigma it minimises, by Newton steps with an exact 
 and returns lam = (lam_0 + sigma (b - A W))_+. With J = {lam > 0} and g = A*(lam) - W the step solves
 (I + sigma A_J^T A_J) dW = g: regular even when J has more rows than W has entries, where the face system of a
 hard-margin problem is singular. Far from the solution conjugate gradients solve it; near it the Cholesky factor of
-(I/sigma + A_J A_J^T), updated while J changes by few rows (factor.py).
+(I/sigma + A_J A_J^T), updated while J changes by few rows (`ActiveFactor`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from attsvm.svm.solvers.block_descent.working_set import WorkingSet
 
 _NEWTON_STEPS = 20  # of one proximal step
 _SEARCHES = 40  # of one line search
+_SLAB = 512  # rows of the Gram matrix whose second factor is held at once
 
 
 class ProximalNewton:
-    """Penalty and kept factor of one run; ``steps`` and ``converged`` say how the last proximal step went.
+    """Proximal steps with the penalty and the Cholesky factor they share.
+
+    After each step ``steps`` and ``converged`` say how it went.
 
     Arguments:
         sigma: penalty to start with.
@@ -133,9 +136,6 @@ class ProximalNewton:
                 break
             t = proposal
         return t
-
-
-_SLAB = 512  # rows of the Gram matrix whose second factor is held at once
 
 
 class ActiveFactor:
