@@ -13,9 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task
+from attsvm.sweep import Configuration, Piece, SweepResult, Task
 
 _CLASSES, _SIDE = 10, 8
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -13,26 +13,19 @@ from attsvm.attention import KeyQuery, Weights, optimal_token_set
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import fit
 from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.norms import Nuclear, direction_cosine
-from attsvm.svm import AttentionSVM, solve
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task, cut
+from attsvm.experiments.common import DataSets, cosine_columns, long_column, own_svms, seeds_of, spread_steps
+from attsvm.sweep import Piece, SweepResult, Task
 from attsvm.theory import is_locally_optimal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Causal(Configuration):
+class Causal(DataSets):
     """Sequences on the sphere, fair labels at every position, normalized descent with step 0.1."""
 
     sequences: int = 2
     length: int = 6
     d: int = 10
-    datasets: int = 100
     steps: int = 20_000
-    chunk_size: int = 50
-
-    runs_field: ClassVar[str | None] = "datasets"
 
     def quick(self) -> Self:
         return self.with_values(datasets=20, steps=4000)
@@ -40,55 +33,42 @@ class Causal(Configuration):
 
 def tasks(configuration: Causal) -> Sequence[Task]:
     """Chunks of data sets for W and for (K, Q)."""
-    return [
-        Task(f"{kind.lower()}-{first:05d}", {"kind": kind, "first": first, "last": last})
-        for kind in ("W", "KQ")
-        for first, last in cut(configuration.datasets, configuration.chunk_size)
-    ]
+    return [task for kind in ("W", "KQ") for task in configuration.chunks(kind.lower(), kind=kind)]
 
 
 def compute(configuration: Causal, task: Task, device: torch.device) -> Piece:
     """Train on all prefixes at once; compare with the SVM of the united constraints."""
-    kind, first, last = (task.values[name] for name in ("kind", "first", "last"))
-    seeds = [(configuration.seed, element) for element in range(first, last)]
+    kind, seeds = task.values["kind"], seeds_of(configuration, task)
     positions = configuration.sequences * configuration.length
-    # The sphere's labels are one an input, so as many inputs are drawn as there are positions.
+    # The sphere draws one label per input, so as many inputs are drawn as there are positions.
     drawn = random_sphere(n=positions, T=configuration.length, d=configuration.d, batch=len(seeds), seed=seeds)
     labels = drawn.labels.reshape(len(seeds), configuration.sequences, configuration.length)
     shared = TokenDataset.causal(drawn.tokens[:, : configuration.sequences], labels, head=drawn.head)
     # Every prefix with tokens of its own: larger, but the compiled engine does not share them between queries.
     own = TokenDataset(shared.input_tokens, shared.queries, shared.labels, mask=shared.mask, head=shared.head)
     data = own.to(device)
-    recorded = sorted({0, *np.geomspace(10, configuration.steps, 60).round().astype(int).tolist()})
     run = fit(
         data,
         parameterization=Weights() if kind == "W" else KeyQuery(),
         steps=configuration.steps,
-        record=recorded,
+        record=spread_steps(10, configuration.steps, 60),
         keep=("weights", "attention"),
         seed=seeds,
     )
-    problem = AttentionSVM(data, run.selected)
-    solutions = {"frobenius": solve(problem), "nuclear": solve(problem, Nuclear())}
+    solutions = own_svms(data, run)
     local = is_locally_optimal(data, None, run.selected, solution=solutions["frobenius"])
     best = optimal_token_set(data).gather(-1, run.selected.unsqueeze(-1)).squeeze(-1).all(-1)
-    history = run.history
-    assert history.weights is not None
-    assert history.attention is not None
-    shape = (len(history.step), len(seeds))
-
-    def rows(values: torch.Tensor) -> np.ndarray:
-        return values.expand(shape).reshape(-1).cpu().numpy()
-
+    assert run.history.attention is not None
+    shape = (len(run.history), len(seeds))
     table = {
         "parameterization": kind,
-        "dataset": rows(torch.arange(first, last)),
-        "step": rows(history.step[:, None]),
-        **{f"cosine_{name}": rows(direction_cosine(history.weights, each.weights)) for name, each in solutions.items()},
-        "least_attention": rows(history.attention.amax(-1).amin(-1)),
-        "optimal": rows(best),
-        "locally_optimal": rows(local.holds),
-        "separable": rows(solutions["frobenius"].solved),
+        "dataset": long_column([number for _, number in seeds], shape, axis=1),
+        "step": long_column(run.history.step, shape, axis=0),
+        **cosine_columns(run, solutions, shape),
+        "least_attention": long_column(run.history.attention.amax(-1).amin(-1), shape),
+        "optimal": long_column(best, shape, axis=1),
+        "locally_optimal": long_column(local.holds, shape, axis=1),
+        "separable": long_column(solutions["frobenius"].solved, shape, axis=1),
     }
     counts = {f"{name} SVM not separable": int(each.infeasible.sum()) for name, each in solutions.items()}
     counts |= {f"{n} SVM not decided": int((~s.solved & ~s.infeasible).sum()) for n, s in solutions.items()}

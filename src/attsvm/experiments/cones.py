@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attsvm.attention import optimal_tokens
-from attsvm.data import TokenDataset, random_sphere, streams
+from attsvm.data import TokenDataset, random_sphere
 from attsvm.experiments.base import Check, Experiment, Verdict
+from attsvm.experiments.common import DataSets, long_column, seeds_of, stacked, streams_apart
 from attsvm.svm import AttentionSVM, solve
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task, cut
+from attsvm.sweep import Piece, SweepResult, Task
 from attsvm.theory import is_locally_optimal, locally_optimal_selections, search_cone
 
 KINDS = ("global", "local", "not local")
-# Selections for the control are drawn from streams apart from those that drew the data.
-_APART = 1_000_003
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cones(Configuration):
+class Cones(DataSets):
     """Random data on the sphere; normalized descent with step 0.1 from directions around W_mm.
 
     Arguments:
@@ -37,14 +34,11 @@ class Cones(Configuration):
     n: int = 4
     T: int = 6
     d: int = 6
-    datasets: int = 100
     openings: tuple[float, ...] = (1e-5, 1e-4, 0.001, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0)
     radii: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0)
     directions: int = 16
     steps: int = 5000
     chunk_size: int = 10
-
-    runs_field: ClassVar[str | None] = "datasets"
 
     def quick(self) -> Self:
         return self.with_values(datasets=10, directions=4, steps=3000)
@@ -52,22 +46,19 @@ class Cones(Configuration):
 
 def tasks(configuration: Cones) -> Sequence[Task]:
     """Chunks of data sets."""
-    parts = cut(configuration.datasets, configuration.chunk_size)
-    return [Task(f"data-{first:05d}", {"first": first, "last": last}) for first, last in parts]
+    return configuration.chunks("data")
 
 
 def compute(configuration: Cones, task: Task, device: torch.device) -> Piece:
     """For a selection of each kind of every data set: the share of starts that end at it."""
-    first, last = task.values["first"], task.values["last"]
-    seeds = [(configuration.seed, element) for element in range(first, last)]
+    seeds = seeds_of(configuration, task)
     data = random_sphere(n=configuration.n, T=configuration.T, d=configuration.d, batch=len(seeds), seed=seeds)
-    rows: dict[str, list[np.ndarray]] = {}
-    counts = {f"{kind}: no such separable selection": 0 for kind in KINDS}
+    tables: list[dict[str, object]] = []
+    counts: dict[str, int] = {}
     chosen = [_selections(data[place], seed) for place, seed in enumerate(seeds)]
-    grid = np.meshgrid(configuration.openings, configuration.radii, indexing="ij")
     for kind in KINDS:
         there = [place for place, found in enumerate(chosen) if kind in found]
-        counts[f"{kind}: no such separable selection"] += len(seeds) - len(there)
+        counts[f"{kind}: no such separable selection"] = len(seeds) - len(there)
         if not there:
             continue
         search = search_cone(
@@ -79,19 +70,19 @@ def compute(configuration: Cones, task: Task, device: torch.device) -> Piece:
             steps=configuration.steps,
             seed=[seeds[place] for place in there],
         )
-        cells = grid[0].size
-        columns = {
-            "dataset": np.repeat([first + place for place in there], cells),
-            "kind": np.repeat(kind, len(there) * cells),
-            "opening": np.tile(grid[0].ravel(), len(there)),
-            "radius": np.tile(grid[1].ravel(), len(there)),
-            "returned": search.returned.cpu().numpy().reshape(-1),
-            "unsaturated": search.unsaturated.cpu().numpy().reshape(-1),
-            "cosine": search.cosine.cpu().numpy().reshape(-1),
-        }
-        for name, values in columns.items():
-            rows.setdefault(name, []).append(values)
-    return Piece(tables={"cells": {name: np.concatenate(parts) for name, parts in rows.items()}}, counts=counts)
+        shape = (len(there), len(configuration.openings), len(configuration.radii))
+        tables.append(
+            {
+                "dataset": long_column([seeds[place][1] for place in there], shape, axis=0),
+                "kind": kind,
+                "opening": long_column(configuration.openings, shape, axis=1),
+                "radius": long_column(configuration.radii, shape, axis=2),
+                "returned": search.returned,
+                "unsaturated": search.unsaturated,
+                "cosine": search.cosine,
+            }
+        )
+    return Piece(tables={"cells": stacked(tables)}, counts=counts)
 
 
 def _selections(data: TokenDataset, seed: tuple[int, int]) -> dict[str, Tensor]:
@@ -102,8 +93,7 @@ def _selections(data: TokenDataset, seed: tuple[int, int]) -> dict[str, Tensor]:
     others = optima.selections[~optima.is_optimal]
     if len(others):
         found["local"] = others[0]
-    stream = streams([(seed[0] + _APART, seed[1])], (1,))[0]
-    drawn = torch.from_numpy(stream.integers(0, data.T, (200, data.n)))
+    drawn = torch.from_numpy(streams_apart([seed])[0].integers(0, data.T, (200, data.n)))
     local = is_locally_optimal(_copies(data, len(drawn)), None, drawn)
     control = torch.nonzero(local.feasible & ~local.holds)
     if len(control):

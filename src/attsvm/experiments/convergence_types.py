@@ -14,28 +14,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import torch
 
 from attsvm.attention import optimal_tokens
-from attsvm.data import TokenDataset, random_sphere, streams
+from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import fit
 from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task, cut
+from attsvm.experiments.common import DataSets, seeds_of, stacked, streams_apart
+from attsvm.sweep import Piece, SweepResult, Task
 from attsvm.theory import all_tokens_support, all_tokens_support_everywhere, is_locally_optimal
 from attsvm.theory.paths.charts import reduced_spans
 
-# Starts are drawn from streams apart from those that drew the data.
-_APART = 1_000_003
 TYPES = ("global", "local", "not local", "not saturated")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvergenceTypes(Configuration):
+class ConvergenceTypes(DataSets):
     """Random data on the sphere; W(0) = 0 and W(0) random.
 
     Arguments:
@@ -50,9 +47,6 @@ class ConvergenceTypes(Configuration):
     everywhere: int = 50
     steps: int = 20_000
     saturation: float = 0.999
-    chunk_size: int = 50
-
-    runs_field: ClassVar[str | None] = "datasets"
 
     def quick(self) -> Self:
         return self.with_values(dimensions=(2, 10, 20, 84, 320), datasets=40, everywhere=8, steps=5000, chunk_size=40)
@@ -60,24 +54,19 @@ class ConvergenceTypes(Configuration):
 
 def tasks(configuration: ConvergenceTypes) -> Sequence[Task]:
     """Chunks of data sets of one dimension."""
-    return [
-        Task(f"d{d:04d}-{first:05d}", {"d": d, "first": first, "last": last})
-        for d in configuration.dimensions
-        for first, last in cut(configuration.datasets, configuration.chunk_size)
-    ]
+    return [task for d in configuration.dimensions for task in configuration.chunks(f"d{d:04d}", d=d)]
 
 
 def compute(configuration: ConvergenceTypes, task: Task, device: torch.device) -> Piece:
     """Train from zero and from a random start, and ask what the selections that were reached are."""
     d, first, last = (task.values[name] for name in ("d", "first", "last"))
-    seeds = [(configuration.seed, element) for element in range(first, last)]
+    seeds = seeds_of(configuration, task)
     data = random_sphere(n=configuration.n, T=configuration.T, d=d, batch=len(seeds), seed=seeds)
     small, left, right = reduced_spans(data)
     # Gradients lie in the spans of token differences and queries: there the run is the same, and far smaller.
     spanned = TokenDataset(small.tokens, small.queries, data.labels, values=data.tokens, head=data.head).to(device)
     bound = 1 / np.sqrt(d)
-    own = streams([(configuration.seed + _APART, element) for element in range(first, last)], (len(seeds),))
-    drawn = [stream.uniform(-bound, bound, (d, d)) for stream in own]
+    drawn = [stream.uniform(-bound, bound, (d, d)) for stream in streams_apart(seeds)]
     starts = {
         "zero": torch.zeros(len(seeds), spanned.d, spanned.dq, dtype=torch.float64),
         "random": left.mT @ torch.from_numpy(np.stack(drawn)) @ right,
@@ -88,7 +77,7 @@ def compute(configuration: ConvergenceTypes, task: Task, device: torch.device) -
     everywhere = torch.full((len(seeds),), float("nan"), dtype=torch.float64)
     if asked:
         everywhere[:asked] = all_tokens_support_everywhere(small[:asked]).holds.double()
-    rows: dict[str, list[np.ndarray]] = {}
+    tables: list[dict[str, object]] = []
     undecided = 0
     for name, start in starts.items():
         run = fit(spanned, steps=configuration.steps, record=[0], keep=(), initial=start.to(device), seed=seeds)
@@ -98,19 +87,19 @@ def compute(configuration: ConvergenceTypes, task: Task, device: torch.device) -
         local = is_locally_optimal(data, None, selected)
         undecided += int(local.undecided.sum())
         kind = np.where(is_optimal, TYPES[0], np.where(local.holds.numpy(), TYPES[1], TYPES[2]))
-        columns = {
-            "dataset": np.arange(first, last),
-            "start": np.repeat(name, len(seeds)),
-            "type": np.where(saturated.numpy(), kind, TYPES[3]),
-            "least_attention": attention.amax(-1).amin(-1).numpy(),
-            "separable": local.feasible.numpy(),
-            "all_support": supported.numpy(),
-            "all_support_everywhere": everywhere.numpy(),
-        }
-        for column, values in columns.items():
-            rows.setdefault(column, []).append(values)
-    table = {"d": d, **{column: np.concatenate(values) for column, values in rows.items()}}
-    return Piece(tables={"runs": table}, counts={"local optimality not decided": undecided})
+        tables.append(
+            {
+                "d": d,
+                "dataset": np.arange(first, last),
+                "start": name,
+                "type": np.where(saturated.numpy(), kind, TYPES[3]),
+                "least_attention": attention.amax(-1).amin(-1),
+                "separable": local.feasible,
+                "all_support": supported,
+                "all_support_everywhere": everywhere,
+            }
+        )
+    return Piece(tables={"runs": stacked(tables)}, counts={"local optimality not decided": undecided})
 
 
 def checks(result: SweepResult) -> Sequence[Check]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,45 +12,32 @@ from attsvm.attention import optimal_tokens
 from attsvm.data import example, starting_points
 from attsvm.descent import GradientDescent, NormalizedGradientDescent, Optimizer, fit
 from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.experiments.planar import long_column, stacked
+from attsvm.experiments.common import DataSets, long_column, seeds_of, stacked
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task, cut
+from attsvm.sweep import Piece, SweepResult, Task
 
 _FIGURE = 200
 """The paper's figure ends after so many steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescentVsNormalized(Configuration):
+class DescentVsNormalized(DataSets):
     """The data and the six starts of `multi-input`; the paper's curves start at p(0) = 0 on the first data set."""
 
-    datasets: int = 100
     steps: int = 1000
     descent_step_size: float = 1.0
     normalized_step_size: float = 0.1
-    chunk_size: int = 50
-
-    runs_field: ClassVar[str | None] = "datasets"
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=20)
 
 
 def tasks(configuration: DescentVsNormalized) -> Sequence[Task]:
     """Chunks of data sets."""
-    return [
-        Task(f"datasets-{first:05d}", {"first": first, "last": last})
-        for first, last in cut(configuration.datasets, configuration.chunk_size)
-    ]
+    return configuration.chunks()
 
 
 def compute(configuration: DescentVsNormalized, task: Task, device: torch.device) -> Piece:
     """Both step rules from all six starts on every data set of the chunk."""
-    elements = range(task.values["first"], task.values["last"])
-    seeds, steps = [(configuration.seed, element) for element in elements], _recorded(configuration.steps)
+    seeds, steps = seeds_of(configuration, task), _recorded(configuration.steps)
     data = example("multi-input", batch=len(seeds), seed=seeds).to(device)
     starts = starting_points("multi-input").weights.to(device)
     solution = solve(AttentionSVM(data, optimal_tokens(data)))
@@ -74,7 +60,7 @@ def compute(configuration: DescentVsNormalized, task: Task, device: torch.device
         assert history.attention is not None
         tables.append(
             {
-                "dataset": long_column(elements, shape, axis=2),
+                "dataset": long_column([number for _, number in seeds], shape, axis=2),
                 "rule": rule,
                 "start": long_column(starts[:, 0, 0], shape, axis=1),
                 "step": long_column(steps, shape, axis=0),

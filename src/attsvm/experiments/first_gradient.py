@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from attsvm.attention import gradient, optimal_tokens
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import fit
 from attsvm.experiments.base import Check, Experiment, Verdict
+from attsvm.experiments.common import DataSets, seeds_of
 from attsvm.svm import AttentionSVM
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task, cut
+from attsvm.sweep import Piece, SweepResult, Task
 from attsvm.theory import favourable_first_gradient, in_margin_cone
 from attsvm.theory.paths.charts import reduced_spans
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstGradient(Configuration):
+class FirstGradient(DataSets):
     """Random data on the sphere; normalized descent with step 0.1.
 
     Arguments:
@@ -39,25 +38,18 @@ class FirstGradient(Configuration):
     large_step: float = 100.0
     chunk_size: int = 100
 
-    runs_field: ClassVar[str | None] = "datasets"
-
     def quick(self) -> Self:
         return self.with_values(dimensions=(5, 20, 80, 320), datasets=60, chunk_size=60)
 
 
 def tasks(configuration: FirstGradient) -> Sequence[Task]:
     """Chunks of data sets of one dimension."""
-    return [
-        Task(f"d{d:04d}-{first:05d}", {"d": d, "first": first, "last": last})
-        for d in configuration.dimensions
-        for first, last in cut(configuration.datasets, configuration.chunk_size)
-    ]
+    return [task for d in configuration.dimensions for task in configuration.chunks(f"d{d:04d}", d=d)]
 
 
 def compute(configuration: FirstGradient, task: Task, device: torch.device) -> Piece:
     """Ask the first gradient, then run from zero in small steps and after one large step along it."""
-    d, first, last = (task.values[name] for name in ("d", "first", "last"))
-    seeds = [(configuration.seed, element) for element in range(first, last)]
+    d, seeds = task.values["d"], seeds_of(configuration, task)
     data = random_sphere(n=configuration.n, T=configuration.T, d=d, batch=len(seeds), seed=seeds)
     small, _, _ = reduced_spans(data)  # gradients lie in these spans: the run is the same, and smaller
     spanned = TokenDataset(small.tokens, small.queries, data.labels, values=data.tokens, head=data.head).to(device)
@@ -65,19 +57,19 @@ def compute(configuration: FirstGradient, task: Task, device: torch.device) -> P
     best = optimal_tokens(spanned)
     zero = torch.zeros(len(seeds), spanned.d, spanned.dq, dtype=torch.float64, device=device)
     ahead = -configuration.large_step * gradient(spanned, zero)["weights"].normalized().double()
-    table: dict[str, np.ndarray | int] = {
+    table: dict[str, Tensor | list[int] | int] = {
         "d": d,
-        "dataset": np.arange(first, last),
-        "favourable": condition.holds.cpu().numpy(),
-        "margin": condition.margin.cpu().numpy(),
+        "dataset": [number for _, number in seeds],
+        "favourable": condition.holds,
+        "margin": condition.margin,
     }
     problem = AttentionSVM(spanned, best)
     for name, start in (("small", zero), ("large", ahead)):
         run = fit(spanned, steps=configuration.steps, initial=start, record=configuration.record, keep=("weights",))
         assert run.history.weights is not None
         inside = in_margin_cone(run.history.weights[1:], problem, 0.0)
-        table[f"{name}_optimal"] = (run.selected == best).all(-1).cpu().numpy()
-        table[f"{name}_stayed"] = inside.all(0).cpu().numpy()
+        table[f"{name}_optimal"] = (run.selected == best).all(-1)
+        table[f"{name}_stayed"] = inside.all(0)
     return Piece(tables={"datasets": table})
 
 

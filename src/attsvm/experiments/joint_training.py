@@ -12,12 +12,10 @@ from torch import Tensor
 from attsvm.data import TokenDataset, example, starting_points
 from attsvm.descent import NormalizedGradientDescent, fit
 from attsvm.experiments.base import Check, Experiment, Verdict
+from attsvm.experiments.common import path_steps, stacked
 from attsvm.experiments.naive import naive_descent
-from attsvm.experiments.planar import path_steps, stacked
 from attsvm.norms import direction_cosine
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task
+from attsvm.sweep import Configuration, Piece, SweepResult, Task
 from attsvm.theory import joint_prediction
 
 _PROMPT_ADDITIVE = 1e-19

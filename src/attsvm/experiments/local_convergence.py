@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -13,18 +13,23 @@ from attsvm.attention import KeyQuery, Weights, optimal_tokens
 from attsvm.data import random_sphere
 from attsvm.descent import fit
 from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.norms import Frobenius, Norm, Nuclear, direction_cosine
-from attsvm.svm import AttentionSVM, solve
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task, cut
+from attsvm.experiments.common import (
+    DataSets,
+    cosine_columns,
+    long_column,
+    own_svms,
+    seeds_of,
+    selected_attention,
+    spread_steps,
+)
+from attsvm.sweep import Piece, SweepResult, Task
 
 PUBLIC_RIDGE = 2.2e-16
 """What the public code adds to the gradient of K and Q: half of it an explicit penalty on their squared norms."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalConvergence(Configuration):
+class LocalConvergence(DataSets):
     """Random data on the sphere; normalized descent with step 0.1 from PyTorch's default start.
 
     `steps` is the paper's figure; `long_steps` follows the same runs further, and K and Q also with the public ridge.
@@ -33,13 +38,9 @@ class LocalConvergence(Configuration):
     n: int = 6
     T: int = 8
     d: int = 10
-    datasets: int = 100
     steps: int = 2000
     record: int = 50
     long_steps: int = 20_000
-    chunk_size: int = 50
-
-    runs_field: ClassVar[str | None] = "datasets"
 
     def quick(self) -> Self:
         return self.with_values(datasets=20, long_steps=4000)
@@ -47,23 +48,21 @@ class LocalConvergence(Configuration):
 
 def tasks(configuration: LocalConvergence) -> Sequence[Task]:
     """The paper's runs of W and (K, Q), then the long ones."""
-    parts = cut(configuration.datasets, configuration.chunk_size)
     paper = [(kind, 0.0, "paper") for kind in ("W", "KQ")]
     long = [("W", 0.0, "long"), ("KQ", 0.0, "long"), ("KQ", PUBLIC_RIDGE, "long")]
     return [
-        Task(
-            f"{run}-{kind.lower()}{'-ridge' if ridge else ''}-{first:05d}",
-            {"kind": kind, "ridge": ridge, "run": run, "first": first, "last": last},
-        )
+        task
         for kind, ridge, run in (*paper, *long)
-        for first, last in parts
-    ]
+        for task in configuration.chunks(
+            f"{run}-{kind.lower()}{'-ridge' if ridge else ''}",
+            kind=kind, ridge=ridge, run=run,
+        )
+    ]  # fmt: skip
 
 
 def compute(configuration: LocalConvergence, task: Task, device: torch.device) -> Piece:
     """Train a chunk of data sets, solve both SVMs of what each run selects, follow the cosines along the run."""
-    elements = range(task.values["first"], task.values["last"])
-    seeds = [(configuration.seed, element) for element in elements]
+    seeds = seeds_of(configuration, task)
     data = random_sphere(n=configuration.n, T=configuration.T, d=configuration.d, batch=len(seeds), seed=seeds)
     data = data.to(device)
     run = fit(
@@ -74,30 +73,18 @@ def compute(configuration: LocalConvergence, task: Task, device: torch.device) -
         record=_recorded(configuration, task.values["run"]),
         seed=seeds,
     )
-    problem = AttentionSVM(data, run.selected)
-    solutions = {norm.name.lower(): solve(problem, norm) for norm in _NORMS}
-    history = run.history
-    assert history.weights is not None
-    assert history.attention is not None
-    cosines = {name: direction_cosine(history.weights, each.weights) for name, each in solutions.items()}
-    chosen = run.selected.expand(len(history.step), *run.selected.shape).unsqueeze(-1)
-    probability = history.attention.gather(-1, chosen).squeeze(-1)
-    recorded, count = len(history.step), len(seeds)
-
-    def rows(values: torch.Tensor) -> np.ndarray:
-        return values.expand(recorded, count).reshape(-1).cpu().numpy()
-
+    solutions, probability = own_svms(data, run), selected_attention(run)
+    shape = (len(run.history), len(seeds))
     columns = {
-        "dataset": rows(torch.tensor(list(elements))),
+        "dataset": long_column([number for _, number in seeds], shape, axis=1),
         "parameterization": task.values["kind"],
         "ridge": task.values["ridge"],
         "run": task.values["run"],
-        "step": rows(history.step[:, None].to("cpu")),
-        "least_probability": rows(probability.amin(-1)),
-        "mean_probability": rows(probability.mean(-1)),
-        "cosine_frobenius": rows(cosines["frobenius"]),
-        "cosine_nuclear": rows(cosines["nuclear"]),
-        "optimal": rows((run.selected == optimal_tokens(data)).all(-1)),
+        "step": long_column(run.history.step, shape, axis=0),
+        "least_probability": long_column(probability.amin(-1), shape),
+        "mean_probability": long_column(probability.mean(-1), shape),
+        **cosine_columns(run, solutions, shape),
+        "optimal": long_column((run.selected == optimal_tokens(data)).all(-1), shape, axis=1),
     }
     unsolved = {
         f"{name} SVM of the reached selection not solved": int((~each.solved).sum()) for name, each in solutions.items()
@@ -105,15 +92,11 @@ def compute(configuration: LocalConvergence, task: Task, device: torch.device) -
     return Piece(tables={"history": columns}, counts=unsolved)
 
 
-_NORMS: tuple[Norm, ...] = (Frobenius(), Nuclear())
-
-
 def _recorded(configuration: LocalConvergence, run: str) -> Sequence[int]:
-    """Every so many steps of the paper's run; of a long one, ever more sparsely."""
+    """Steps at equal distances for the paper's run; ever farther apart for a long one."""
     if run == "paper":
         return sorted({*range(0, configuration.steps, configuration.record), configuration.steps})
-    spread = np.geomspace(10, configuration.long_steps, 80).round().astype(int).tolist()
-    return sorted({0, configuration.steps, *spread})
+    return spread_steps(10, configuration.long_steps, 80, configuration.steps)
 
 
 def checks(result: SweepResult) -> Sequence[Check]:

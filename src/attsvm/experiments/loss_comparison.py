@@ -12,13 +12,11 @@ from attsvm.attention import Exponential, Linear, Logistic, Loss
 from attsvm.data import TokenDataset, example
 from attsvm.descent import NormalizedGradientDescent, fit
 from attsvm.experiments.base import Check, Experiment, Verdict
+from attsvm.experiments.common import long_column, path_steps, stacked
 from attsvm.experiments.naive import naive_descent
-from attsvm.experiments.planar import long_column, path_steps, stacked
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task
+from attsvm.sweep import Configuration, Piece, SweepResult, Task
 
 _LOSSES: dict[str, Loss] = {"linear": Linear(), "logistic": Logistic(), "exponential": Exponential()}
 _FIGURE = 1000

@@ -4,81 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
 
 import numpy as np
 import torch
 
 from attsvm.attention import optimal_tokens, token_scores
 from attsvm.data import example, starting_points
-from attsvm.descent import NormalizedGradientDescent, fit
 from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.experiments.naive import naive_descent
-from attsvm.experiments.planar import long_column, path_steps, separating_offsets, stacked
+from attsvm.experiments.common import DataSets, long_column, path_steps, seeds_of, separating_offsets, stacked
+from attsvm.experiments.naive import both_gradients
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task, cut
+from attsvm.sweep import Piece, SweepResult, Task
 
 _ADDITIVE = 1e-12
 """What the public code of this figure adds to the norm of the gradient."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiInput(Configuration):
+class MultiInput(DataSets):
     """The first data set is the picture's; the others say whether it is typical."""
 
-    datasets: int = 100
     steps: int = 1000
     step_size: float = 0.1
-    chunk_size: int = 50
-
-    runs_field: ClassVar[str | None] = "datasets"
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=20)
 
 
 def tasks(configuration: MultiInput) -> Sequence[Task]:
     """Chunks of data sets."""
-    return [
-        Task(f"datasets-{first:05d}", {"first": first, "last": last})
-        for first, last in cut(configuration.datasets, configuration.chunk_size)
-    ]
+    return configuration.chunks()
 
 
 def compute(configuration: MultiInput, task: Task, device: torch.device) -> Piece:
     """Six starts on every data set of the chunk, with the exact gradient and with the naive loop."""
-    elements = range(task.values["first"], task.values["last"])
-    seeds, steps = [(configuration.seed, element) for element in elements], path_steps(configuration.steps)
+    seeds, steps = seeds_of(configuration, task), path_steps(configuration.steps)
     data = example("multi-input", batch=len(seeds), seed=seeds)
     starts = starting_points("multi-input").weights
     spread = starts.unsqueeze(1).expand(-1, len(seeds), -1, -1)
-    run = fit(
-        data.to(device),
-        optimizer=NormalizedGradientDescent(configuration.step_size),
-        initial=spread.to(device),
-        steps=configuration.steps,
-        record=steps,
-    )
-    assert run.history.weights is not None
-    naive = naive_descent(
-        data,
-        spread[..., 0],
-        steps=configuration.steps,
-        record=steps,
-        step_size=configuration.step_size,
+    paths = both_gradients(
+        data, spread, device, steps=configuration.steps, record=steps, step_size=configuration.step_size,
         additive=_ADDITIVE,
-    )
+    )  # fmt: skip
     problem = AttentionSVM(data, optimal_tokens(data))
     solution = solve(problem)
-    paths = {"exact": run.history.weights.cpu(), "naive": naive.prompts.unsqueeze(-1)}
     kept = [place for place, step in enumerate(steps) if _in_table(step, configuration.steps)]
     shape = (len(kept), len(starts), len(seeds))
     tables = [
         {
-            "dataset": long_column(elements, shape, axis=2),
+            "dataset": long_column([number for _, number in seeds], shape, axis=2),
             "gradient": gradient,
             "start": long_column(starts[:, 0, 0], shape, axis=1),
             "step": long_column([steps[place] for place in kept], shape, axis=0),

@@ -22,13 +22,12 @@ import torch
 from torch import Tensor
 
 from attsvm.attention import ReluHead
-from attsvm.data import TokenDataset, random_sphere, streams
+from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import InverseSqrt, NormalizedGradientDescent, Optimizer, Run, fit
 from attsvm.descent.optimizers.base import State, Step
 from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Done, Piece, Task, cut
+from attsvm.experiments.common import FARTHER_APART, streams_apart
+from attsvm.sweep import Configuration, Done, Piece, SweepResult, Task, cut
 from attsvm.theory import generalized_components
 
 PROTOCOLS = ("paper", "public constant", "decaying")
@@ -38,8 +37,6 @@ NOTHING_DROPPED = "no token dropped"
 INFEASIBLE = "SVM or finite component without a solution"
 ALL_POSITIVE = "labels all positive (skipped)"
 OUTCOMES = (ACCEPTED, ALL_POSITIVE, AMBIGUOUS, NOTHING_DROPPED, INFEASIBLE)
-# Heads and starts come from streams apart from those that drew the data.
-_HEADS, _STARTS = 1_000_003, 2_000_003
 _CONSTANT = 1e-9
 
 
@@ -167,11 +164,9 @@ def _drawn(
     configuration: MultiToken, d: int, first: int, last: int, device: torch.device
 ) -> tuple[TokenDataset, ReluHead, np.ndarray]:
     """The draws whose labels are not all positive, their heads, and their places among all."""
-    count = last - first
-    seeds = [(configuration.seed, element) for element in range(first, last)]
-    data = random_sphere(n=configuration.n, T=configuration.T, d=d, batch=count, seed=seeds)
-    own = streams([(configuration.seed + _HEADS, element) for element in range(first, last)], (count,))
-    matrices = np.stack([stream.standard_normal((d, d)) for stream in own])
+    seeds = [(configuration.seed, number) for number in range(first, last)]
+    data = random_sphere(n=configuration.n, T=configuration.T, d=d, batch=len(seeds), seed=seeds)
+    matrices = np.stack([stream.standard_normal((d, d)) for stream in streams_apart(seeds)])
     matrices /= np.linalg.norm(matrices, axis=(1, 2), keepdims=True)
     places = np.flatnonzero((data.labels < 0).any(-1).numpy())
     return data[places].with_head(None).to(device), ReluHead(torch.from_numpy(matrices[places]).to(device)), places
@@ -192,7 +187,7 @@ def _trained(configuration: MultiToken, protocol: str, data: TokenDataset, head:
         steps=steps,
         record=[steps // 16, steps] if decaying else [steps],
         keep=("attention",) if decaying else (),
-        seed=[(configuration.seed + _STARTS, int(element)) for element in elements],
+        seed=[(configuration.seed + FARTHER_APART, int(element)) for element in elements],
     )
 
 
@@ -277,7 +272,7 @@ def checks(result: SweepResult) -> Sequence[Check]:
                        f"{_listed(decaying)}; {_listed(alone)}",
                        Verdict.of(all(a < b for a, b in zip(decaying, alone, strict=True)))))  # fmt: skip
     enough = [len(used(result, "draw", d)) for d in dimensions]
-    found.append(Check("accepted instances", f"{result.configuration['accepted']} a dimension",
+    found.append(Check("accepted instances", f"{result.configuration['accepted']} for each dimension",
                        " ".join(str(each) for each in enough),
                        Verdict.of(min(enough) >= result.configuration["accepted"])))  # fmt: skip
     return found

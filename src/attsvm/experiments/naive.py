@@ -1,12 +1,12 @@
 """The loop that everybody writes first: float32, automatic differentiation, ``gradient / (norm + additive)``.
 
-It is here to be compared with. Once 1 - s falls below the spacing of floating-point numbers its gradient is round-off,
-and once the gradient's norm falls below `additive` its steps fade: docs/saturation.md tells why.
+It is here to be compared with the exact gradient. Once 1 - s falls below the spacing of floating-point numbers the
+naive gradient is round-off, and once its norm falls below `additive` the steps fade: docs/saturation.md tells why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attsvm.attention import Exponential, Linear, Logistic, Loss
 from attsvm.data import TokenDataset
+from attsvm.descent import NormalizedGradientDescent, fit
 
 PUBLIC_ADDITIVE = 1e-9
 """What the public code of most of [MMTS]'s figures adds to the norm of a gradient before it divides by it."""
@@ -73,6 +74,35 @@ def naive_descent(
         if initial_head is not None:
             head = _step(head, gradients[1], step_size, head_additive)
     return NaivePath(torch.stack(prompts), None if initial_head is None else torch.stack(heads))
+
+
+def both_gradients(
+    data: TokenDataset,
+    starts: Float[Tensor, "*lead d 1"],
+    device: torch.device,
+    *,
+    steps: int,
+    record: Sequence[int],
+    step_size: float,
+    additive: float = PUBLIC_ADDITIVE,
+) -> dict[str, Float[Tensor, "records *lead d 1"]]:
+    """Normalized descent with the exact gradient and in the naive loop: the recorded prompts of both, by name.
+
+    Arguments:
+        data, steps, record, step_size, additive: as for `naive_descent`.
+        starts: p(0), ``[*starts, *batch, d, 1]``.
+        device: where the exact gradient is computed.
+    """
+    run = fit(
+        data.to(device),
+        optimizer=NormalizedGradientDescent(step_size),
+        initial=starts.to(device),
+        steps=steps,
+        record=record,
+    )
+    naive = naive_descent(data, starts[..., 0], steps=steps, record=record, step_size=step_size, additive=additive)
+    assert run.history.weights is not None
+    return {"exact": run.history.weights.cpu(), "naive": naive.prompts.unsqueeze(-1)}
 
 
 def _step(parameter: Tensor, gradient: Tensor, step_size: float, additive: float) -> Tensor:

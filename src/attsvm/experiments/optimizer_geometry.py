@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -28,11 +28,10 @@ from attsvm.descent import (
     fit,
 )
 from attsvm.experiments.base import Check, Experiment, Verdict
+from attsvm.experiments.common import DataSets, seeds_of, stacked
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Spectral, direction_cosine
 from attsvm.svm import AttentionSVM, margin_efficiency, solve
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task, cut
+from attsvm.sweep import Piece, SweepResult, Task
 
 NORMS: Mapping[str, Norm] = MappingProxyType(
     {
@@ -59,18 +58,15 @@ MATCHES: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizerGeometry(Configuration):
+class OptimizerGeometry(DataSets):
     """Random data on the sphere; all optimizers with steps `step_size` / sqrt(t + 1) from PyTorch's default start."""
 
     n: int = 6
     T: int = 8
     d: int = 10
-    datasets: int = 100
     steps: int = 6000
     step_size: float = 0.3
     chunk_size: int = 25
-
-    runs_field: ClassVar[str | None] = "datasets"
 
     def quick(self) -> Self:
         return self.with_values(n=4, T=5, d=6, datasets=6, steps=3000)
@@ -92,17 +88,12 @@ def optimizers(step_size: float) -> dict[str, Optimizer]:
 
 def tasks(configuration: OptimizerGeometry) -> Sequence[Task]:
     """Chunks of data sets for every optimizer."""
-    return [
-        Task(f"{name.lower().replace(' ', '-')}-{first:05d}", {"optimizer": name, "first": first, "last": last})
-        for name in MATCHES
-        for first, last in cut(configuration.datasets, configuration.chunk_size)
-    ]
+    return [task for name in MATCHES for task in configuration.chunks(name.lower().replace(" ", "-"), optimizer=name)]
 
 
 def compute(configuration: OptimizerGeometry, task: Task, device: torch.device) -> Piece:
     """Train, solve for the reached selection in every norm, measure cosine and margin efficiency."""
-    name, first, last = (task.values[key] for key in ("optimizer", "first", "last"))
-    seeds = [(configuration.seed, element) for element in range(first, last)]
+    name, seeds = task.values["optimizer"], seeds_of(configuration, task)
     data = random_sphere(n=configuration.n, T=configuration.T, d=configuration.d, batch=len(seeds), seed=seeds)
     data = data.to(device)
     run = fit(
@@ -115,26 +106,26 @@ def compute(configuration: OptimizerGeometry, task: Task, device: torch.device) 
     )
     problem = AttentionSVM(data, run.selected)
     best = (run.selected == optimal_tokens(data)).all(-1)
-    rows: dict[str, list[np.ndarray]] = {}
+    tables: list[dict[str, object]] = []
     counts: dict[str, int] = {}
     for label, norm in NORMS.items():
         solution = solve(problem, norm)
         counts[f"{label} SVM of the reached selection infeasible"] = int(solution.infeasible.sum())
         counts[f"{label} SVM not decided"] = int((~solution.solved & ~solution.infeasible).sum())
-        columns = {
-            "dataset": np.arange(first, last),
-            "norm": np.repeat(label, len(seeds)),
-            "cosine": direction_cosine(run.weights, solution.weights).cpu().numpy(),
-            "efficiency": margin_efficiency(run.weights, problem, norm, solution=solution).cpu().numpy(),
-            "unique": solution.unique.cpu().numpy(),
-            "relative_gap": solution.certificate.relative_gap.cpu().numpy(),
-            "least_attention": run.attention.amax(-1).amin(-1).cpu().numpy(),
-            "optimal": best.cpu().numpy(),
-        }
-        for column, values in columns.items():
-            rows.setdefault(column, []).append(values)
-    table = {"optimizer": name, **{column: np.concatenate(values) for column, values in rows.items()}}
-    return Piece(tables={"pairs": table}, counts=counts)
+        tables.append(
+            {
+                "optimizer": name,
+                "dataset": [number for _, number in seeds],
+                "norm": label,
+                "cosine": direction_cosine(run.weights, solution.weights),
+                "efficiency": margin_efficiency(run.weights, problem, norm, solution=solution),
+                "unique": solution.unique,
+                "relative_gap": solution.certificate.relative_gap,
+                "least_attention": run.attention.amax(-1).amin(-1),
+                "optimal": best,
+            }
+        )
+    return Piece(tables={"pairs": stacked(tables)}, counts=counts)
 
 
 def means(result: SweepResult, column: str) -> np.ndarray:

@@ -5,9 +5,9 @@ The picture shows one data set that was chosen for its clarity; the table holds 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,17 +18,26 @@ from attsvm.data import TokenDataset, example
 from attsvm.data.streams import Purpose, streams
 from attsvm.descent import NormalizedGradientDescent, Run, fit
 from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.experiments.planar import long_column, path_steps, separating_offsets, stacked
-from attsvm.norms import Frobenius, Norm, Nuclear, direction_cosine
-from attsvm.svm import AttentionSVM, solve
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task, cut
+from attsvm.experiments.common import (
+    NORMS,
+    DataSets,
+    cosine_columns,
+    long_column,
+    own_svms,
+    path_steps,
+    seeds_of,
+    selected_attention,
+    separating_offsets,
+    spread_steps,
+    stacked,
+)
+from attsvm.svm import AttentionSVM, SVMSolution
+from attsvm.sweep import Piece, SweepResult, Task
 from attsvm.theory import is_locally_optimal
 
 PICTURE = -1
 """The number of the picture's data set."""
-_OWN: dict[str, Norm] = {"W": Frobenius(), "KQ": Nuclear()}
+_OWN = {"W": "frobenius", "KQ": "nuclear"}
 """The norm whose SVM each parameterization is known, or thought, to tend to."""
 
 COLUMNS = {
@@ -47,43 +56,31 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaneRuns(Configuration):
+class PlaneRuns(DataSets):
     """From W(0) = 0, or Q(0) = 0 and K(0) Gaussian; `steps` is the paper's figure, `long_steps` follows it further."""
 
-    datasets: int = 100
     steps: int = 2000
     long_steps: int = 20_000
     step_size: float = 0.1
     key_scale: float = 0.1
     picture_seed: int = 0
-    chunk_size: int = 50
 
-    runs_field: ClassVar[str | None] = "datasets"
     example: ClassVar[str]
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=20)
 
 
 def tasks(configuration: PlaneRuns) -> Sequence[Task]:
     """The picture, then chunks of data sets."""
-    return [
-        Task("picture"),
-        *(
-            Task(f"datasets-{first:05d}", {"first": first, "last": last})
-            for first, last in cut(configuration.datasets, configuration.chunk_size)
-        ),
-    ]
+    return [Task("picture"), *configuration.chunks()]
 
 
 def compute(configuration: PlaneRuns, task: Task, device: torch.device) -> Piece:
     """Train W and (K, Q), solve both SVMs of what each selects, follow the cosines."""
     drawn = task.name == "picture"
-    elements = [PICTURE] if drawn else list(range(task.values["first"], task.values["last"]))
-    seeds = [(configuration.picture_seed, 0)] if drawn else [(configuration.seed, element) for element in elements]
+    seeds = [(configuration.picture_seed, 0)] if drawn else seeds_of(configuration, task)
+    numbers = [PICTURE] if drawn else [number for _, number in seeds]
     data = example(configuration.example, batch=len(seeds), seed=seeds).to(device)
-    record = path_steps(configuration.steps) if drawn else _sparse(configuration)
     steps = configuration.steps if drawn else configuration.long_steps
+    record = path_steps(steps) if drawn else spread_steps(10, steps, 60, configuration.steps)
     sources = streams(seeds, (len(seeds),), purpose=Purpose.PLANE_START)
     key = [configuration.key_scale * stream.standard_normal((2, 2)) for stream in sources]
     factors = {"key": torch.from_numpy(np.stack(key)).to(device), "query": torch.zeros_like(data.queries)}
@@ -98,19 +95,18 @@ def compute(configuration: PlaneRuns, task: Task, device: torch.device) -> Piece
     arrays: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
     for kind, run in runs.items():
-        problem = AttentionSVM(data, run.selected)
-        solutions = {norm.name.lower(): solve(problem, norm) for norm in _OWN.values()}
-        tables.append(_rows(data, run, kind, elements, {name: each.weights for name, each in solutions.items()}))
+        solutions = own_svms(data, run)
+        tables.append(_rows(data, run, kind, numbers, solutions))
         for name, each in solutions.items():
             counts[f"{kind}: {name} SVM of the reached selection not solved"] = int((~each.solved).sum())
         counts[f"{kind}: selection changed after the paper's steps"] = _changed(run, configuration.steps)
         if drawn:
-            own = solutions[_OWN[kind].name.lower()].weights
+            own = solutions[_OWN[kind]].weights
             assert run.history.weights is not None
             arrays |= {
                 f"{kind}_paths": torch.einsum("rde,ie->rid", run.history.weights[:, 0], data.queries[0]),
                 f"{kind}_rays": torch.einsum("de,ie->id", own[0], data.queries[0]),
-                f"{kind}_offsets": separating_offsets(problem, own)[0],
+                f"{kind}_offsets": separating_offsets(AttentionSVM(data, run.selected), own)[0],
                 f"{kind}_selected": run.selected[0],
             }
     if drawn:
@@ -123,61 +119,45 @@ def compute(configuration: PlaneRuns, task: Task, device: torch.device) -> Piece
 
 
 def _rows(
-    data: TokenDataset, run: Run, kind: str, elements: Sequence[int], solutions: dict[str, Tensor]
+    data: TokenDataset, run: Run, kind: str, numbers: Sequence[int], solutions: Mapping[str, SVMSolution]
 ) -> dict[str, object]:
-    history = run.history
-    assert history.weights is not None
-    assert history.attention is not None
-    shape = (len(history), len(elements))
-    chosen = run.selected.expand(len(history), *run.selected.shape).unsqueeze(-1)
+    """The columns of one parameterization's runs, a row for each recorded step and data set."""
+    assert run.history.weights is not None
+    shape = (len(run.history), len(numbers))
+    local = is_locally_optimal(data, None, run.selected, NORMS[_OWN[kind]], solution=solutions[_OWN[kind]])
     return {
-        "dataset": long_column(elements, shape, axis=1),
+        "dataset": long_column(numbers, shape, axis=1),
         "parameterization": kind,
-        "step": long_column(history.step, shape, axis=0),
-        "norm": long_column(torch.linalg.matrix_norm(history.weights), shape),
-        "least_probability": long_column(history.attention.gather(-1, chosen).squeeze(-1).amin(-1), shape),
-        "cosine_frobenius": long_column(direction_cosine(history.weights, solutions["frobenius"]), shape),
-        "cosine_nuclear": long_column(direction_cosine(history.weights, solutions["nuclear"]), shape),
+        "step": long_column(run.history.step, shape, axis=0),
+        "norm": long_column(torch.linalg.matrix_norm(run.history.weights), shape),
+        "least_probability": long_column(selected_attention(run).amin(-1), shape),
+        **cosine_columns(run, solutions, shape),
         "optimal": long_column((run.selected == optimal_tokens(data)).all(-1), shape, axis=1),
-        "locally_optimal": long_column(is_locally_optimal(data, None, run.selected, _OWN[kind]).holds, shape, axis=1),
+        "locally_optimal": long_column(local.holds, shape, axis=1),
     }
 
 
 def _changed(run: Run, steps: int) -> int:
-    """Elements whose selection after `steps` is not the final one."""
+    """Number of data sets whose selection after `steps` is not the final one."""
     assert run.history.attention is not None
     at_steps = run.history.attention[run.history.step == steps][0].argmax(-1)
     return int((at_steps != run.selected).any(-1).sum())
-
-
-def _sparse(configuration: PlaneRuns) -> list[int]:
-    spread = np.geomspace(10, configuration.long_steps, 60).round().astype(int).tolist()
-    return sorted({0, configuration.steps, *spread})
 
 
 def checks(result: SweepResult) -> Sequence[Check]:
     """Each parameterization against its own SVM and the other's: the picture, then all data sets."""
     found = []
     steps, long_steps = result.configuration["steps"], result.configuration["long_steps"]
-    for kind, name, own, other in (
-        ("W", "W", "Frobenius", "nuclear"),
-        ("KQ", "(K,Q)", "nuclear", "Frobenius"),
-    ):
-        picture = [
-            float(
-                result.column("history", f"cosine_{norm.lower()}", dataset=PICTURE, parameterization=kind, step=steps)[
-                    0
-                ]
-            )
-            for norm in (own, other)
-        ]
+    for kind, name, own, other in (("W", "W", "Frobenius", "nuclear"), ("KQ", "(K,Q)", "nuclear", "Frobenius")):
+        columns = [f"cosine_{norm.lower()}" for norm in (own, other)]
+        where = {"dataset": PICTURE, "parameterization": kind, "step": steps}
+        picture = [float(result.column("history", column, **where)[0]) for column in columns]
         found.append(
             Check(f"picture: {name} to the {own} SVM and to the {other} one", "nearer to its own",
                   f"{picture[0]:.5f}, {picture[1]:.5f}", Verdict.of(picture[0] > picture[1]))
         )  # fmt: skip
-        every = _unchosen(result, f"cosine_{own.lower()}", kind, steps)
-        crossed = _unchosen(result, f"cosine_{other.lower()}", kind, steps)
-        later = _unchosen(result, f"cosine_{own.lower()}", kind, long_steps)
+        every, crossed = (_unchosen(result, column, kind, steps) for column in columns)
+        later = _unchosen(result, columns[0], kind, long_steps)
         found.append(
             Check(f"{len(every)} data sets: {name}, median cosine at {steps:,}", f"nearer to the {own} SVM",
                   f"{np.median(every):.5f}, {other} {np.median(crossed):.5f}",

@@ -11,17 +11,13 @@ import numpy as np
 import torch
 
 from attsvm.attention import QuadraticHead
-from attsvm.data import TokenDataset, random_sphere, streams
+from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import CompiledEngine, Geometric, SteepestDescent, fit
 from attsvm.experiments.base import Check, Experiment, Verdict
+from attsvm.experiments.common import long_column, streams_apart
 from attsvm.norms import MaxEntry
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task
+from attsvm.sweep import Configuration, Piece, SweepResult, Task
 from attsvm.theory import quadratic_attention
-
-# Orders of the tokens come from streams apart from those that drew v.
-_APART = 1_000_003
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +49,7 @@ class QuadraticSweep(Configuration):
 
 
 def tasks(configuration: QuadraticSweep) -> Sequence[Task]:
-    """One task a penalty."""
+    """One task for each penalty."""
     return [Task(f"penalty-{place:03d}", {"penalty": penalty}) for place, penalty in enumerate(configuration.penalties)]
 
 
@@ -61,8 +57,7 @@ def compute(configuration: QuadraticSweep, task: Task, device: torch.device) -> 
     """Train W and compare its attention with the projection onto the simplex."""
     n, T, count = configuration.n, configuration.T, configuration.datasets
     seeds = [(configuration.seed, element) for element in range(count)]
-    own = streams([(configuration.seed + _APART, element) for element in range(count)], (count,))
-    order = np.stack([[stream.permutation(T) for _ in range(n)] for stream in own])
+    order = np.stack([[stream.permutation(T) for _ in range(n)] for stream in streams_apart(seeds)])
     tokens = torch.eye(T, dtype=torch.float64)[torch.from_numpy(order)]
     queries = torch.eye(n, dtype=torch.float64).expand(count, n, n)
     vectors = random_sphere(n=1, T=1, d=T, batch=count, seed=seeds).head
@@ -77,11 +72,12 @@ def compute(configuration: QuadraticSweep, task: Task, device: torch.device) -> 
     predicted = quadratic_attention(data, head)
     rank = predicted.attention.argsort(-1, descending=True)
     trained, expected = run.attention.gather(-1, rank), predicted.attention.gather(-1, rank)
+    shape = (count, n, T)
     table = {
         "penalty": task.values["penalty"],
-        "dataset": np.repeat(np.arange(count), n * T),
-        "input": np.tile(np.repeat(np.arange(n), T), count),
-        "place": np.tile(np.arange(T), count * n),
+        "dataset": long_column(range(count), shape, axis=0),
+        "input": long_column(range(n), shape, axis=1),
+        "place": long_column(range(T), shape, axis=2),
         "attention": trained.reshape(-1),
         "predicted": expected.reshape(-1),
         "kept": (trained > configuration.dropped).reshape(-1),
@@ -103,7 +99,7 @@ def checks(result: SweepResult) -> Sequence[Check]:
         Check("largest error of a probability", "0 (derived)", f"{error.max():.1e}", Verdict.of(error.max() < 1e-6)),
         Check("tokens kept or dropped as predicted", "all", f"{same.sum():,} of {len(same):,}",
               Verdict.of(bool(same.all()))),
-        Check("tokens kept an input, as lambda grows", "grows", " ".join(f"{count:.2f}" for count in counts),
+        Check("tokens kept per input, as lambda grows", "grows", " ".join(f"{count:.2f}" for count in counts),
               Verdict.of(rising and counts[-1] > counts[0])),
     ]  # fmt: skip
 

@@ -13,13 +13,10 @@ from torch import Tensor
 from attsvm.attention import token_scores
 from attsvm.data import random_sphere
 from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.norms import Frobenius, Norm, Nuclear
+from attsvm.experiments.common import NORMS, seeds_of, stacked
 from attsvm.svm import AttentionSVM, solve
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Done, Piece, Task
+from attsvm.sweep import Configuration, Done, Piece, SweepResult, Task
 
-_NORMS: tuple[Norm, ...] = (Frobenius(), Nuclear())
 TOLERANCES = (1e-3, 1e-4, 1e-6, 1e-8)
 """Thresholds relative to the largest singular value at which ranks are counted."""
 TOLERANCE = 1e-6
@@ -51,7 +48,7 @@ class Rank(Configuration):
 
 
 def tasks(configuration: Rank) -> Sequence[Task]:
-    """One task a cell, the paper's draws."""
+    """One task for the paper's draws of each cell."""
     return [
         _task("paper", n, T, d, 0, configuration.draws)
         for n, T in configuration.shapes
@@ -76,42 +73,37 @@ def more(configuration: Rank, done: Sequence[Done]) -> Sequence[Task]:
 
 def compute(configuration: Rank, task: Task, device: torch.device) -> Piece:
     """Solve both SVMs of the optimal selection; the spectra lie in the order of the rows, zeros beyond d."""
-    n, T, d, first, last = (task.values[name] for name in ("n", "T", "d", "first", "last"))
-    seeds = [(configuration.seed, element) for element in range(first, last)]
+    n, T, d = (task.values[name] for name in ("n", "T", "d"))
+    seeds = seeds_of(configuration, task)
     data = random_sphere(n=n, T=T, d=d, batch=len(seeds), seed=seeds).to(device)
     # In one dimension all tokens are +1 or -1 and best tokens tie; the first of them is taken.
     problem = AttentionSVM(data, token_scores(data).argmax(-1))
     size = max(configuration.dimensions)
-    tables: dict[str, list[np.ndarray]] = {}
+    tables: list[dict[str, object]] = []
     spectra: list[Tensor] = []
-    counts = {_named(n, T, d, FEASIBLE): 0}
-    for norm in _NORMS:
-        solution = solve(problem, norm)
-        solved = solution.solved
+    solutions = {name: solve(problem, norm) for name, norm in NORMS.items()}
+    counts = {_named(n, T, d, FEASIBLE): int(solutions["frobenius"].solved.sum())}
+    for name, solution in solutions.items():
         spectrum = torch.zeros(len(seeds), size, dtype=torch.float64, device=device)
         spectrum[:, :d] = torch.linalg.svdvals(solution.weights.nan_to_num())
-        columns = {
-            "norm": np.repeat(norm.name.lower(), len(seeds)),
-            "draw": np.arange(first, last),
-            "feasible": solved.cpu().numpy(),
-            "infeasible": solution.infeasible.cpu().numpy(),
-            "relative_gap": solution.certificate.relative_gap.cpu().numpy(),
-            **{f"rank_{tolerance:g}": solution.rank(tolerance).cpu().numpy() for tolerance in TOLERANCES},
-        }
         spectra.append(spectrum.cpu())
-        for name, values in columns.items():
-            tables.setdefault(name, []).append(values)
-        counts[_named(n, T, d, f"{norm.name.lower()} not solved, not proved infeasible")] = int(
-            (~solved & ~solution.infeasible).sum()
+        tables.append(
+            {
+                "n": n,
+                "T": T,
+                "d": d,
+                "stage": task.values["stage"],
+                "norm": name,
+                "draw": [number for _, number in seeds],
+                "feasible": solution.solved,
+                "infeasible": solution.infeasible,
+                "relative_gap": solution.certificate.relative_gap,
+                **{f"rank_{tolerance:g}": solution.rank(tolerance) for tolerance in TOLERANCES},
+            }
         )
-        if norm == _NORMS[0]:
-            counts[_named(n, T, d, FEASIBLE)] = int(solved.sum())
-    joined = {name: np.concatenate(values) for name, values in tables.items()}
-    return Piece(
-        tables={"solutions": {"n": n, "T": T, "d": d, "stage": task.values["stage"], **joined}},
-        arrays={"spectra": torch.cat(spectra)},
-        counts=counts,
-    )
+        undecided = ~solution.solved & ~solution.infeasible
+        counts[_named(n, T, d, f"{name} not solved, not proved infeasible")] = int(undecided.sum())
+    return Piece(tables={"solutions": stacked(tables)}, arrays={"spectra": torch.cat(spectra)}, counts=counts)
 
 
 def _task(stage: str, n: int, T: int, d: int, first: int, last: int) -> Task:
@@ -136,13 +128,13 @@ def checks(result: SweepResult) -> Sequence[Check]:
     cells = [(n, T, d) for n, T in shapes for d in dimensions if len(ranks("frobenius", n, T, d))]
     short = max(min(n, d) - float(ranks("frobenius", n, T, d).mean()) for n, T, d in cells)
     lower = [float(ranks("frobenius", n, T, d).mean()) - float(ranks("nuclear", n, T, d).mean()) for n, T, d in cells]
-    over = sum(int((ranks(norm, n, T, d) > min(n, d)).sum()) for norm in ("frobenius", "nuclear") for n, T, d in cells)
+    over = sum(int((ranks(norm, n, T, d) > min(n, d)).sum()) for norm in NORMS for n, T, d in cells)
     steady = {
         norm: np.mean(
             result.column("solutions", f"rank_{TOLERANCES[1]:g}", norm=norm, feasible=True)
             == result.column("solutions", f"rank_{TOLERANCES[-1]:g}", norm=norm, feasible=True)
         )
-        for norm in ("frobenius", "nuclear")
+        for norm in NORMS
     }
     gaps = result.column("solutions", "relative_gap", feasible=True)
     undecided = sum(count for reason, count in result.counts.items() if "not proved infeasible" in reason)

@@ -16,19 +16,16 @@ import torch
 from torch import Tensor
 
 from attsvm.attention import KeyQuery, ReluHead, optimal_tokens
-from attsvm.data import TokenDataset, example, random_sphere, starting_points, streams
+from attsvm.data import TokenDataset, example, random_sphere, starting_points
 from attsvm.descent import fit
 from attsvm.experiments.base import Check, Experiment, Verdict
+from attsvm.experiments.common import long_column, spread_steps, stacked, streams_apart
 from attsvm.norms import Nuclear, direction_cosine
 from attsvm.svm import AttentionSVM, distance_to_solution_set, solve
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task
+from attsvm.sweep import Configuration, Piece, SweepResult, Task
 from attsvm.theory import joint_prediction, one_winner, regularization_path
 
 PATHS = ("W", "KQ", "joint tight", "joint relaxed", "relu")
-# Heads come from streams apart from those that drew the data.
-_APART = 1_000_003
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +60,7 @@ class RegularizationPaths(Configuration):
 
 
 def tasks(configuration: RegularizationPaths) -> Sequence[Task]:
-    """One task a kind of path."""
+    """One task for each kind of path."""
     return [Task(name.lower().replace(" ", "-"), {"path": name}) for name in PATHS]
 
 
@@ -81,7 +78,7 @@ def _single(configuration: RegularizationPaths, name: str, device: torch.device)
     head: Any = None
     counts: dict[str, int] = {}
     if name == "relu":
-        own = streams(configuration.seed + _APART, (count,))
+        own = streams_apart([(configuration.seed, number) for number in range(count)])
         matrices = [stream.standard_normal((configuration.d, configuration.width)) for stream in own]
         data = TokenDataset(data.tokens, data.queries, torch.ones_like(data.labels))
         head = ReluHead(torch.from_numpy(np.stack(matrices)))
@@ -98,7 +95,7 @@ def _single(configuration: RegularizationPaths, name: str, device: torch.device)
     counts[f"{name}: points of the path not stationary to the tolerance"] = int((~path.converged).sum())
     run = fit(
         data.to(device), head, parameterization=kind, steps=configuration.steps, keep=("weights",),
-        record=_recorded(configuration), seed=configuration.seed,
+        record=spread_steps(5, configuration.steps, 50), seed=configuration.seed,
     )  # fmt: skip
     reached = (run.selected.cpu() == problem.reference).all(-1)
     counts[f"{name}: descent reached another selection (left out)"] = int((~reached).sum())
@@ -113,15 +110,11 @@ def _single(configuration: RegularizationPaths, name: str, device: torch.device)
 
     assert run.history.weights is not None
     walked = run.history.weights.cpu()
-    return Piece(
-        tables={
-            "points": _joined(
-                _rows(name, "path", path.radii[:, None].expand(-1, len(data)), away(path.weights)),
-                _rows(name, "descent", size(walked)[:, reached], away(walked)[:, reached]),
-            )
-        },
-        counts=counts,
-    )
+    points = [
+        _rows(name, "path", path.radii[:, None], away(path.weights)),
+        _rows(name, "descent", size(walked)[:, reached], away(walked)[:, reached]),
+    ]
+    return Piece(tables={"points": stacked(points)}, counts=counts)
 
 
 def _joint(configuration: RegularizationPaths, name: str) -> Piece:
@@ -136,7 +129,7 @@ def _joint(configuration: RegularizationPaths, name: str) -> Piece:
     )
     run = fit(
         data, start.head[0], initial={"weights": start.weights[0], "head": start.head[0]}, train_head=True,
-        steps=configuration.steps, record=_recorded(configuration), keep=("weights",),
+        steps=configuration.steps, record=spread_steps(5, configuration.steps, 50), keep=("weights",),
     )  # fmt: skip
     assert run.history.weights is not None
     found = [
@@ -147,27 +140,19 @@ def _joint(configuration: RegularizationPaths, name: str) -> Piece:
         )
     ]
     counts = {f"{name}: points of the path not stationary to the tolerance": int((~path.converged).sum())}
-    return Piece(tables={"points": _joined(*found)}, counts=counts)
+    return Piece(tables={"points": stacked(found)}, counts=counts)
 
 
-def _recorded(configuration: RegularizationPaths) -> list[int]:
-    return sorted({0, *np.geomspace(5, configuration.steps, 50).round().astype(int).tolist()})
-
-
-def _rows(name: str, source: str, radius: Tensor, away: Tensor) -> dict[str, np.ndarray]:
-    points, count = away.shape
+def _rows(name: str, source: str, radius: Tensor, away: Tensor) -> dict[str, object]:
+    shape = tuple(away.shape)  # points, data sets
     return {
-        "path": np.repeat(name, away.numel()),
-        "source": np.repeat(source, away.numel()),
-        "dataset": np.tile(np.arange(count), points),
-        "point": np.repeat(np.arange(points), count),
-        "radius": radius.expand(points, count).reshape(-1).numpy(),
-        "distance": away.reshape(-1).numpy(),
+        "path": name,
+        "source": source,
+        "dataset": long_column(range(shape[1]), shape, axis=1),
+        "point": long_column(range(shape[0]), shape, axis=0),
+        "radius": long_column(radius, shape),
+        "distance": away,
     }
-
-
-def _joined(*parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def checks(result: SweepResult) -> Sequence[Check]:

@@ -10,15 +10,12 @@ import torch
 
 from attsvm.attention import token_scores
 from attsvm.data import example, starting_points
-from attsvm.descent import NormalizedGradientDescent, fit
 from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.experiments.naive import naive_descent
-from attsvm.experiments.planar import long_column, path_steps, separating_offsets, stacked
+from attsvm.experiments.common import long_column, path_steps, separating_offsets, stacked
+from attsvm.experiments.naive import both_gradients
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Piece, Task
+from attsvm.sweep import Configuration, Piece, SweepResult, Task
 
 _LATE = 200
 """After so many steps the public float32 run leaves the ray of token 2."""
@@ -42,18 +39,9 @@ def compute(configuration: SingleInput, task: Task, device: torch.device) -> Pie
     variant = task.values["variant"]
     name, steps = f"single-input-{variant}", path_steps(configuration.steps)
     data, starts = example(name), starting_points(name).weights
-    run = fit(
-        data.to(device),
-        optimizer=NormalizedGradientDescent(configuration.step_size),
-        initial=starts.to(device),
-        steps=configuration.steps,
-        record=steps,
+    paths = both_gradients(
+        data, starts, device, steps=configuration.steps, record=steps, step_size=configuration.step_size
     )
-    assert run.history.weights is not None
-    naive = naive_descent(
-        data, starts[..., 0], steps=configuration.steps, record=steps, step_size=configuration.step_size
-    )
-    paths = {"exact": run.history.weights.cpu(), "naive": naive.prompts.unsqueeze(-1)}
     problems = [AttentionSVM(data, [token]) for token in (0, 1)]
     rays = [solve(problem).require_solved().weights for problem in problems]
     shape = (len(steps), len(starts))

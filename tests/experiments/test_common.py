@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import attsvm
-from attsvm.experiments.planar import long_column, path_steps, separating_offsets, stacked
+from attsvm.experiments.common import long_column, path_steps, separating_offsets, stacked
 
 
 @pytest.mark.parametrize("steps", [1, 50, 200, 201, 1000, 20_000])
