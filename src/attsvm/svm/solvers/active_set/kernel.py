@@ -21,7 +21,7 @@ from attsvm.svm.solvers.active_set.factorization import (
 )
 from attsvm.svm.solvers.active_set.gram import solve_gram
 from attsvm.svm.solvers.active_set.rowspace import solve_rowspace
-from attsvm.svm.solvers.base import ABSENT, BOUND, EPSILON, EQUALITY, INFEASIBLE, OPTIMAL, RAY, UNSURE
+from attsvm.svm.solvers.base import ABSENT, BOUND, EPSILON, EQUALITY, INFEASIBLE, OPTIMAL, RAY
 
 TOLERANCE = 1e-12  # a row below b - TOLERANCE max |b| is violated and enters
 
@@ -112,14 +112,18 @@ def check_ray(ray, active, size, b, equal, owner, D, Z, U, M):
 
 
 @njit(**HELPER)
-def load(D_in, kinds, Z_in, b_in, duals_in, D, Dt, Z, b, lam, factor, weight, equal, owner, token, start, ray):
-    """Write one problem as rows scaled by powers of two; a zero row holds by itself or is a ray by itself (into `ray`).
+def load(
+    D_in, kinds, Z_in, b_in, duals_in, D, Dt, Z, b, lam, factor, weight, reach, tolerance, equal, owner, token, start,
+    ray,
+):  # fmt: skip
+    """Write one problem as rows scaled by powers of two, right-hand sides too, so that the largest lies in [1, 2).
 
-    Returns (m, verdict so far, largest scaled |b| that asks for something, largest such |b|).
+    A zero row holds by itself or is a ray by itself (into `ray`). Returns the number of rows and the power of two that
+    right-hand sides were multiplied with, 0 where there is nothing left to solve.
     """
     n, T, d = D_in.shape
     dq = Z_in.shape[1]
-    m, verdict, largest, widest = 0, OPTIMAL, 0.0, 0.0
+    m, feasible, largest, widest = 0, True, 0.0, 0.0
     for i in range(n):
         start[i] = m
         length = np.sqrt(dot(Z_in[i], Z_in[i], dq))
@@ -132,8 +136,8 @@ def load(D_in, kinds, Z_in, b_in, duals_in, D, Dt, Z, b, lam, factor, weight, eq
                 continue
             size = np.sqrt(dot(D_in[i, t], D_in[i, t], d))
             if size * length == 0.0:
-                if verdict == OPTIMAL and (value > 0.0 or (kind == EQUALITY and value < 0.0)):
-                    verdict = INFEASIBLE
+                if feasible and (value > 0.0 or (kind == EQUALITY and value < 0.0)):
+                    feasible = False
                     ray[i, t] = 1.0 / value
                 continue
             scale = power_of_two(size)
@@ -153,17 +157,46 @@ def load(D_in, kinds, Z_in, b_in, duals_in, D, Dt, Z, b, lam, factor, weight, eq
             token[m] = t
             m += 1
     start[n] = m
-    return m, verdict, largest, widest
+    if not feasible or largest == 0.0:
+        return m, 0.0
+    unit = power_of_two(largest)
+    for k in range(m):
+        b[k] *= unit
+        lam[k] *= unit
+        reach[k] = widest * factor[k] * unit
+        tolerance[k] = TOLERANCE * reach[k]
+    return m, unit
+
+
+@njit(**HELPER)
+def write_ray(y, active, size, b, factor, owner, token, unit, duals):
+    """The ray `y`, scaled so that b^T duals = 1."""
+    scale = 0.0
+    for a in range(size):
+        scale += y[a] * b[active[a]]
+    for a in range(size):
+        k = active[a]
+        duals[owner[k], token[k]] = y[a] * factor[k] * (unit / scale)
+
+
+@njit(**HELPER)
+def write_solution(W, values, active, size, factor, owner, token, unit, weights, duals):
+    """W and its multipliers, without the scaling of `load`."""
+    for a in range(size):
+        k = active[a]
+        duals[owner[k], token[k]] = values[a] * factor[k] / unit
+    for c in range(W.shape[0]):
+        for e in range(W.shape[1]):
+            weights[c, e] = W[c, e] / unit
 
 
 @njit(**OPTIONS)
 def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, steps):
-    """Solve one problem after the other into `weights`, `duals` and `steps`, which come in as zeros.
+    """Solve one problem after the other with `gram` into `weights`, `duals` and `steps`, which come in as zeros.
 
     `D_all` ``[B, n, T, d]``, `Z_all` ``[B, n, dq]``, `b_all` and `kinds` ``[B, n, T]`` are the rows; `warm` holds
-    duals to start from, ``[B, n, T]`` or ``[1, n, T]``. Every problem goes through `gram` and, where the check of that
-    answer fails, once more through `rowspace`. Where a ray is found the duals hold it, with b^T duals = 1, and the
-    weights stay 0; where neither passes its check they are the best known.
+    duals to start from, ``[B, n, T]`` or ``[1, n, T]``. Where a ray is found the duals hold it, with b^T duals = 1, and
+    the weights stay 0. Returns ``[B]`` where neither passes its check: the duals are then a guess for `solve_again`.
     """
     B, n, T, d = D_all.shape
     dq = Z_all.shape[2]
@@ -178,60 +211,83 @@ def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, step
     token, start = np.empty(most, np.int64), np.empty(n + 1, np.int64)
     known, inside, equal = np.empty(most, np.bool_), np.empty(most, np.bool_), np.empty(most, np.bool_)
     U, W, M = np.empty((n, d)), np.empty((d, dq)), np.empty((d, dq))
+    unsure = np.zeros(B, np.bool_)
     for problem in range(B):
-        m, verdict, largest, widest = load(
+        m, unit = load(
             D_all[problem], kinds[problem], Z_all[problem], b_all[problem], warm[problem if warm.shape[0] == B else 0],
-            D, Dt, Z, b, lam, factor, weight, equal, owner, token, start, duals[problem],
+            D, Dt, Z, b, lam, factor, weight, reach, tolerance, equal, owner, token, start, duals[problem],
         )  # fmt: skip
-        if verdict == INFEASIBLE or largest == 0.0:
+        if unit == 0.0:
             continue
-        unit = power_of_two(largest)
-        for k in range(m):
-            b[k] *= unit
-            lam[k] *= unit
-            reach[k] = widest * factor[k] * unit
-            tolerance[k] = TOLERANCE * reach[k]
         for i in range(n):
             for other in range(i + 1):
                 x = dot(Z[i], Z[other], dq)
                 ZZ[i, other] = x
                 ZZ[other, i] = x
         bm, em, om = b[:m], equal[:m], owner[:m]
-        verdict, size, j, count = solve_gram(
+        verdict, size, j, steps[problem] = solve_gram(
             lam[:m], bm, em, weight, tolerance, om, start, D, Dt, Z, ZZ,
             G, L, active, known, inside, values, r, y, s, U, M,
         )  # fmt: skip
         good = False
-        for attempt in range(2):
-            if verdict == INFEASIBLE:
-                for a in range(size + 1):
-                    y[a] = -r[a]
-                active[size] = j
-                good = check_ray(y, active, size + 1, bm, em, om, D, Z, U, M)
-            elif verdict == OPTIMAL:
-                if attempt == 0:
-                    refine(W, M, L, values, y, active, size, bm, om, start, D, Z, U, s)
-                good = check_solution(W, M, values, active, size, bm, reach, em, om, start, D, Z, U, s, accuracy)
-            if good or attempt == 1:
-                break
-            verdict, size, j, more = solve_rowspace(
-                bm, em, weight, tolerance, om, start, D, Z, active, size, values, r, W
-            )
-            count += more
-        steps[problem] = count
-        if verdict == INFEASIBLE and good:
-            scale = 0.0
+        if verdict == INFEASIBLE:
             for a in range(size + 1):
-                scale += y[a] * bm[active[a]]
-            for a in range(size + 1):
+                y[a] = -r[a]
+            active[size] = j
+            good = check_ray(y, active, size + 1, bm, em, om, D, Z, U, M)
+            if good:
+                write_ray(y, active, size + 1, bm, factor, owner, token, unit, duals[problem])
+        elif verdict == OPTIMAL:
+            refine(W, M, L, values, y, active, size, bm, om, start, D, Z, U, s)
+            good = check_solution(W, M, values, active, size, bm, reach, em, om, start, D, Z, U, s, accuracy)
+            if good:
+                write_solution(W, values, active, size, factor, owner, token, unit, weights[problem], duals[problem])
+        if not good:
+            unsure[problem] = True
+            for a in range(size):
                 k = active[a]
-                duals[problem, owner[k], token[k]] = y[a] * factor[k] * (unit / scale)
-            continue
-        if verdict == UNSURE:
+                duals[problem, owner[k], token[k]] = max(values[a], EPSILON) * factor[k] / unit
+    return unsure
+
+
+@njit(**OPTIONS)
+def solve_again(D_all, kinds, Z_all, b_all, chosen, accuracy, weights, duals, steps):
+    """Solve the problems `chosen`, whose duals hold a guess, with `rowspace`; arguments as in `solve_batch`.
+
+    Where neither a solution nor a ray passes its check, the answer is the best known. A kernel of its own, since few
+    problems need it and compiling it takes seconds.
+    """
+    n, T, d = D_all.shape[1:]
+    dq = Z_all.shape[2]
+    most = n * T
+    D, Dt, Z = np.empty((most, d)), np.empty((d, most)), np.empty((n, dq))
+    values, r, s = np.empty(most + 1), np.empty(most + 1), np.empty(most + 1)
+    reach, tolerance = np.empty(most), np.empty(most)
+    lam, b, factor, weight = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
+    active, owner = np.empty(most + 1, np.int64), np.empty(most, np.int64)
+    token, start = np.empty(most, np.int64), np.empty(n + 1, np.int64)
+    equal = np.empty(most, np.bool_)
+    U, W, M = np.empty((n, d)), np.empty((d, dq)), np.empty((d, dq))
+    for problem in chosen:
+        m, unit = load(
+            D_all[problem], kinds[problem], Z_all[problem], b_all[problem], duals[problem],
+            D, Dt, Z, b, lam, factor, weight, reach, tolerance, equal, owner, token, start, duals[problem],
+        )  # fmt: skip
+        duals[problem] = 0.0
+        bm, em, om = b[:m], equal[:m], owner[:m]
+        verdict, size, j, count = solve_rowspace(
+            lam[:m], bm, em, weight, tolerance, om, start, D, Z, active, values, r, W
+        )
+        steps[problem] += count
+        if verdict == INFEASIBLE:
+            for a in range(size + 1):
+                r[a] = -r[a]
+            active[size] = j
+            if check_ray(r, active, size + 1, bm, em, om, D, Z, U, M):
+                write_ray(r, active, size + 1, bm, factor, owner, token, unit, duals[problem])
+                continue
+        elif verdict == OPTIMAL:
+            check_solution(W, M, values, active, size, bm, reach, em, om, start, D, Z, U, s, accuracy)
+        else:
             clip_signs(values, active, size, em)
-        for a in range(size):
-            k = active[a]
-            duals[problem, owner[k], token[k]] = values[a] * factor[k] / unit
-        for c in range(d):
-            for e in range(dq):
-                weights[problem, c, e] = W[c, e] / unit
+        write_solution(W, values, active, size, factor, owner, token, unit, weights[problem], duals[problem])

@@ -76,8 +76,8 @@ def extend(L, Q, active, values, inside, size, k, y, p, distance, value):
 
 
 @njit(**HELPER)
-def solve_rowspace(b, equal, weight, tolerance, owner, start, D, Z, active, size, values, r, W):
-    """One scaled problem (see `factorization`), from the active set `active[:size]` (a guess; may be empty).
+def solve_rowspace(guess, b, equal, weight, tolerance, owner, start, D, Z, active, values, r, W):
+    """One scaled problem (see `factorization`), from the rows whose multiplier in `guess` [m] is positive.
 
     Returns (verdict, size, entering, steps) like `gram.solve_gram`, and W when OPTIMAL.
     """
@@ -90,9 +90,6 @@ def solve_rowspace(b, equal, weight, tolerance, owner, start, D, Z, active, size
     s, y, u, p = np.empty(m), np.empty(capacity + 1), np.empty(capacity + 1), np.empty(d * dq)
     inside = np.zeros(m, dtype=np.bool_)
     # the guess, equality rows first; rows close to the span of the others are left to enter later
-    guess = np.zeros(m)
-    for a in range(size):
-        guess[active[a]] = max(values[a], EPSILON)
     size = NOTHING
     for stage in range(2):
         for k in range(m):

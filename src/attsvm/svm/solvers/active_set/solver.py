@@ -62,7 +62,7 @@ class ActiveSet(Solver):
 
 def _solve(rows: Rows, initial: Tensor | None, accuracy: float) -> tuple[Tensor, Tensor, Tensor]:
     """Weights, duals (a ray where infeasible) and steps (entries and drops of rows), all on this thread."""
-    from attsvm.svm.solvers.active_set.kernel import solve_batch  # Numba starts only where it is used
+    from attsvm.svm.solvers.active_set.kernel import solve_again, solve_batch  # Numba starts only where it is used
 
     batch, n, length, d = rows.differences.shape
     differences, queries, sides = (_plain(x) for x in (rows.differences, rows.queries, rows.right_hand_side))
@@ -70,7 +70,9 @@ def _solve(rows: Rows, initial: Tensor | None, accuracy: float) -> tuple[Tensor,
     weights, duals = np.zeros((batch, d, queries.shape[2])), np.zeros((batch, n, length))
     steps = np.zeros(batch, np.int64)
     kinds = np.ascontiguousarray(row_kinds(rows).cpu().numpy())
-    solve_batch(differences, kinds, queries, sides, warm, accuracy, weights, duals, steps)
+    unsure = solve_batch(differences, kinds, queries, sides, warm, accuracy, weights, duals, steps)
+    if unsure.any():
+        solve_again(differences, kinds, queries, sides, np.flatnonzero(unsure), accuracy, weights, duals, steps)
     return torch.from_numpy(weights), torch.from_numpy(duals), torch.from_numpy(steps)
 
 
