@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import zipfile
 from pathlib import Path
 
@@ -206,6 +207,26 @@ def test_missing_labels(suffix: str, tmp_path: Path) -> None:
     path = write_arrays(tmp_path / f"part{suffix}", arrays, {})
     with pytest.raises(ValueError, match=r"is not a token data set: it lacks labels \(found queries, tokens\)$"):
         TokenDataset.load(path)
+
+
+@either
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("masks", "mask"), ("Labels", "labels"), ("query", "queries"), ("Value", "values"), ("heads", "head"), ("x", "")],
+)
+def test_unknown_arrays_are_refused_with_the_near_name(wrong: str, right: str, suffix: str, tmp_path: Path) -> None:
+    given = {name: torch.from_numpy(value) for name, value in parts().items() if name != right}
+    path = write_arrays(tmp_path / f"data{suffix}", {**given, wrong: torch.ones(2)}, {})
+    hint = f"did you mean {right} by '{wrong}'?" if right else "'x', which a token data set does not have: rename or"
+    with pytest.raises(ValueError, match=re.escape(hint)) as refused:
+        TokenDataset.load(path)
+    assert str(refused.value).startswith(f"{path} ")
+
+
+def test_a_second_spelling_is_refused_too(tmp_path: Path) -> None:
+    np.savez(tmp_path / "both.npz", **parts(), masks=np.ones((2, 4), dtype=bool))
+    with pytest.raises(ValueError, match="both.npz holds 'masks', which a token data set does not have: rename or"):
+        TokenDataset.load(tmp_path / "both.npz")
 
 
 @either

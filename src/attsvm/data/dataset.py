@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numbers
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -250,13 +252,11 @@ class TokenDataset:
         """Read .npz or .safetensors holding tokens, queries, labels and, where there are, mask, values, head.
 
         Raises:
-            ValueError: if the file is missing, truncated, of another kind, or an array does not fit.
+            ValueError: if the file is missing, truncated, of another kind, or holds an array that does not fit or that
+                no token data set has, such as a misspelled one.
         """
         arrays, metadata = read_arrays(path)
-        missing = [name for name in _FIELDS[:3] if name not in arrays]
-        if missing:
-            found = ", ".join(sorted(arrays)) or "nothing"
-            raise ValueError(f"{path} is not a token data set: it lacks {', '.join(missing)} (found {found})")
+        _check_names(path, arrays)
         fields: dict[str, Any] = {name: arrays.get(name) for name in _FIELDS}
         try:
             return cls(**fields, queries_per_sequence=metadata.get("queries_per_sequence", 1))  # type: ignore[arg-type]
@@ -420,6 +420,24 @@ class TokenDataset:
             values=tokens if self.values is self.tokens else function(self.values),
             head=None if self.head is None else function(self.head),
             queries_per_sequence=self.queries_per_sequence,
+        )
+
+
+def _check_names(path: str | os.PathLike[str], arrays: Mapping[str, Tensor]) -> None:
+    """Raise ValueError unless `arrays` has the three fields that every data set has, and nothing that none has."""
+    missing = [name for name in _FIELDS[:3] if name not in arrays]
+    unknown = [name for name in sorted(arrays) if name not in _FIELDS]
+    near = {name: found[0] for name in unknown if (found := get_close_matches(name.lower(), _FIELDS, n=1))}
+    hint = "; ".join(f"did you mean {right} by {wrong!r}?" for wrong, right in near.items() if right not in arrays)
+    if missing:
+        found = ", ".join(sorted(arrays)) or "nothing"
+        said = f"{path} is not a token data set: it lacks {', '.join(missing)} (found {found})"
+        raise ValueError(f"{said}; {hint}" if hint else said)
+    if unknown:
+        raise ValueError(
+            f"{path} holds {', '.join(map(repr, unknown))}, which a token data set does not have:"
+            f" {hint or 'rename or leave out'} (its arrays are {', '.join(_FIELDS[:3])} and, where there are,"
+            f" {', '.join(_FIELDS[3:])})"
         )
 
 
