@@ -225,7 +225,7 @@ def test_unknown_arrays_are_refused_with_the_near_name(wrong: str, right: str, s
 
 def test_a_second_spelling_is_refused_too(tmp_path: Path) -> None:
     np.savez(tmp_path / "both.npz", **parts(), masks=np.ones((2, 4), dtype=bool))
-    with pytest.raises(ValueError, match="both.npz holds 'masks', which a token data set does not have: rename or"):
+    with pytest.raises(ValueError, match=r"both\.npz holds 'masks', which a token data set does not have: rename or"):
         TokenDataset.load(tmp_path / "both.npz")
 
 

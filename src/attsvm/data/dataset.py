@@ -430,8 +430,8 @@ def _check_names(path: str | os.PathLike[str], arrays: Mapping[str, Tensor]) -> 
     near = {name: found[0] for name in unknown if (found := get_close_matches(name.lower(), _FIELDS, n=1))}
     hint = "; ".join(f"did you mean {right} by {wrong!r}?" for wrong, right in near.items() if right not in arrays)
     if missing:
-        found = ", ".join(sorted(arrays)) or "nothing"
-        said = f"{path} is not a token data set: it lacks {', '.join(missing)} (found {found})"
+        held = ", ".join(sorted(arrays)) or "nothing"
+        said = f"{path} is not a token data set: it lacks {', '.join(missing)} (found {held})"
         raise ValueError(f"{said}; {hint}" if hint else said)
     if unknown:
         raise ValueError(

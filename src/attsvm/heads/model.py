@@ -1,7 +1,8 @@
 """What the analysis of heads reads: sentences, hidden states, key-query weights, and the model that gives them.
 
-Every hidden state gets a last coordinate of 1, so that biases are part of the weights and the logits of a head are one
-bilinear form x^T W z. Where that form does not reproduce a model's own attention, `check_exact` says so.
+Where the key or query projections have biases, hidden states get a last coordinate of 1, so that biases are part of the
+weights and the logits of a head are one bilinear form x^T W z. Where that form does not reproduce a model's own
+attention, `check_exact` says so.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ class Sentence:
 
 @dataclass(frozen=True, eq=False)
 class SentenceStates:
-    """What the heads of each layer see in one sentence, in homogeneous coordinates, D = d + 1.
+    """What the heads of each layer see in one sentence: hidden states of width d, or d + 1 with a last coordinate of 1.
 
     Arguments:
-        keys: input of the key projection, after the layer's own normalization; the last coordinate is 1,
+        keys: input of the key projection, after the layer's own normalization, and a 1 where biases need it,
             ``[layers, T, D]`` in float64.
-        queries: the same for the query projection.
+        queries: the same for the query projection, ``[layers, T, E]``.
         attention: what the model itself computed; row = query, column = token, ``[layers, heads, T, T]``.
         allowed: True where a query may look at a token, ``[T, T]``.
     """
 
     keys: Float[Tensor, "layers T D"]
-    queries: Float[Tensor, "layers T D"]
+    queries: Float[Tensor, "layers T E"]
     attention: Float[Tensor, "layers heads T T"]
     allowed: Bool[Tensor, "T T"]
 
@@ -64,7 +65,8 @@ class SentenceStates:
 class HeadWeights:
     """A head's bilinear form, factored: the logits of query z over tokens X are ``X key query^T z``.
 
-    The biases stand in the last row, which meets the constant coordinate; the scale 1/sqrt(d_head) is inside `query`.
+    Biases, where there are, stand in the last row, which meets the constant coordinate; the scale 1/sqrt(d_head) is
+    inside `query`.
 
     >>> head = HeadWeights(key=torch.eye(3, 2), query=2 * torch.eye(3, 2))
     >>> head.weights.diagonal().tolist()
@@ -72,10 +74,10 @@ class HeadWeights:
     """
 
     key: Float[Tensor, "D m"]
-    query: Float[Tensor, "D m"]
+    query: Float[Tensor, "E m"]
 
     @property
-    def weights(self) -> Float[Tensor, "D D"]:
+    def weights(self) -> Float[Tensor, "D E"]:
         """The matrix W = key query^T, of rank at most m."""
         return self.key @ self.query.T
 
@@ -201,18 +203,20 @@ def head_weights(
     query_bias: Float[Tensor, " m"] | None,
     scale: float,
 ) -> HeadWeights:
-    """The form of logits ``scale (key^T x + key_bias) . (query^T z + query_bias)``, in float64."""
+    """The form of logits ``scale (key^T x + key_bias) . (query^T z + query_bias)``, in float64.
+
+    A factor with a bias has it in a last row, for states with a constant coordinate; without (None) it has no such row.
+    """
     return HeadWeights(key=_with_bias(key, key_bias), query=scale * _with_bias(query, query_bias))
 
 
 def _with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
     wide = weight.detach().to("cpu", torch.float64)
-    row = wide.new_zeros(1, wide.shape[1]) if bias is None else bias.detach().to("cpu", torch.float64)[None]
-    return torch.cat([wide, row])
+    return wide if bias is None else torch.cat([wide, bias.detach().to("cpu", torch.float64)[None]])
 
 
 def recomputed_attention(
-    keys: Float[Tensor, "T D"], queries: Float[Tensor, "T D"], head: HeadWeights, allowed: Bool[Tensor, "T T"]
+    keys: Float[Tensor, "T D"], queries: Float[Tensor, "T E"], head: HeadWeights, allowed: Bool[Tensor, "T T"]
 ) -> Float[Tensor, "T T"]:
     """softmax(X key query^T z) over the allowed tokens X, for every query z; row = query.
 

@@ -78,7 +78,20 @@ def test_biases_are_zero_where_none_are_given(arrays):
         key_bias=torch.zeros(LAYERS, KEY_HEADS, M),
         query_bias=torch.zeros(LAYERS, HEADS, M),
     )
-    assert torch.equal(bare.weights(1, 3).weights, zero.weights(1, 3).weights)
+    assert bare.weights(1, 3).weights.shape == (D, D)  # nothing is added where there is no bias
+    assert torch.equal(bare.weights(1, 3).weights, zero.weights(1, 3).weights[:D, :D])
+    for number, sentence in enumerate(bare.sentences):
+        assert torch.equal(bare.states(sentence).keys, arrays["states"][number])
+        assert torch.allclose(bare.states(sentence).attention, zero.states(sentence).attention, atol=1e-12)
+
+
+@pytest.mark.parametrize("given", ["key_bias", "query_bias"])
+def test_one_bias_widens_one_side(arrays, given):
+    missing = ({"key_bias", "query_bias"} - {given}).pop()
+    model = from_arrays(**{**arrays, missing: None})
+    assert model.weights(0, 0).weights.shape == ((D + 1, D) if given == "key_bias" else (D, D + 1))
+    by_loops = by_hand({**arrays, missing: torch.zeros_like(arrays[missing])}, 0, False)
+    assert torch.allclose(model.states(model.sentences[0]).attention, by_loops, atol=1e-12)
 
 
 def test_numpy_and_float32(arrays):

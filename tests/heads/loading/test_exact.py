@@ -23,14 +23,14 @@ REACTION = "BrCCC#N.c1ccccc1O>>N#CCCOc1ccccc1"
 every_reader = pytest.mark.parametrize(("make", "causal", "key_heads"), [r[1:] for r in READERS], ids=[r[0] for r in READERS])  # fmt: skip  # noqa: E501
 
 
-def check(model: HeadModel, sentence: Sentence) -> float:
+def check(model: HeadModel, sentence: Sentence, biased: bool = True) -> float:
     """The shapes of the contract, and the largest error over all heads, which must be small."""
     states = model.states(sentence)
-    T, D = len(sentence), model.width + 1
+    T, D = len(sentence), model.width + biased
     assert states.keys.shape == states.queries.shape == (model.layers, T, D)
     assert states.attention.shape == (model.layers, model.heads, T, T)
     assert states.keys.dtype == states.queries.dtype == states.attention.dtype == torch.float64
-    assert torch.equal(states.keys[..., -1], torch.ones(model.layers, T, dtype=torch.float64))
+    assert torch.equal(states.keys[..., -1], torch.ones(model.layers, T, dtype=torch.float64)) == biased
     assert torch.equal(states.allowed, torch.ones(T, T).tril() > 0 if model.causal else torch.ones(T, T) > 0)
     assert states.attention[..., ~states.allowed].eq(0).all()
     worst = float(attention_error(model, states).max())
@@ -111,13 +111,13 @@ def test_images(changes):
     assert model.sentences[1].tokens[:3] == ("[CLS]", "patch 0,0", "patch 0,1")
     assert model.sentences[0].special.tolist() == [True] + [False] * (height * width // 16)
     for sentence in model.sentences:
-        check(model, sentence)
+        check(model, sentence, biased=changes.get("qkv_bias", True))
     with torch.no_grad():
         live.set_attn_implementation("eager")
         theirs = live(images, output_attentions=True).attentions
     ours = model.states(model.sentences[1]).attention
     assert torch.stack(list(theirs))[:, 1].double().sub(ours).abs().max() < EXACT
-    check(model.untrained(0), model.sentences[0])
+    check(model.untrained(0), model.sentences[0], biased=changes.get("qkv_bias", True))
 
 
 @pytest.mark.parametrize("text", TEXTS)

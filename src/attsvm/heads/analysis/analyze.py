@@ -61,7 +61,11 @@ def analyze(
 
         W_mm = argmin N(W)   s.t.   (x_i,selected - x_it)^T W z_i >= 1   for every other candidate t of query i,
 
-    and how close the head's own W = key query^T is to W_mm: margin efficiency, direction cosine, spectra, support
+    where x and z are the hidden states that keys and queries are made of. Only where a projection has a bias do they
+    get a last coordinate of 1: W then has a last row or column that holds the bias, and W_mm may use it too. (A loaded
+    model with any bias has the coordinate in keys and queries; for arrays see `from_arrays`.)
+
+    It says how close the head's own W = key query^T is to W_mm: margin efficiency, direction cosine, spectra, support
     tokens, agreement on held-out sentences. The same is measured for controls: random weights with the same spectrum,
     shuffled selections, and an untrained model of the same shape.
 

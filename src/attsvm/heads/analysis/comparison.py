@@ -46,7 +46,7 @@ class Compared:
 
 
 def compare_with_max_margin(
-    weights: Float[Tensor, "D D"],
+    weights: Float[Tensor, "D E"],
     views: Sequence[SentenceView],
     drawn: Choices,
     held_out: Choices,
@@ -154,7 +154,7 @@ def spectrum(weights: Float[Tensor, "d dq"]) -> Spectrum:
     )
 
 
-def projected(weights: Float[Tensor, "D D"], views: Sequence[SentenceView], drawn: Choices) -> Float[Tensor, "D D"]:
+def projected(weights: Float[Tensor, "D E"], views: Sequence[SentenceView], drawn: Choices) -> Float[Tensor, "D E"]:
     """The part of `weights` that the data can see: P_x W P_z.
 
     P_x projects on the span of the differences of candidates, P_z on that of the queries; margins do not change. The
@@ -180,7 +180,7 @@ def _onto(gram: Tensor) -> Tensor:
     return kept @ kept.T
 
 
-def agreement(weights: Float[Tensor, "D D"], views: Sequence[SentenceView], drawn: Choices) -> float:
+def agreement(weights: Float[Tensor, "D E"], views: Sequence[SentenceView], drawn: Choices) -> float:
     """Share of `drawn` on which the largest logit of `weights` is that of the selected token; NaN if there are none."""
     if len(drawn) == 0:
         return math.nan

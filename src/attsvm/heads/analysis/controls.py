@@ -17,8 +17,7 @@ from attsvm.heads.model import HeadWeights
 def same_spectrum(form: HeadWeights, generator: torch.Generator) -> HeadWeights:
     """Random weights with the singular values of `form`: both orthonormal factors are drawn uniformly."""
     values = torch.linalg.svdvals(torch.linalg.qr(form.key).R @ torch.linalg.qr(form.query).R.T)
-    width, rank = form.key.shape
-    left, right = (_orthonormal(width, rank, generator) for _ in range(2))
+    left, right = (_orthonormal(len(factor), len(values), generator) for factor in (form.key, form.query))
     return HeadWeights(left * values, right)
 
 

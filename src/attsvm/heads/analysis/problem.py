@@ -64,7 +64,7 @@ class SelectionProblem:
                 asked[query, above, below] = index
         return None
 
-    def query_margins(self, weights: Float[Tensor, "D D"]) -> Float[Tensor, " n"]:
+    def query_margins(self, weights: Float[Tensor, "D E"]) -> Float[Tensor, " n"]:
         """Smallest margin of every query, in the units of `weights`."""
         margins = self.problem.margins(weights).masked_fill(~self.problem.inequalities, torch.inf)
         return margins.amin(-1)[self.inputs]
@@ -80,12 +80,12 @@ def selection_problem(views: Sequence[SentenceView], drawn: Choices) -> Selectio
     rank[order] = torch.arange(len(order)) - first[inverse[order]]
     shared = int(counts.max())
     inputs = inverse * shared + rank
-    n, width = len(used) * shared, views[0].keys.shape[-1]
+    n = len(used) * shared
     length = max(len(views[index].sentence) for index in used.tolist())
-    tokens = torch.zeros(len(used), length, width, dtype=torch.float64)
+    tokens = torch.zeros(len(used), length, views[0].keys.shape[-1], dtype=torch.float64)
     for place, index in enumerate(used.tolist()):
         tokens[place, : len(views[index].sentence)] = views[index].keys
-    queries = torch.zeros(n, width, dtype=torch.float64)
+    queries = torch.zeros(n, views[0].queries.shape[-1], dtype=torch.float64)
     mask = torch.zeros(n, length, dtype=torch.bool)
     mask[:, 0] = True
     for place, (index, position, _) in zip(inputs.tolist(), drawn.triples, strict=True):

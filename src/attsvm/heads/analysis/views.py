@@ -22,13 +22,13 @@ class SentenceView:
     Arguments:
         sentence: the tokens.
         keys: ``[T, D]``.
-        queries: ``[T, D]``.
+        queries: ``[T, E]``.
         candidates: tokens a query may select: allowed by the model and not left out, ``[T, T]``.
     """
 
     sentence: Sentence
     keys: Float[Tensor, "T D"]
-    queries: Float[Tensor, "T D"]
+    queries: Float[Tensor, "T E"]
     candidates: Bool[Tensor, "T T"]
 
     def logits(self, form: HeadWeights) -> Float[Tensor, "T T"]:

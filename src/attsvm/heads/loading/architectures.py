@@ -56,12 +56,20 @@ class Layer:
     heads: int
     scale: float
 
+    @property
+    def biased(self) -> bool:
+        """Whether keys or queries have a bias."""
+        return self.key.bias is not None or self.query.bias is not None
+
     def form(self, head: int) -> HeadWeights:
         """The bilinear form of one query head."""
         size = self.query.weight.shape[1] // self.heads
         key_heads = self.key.weight.shape[1] // size
         key, key_bias = self.key.head(head * key_heads // self.heads, size)
         query, query_bias = self.query.head(head, size)
+        if self.biased:  # both kinds of states have the constant coordinate, so both factors need a row for it
+            key_bias = key.new_zeros(size) if key_bias is None else key_bias
+            query_bias = query.new_zeros(size) if query_bias is None else query_bias
         return head_weights(key, query, key_bias, query_bias, self.scale)
 
 

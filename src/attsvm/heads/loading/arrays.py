@@ -30,13 +30,14 @@ class ArraysModel(HeadModel):
         self,
         name: str,
         forms: Sequence[Sequence[HeadWeights]],
+        width: int,
         stored: Sequence[tuple[Sentence, SentenceStates]],
         causal: bool,
         notes: tuple[str, ...],
         twin: Callable[[int], HeadModel] | None,
     ) -> None:
         self.name, self.architecture, self.causal, self.notes = name, "arrays", causal, notes
-        self.layers, self.heads, self.width = len(forms), len(forms[0]), forms[0][0].key.shape[0] - 1
+        self.layers, self.heads, self.width = len(forms), len(forms[0]), width
         self._forms, self._twin = forms, twin
         self.sentences = tuple(sentence for sentence, _ in stored)
         self._states: dict[tuple[object, ...], SentenceStates] = {}
@@ -105,12 +106,16 @@ def from_arrays(
 ) -> HeadModel:
     """A model from hidden states and weights, with logits ``scale (key^T x + key_bias) . (query^T z + query_bias)``.
 
+    Without biases W = scale key query^T is ``[d, d]``, and `analyze` solves for the `states` as they are given. A bias
+    of the keys adds a last coordinate of 1 to the keys, and a bias of the queries one to the queries: the last row of
+    W, or its last column, then holds the bias, and W_mm may use that coordinate as well.
+
     Arguments:
         states: for each sentence what the key projections see, after the layer's normalization, ``[layers, T, d]``.
         key: key weights, ``[layers, key heads, d, m]``; groups of query heads share a key head where there are fewer.
         query: query weights, ``[layers, heads, d, m]``.
-        key_bias: ``[layers, key heads, m]``, or None.
-        query_bias: ``[layers, heads, m]``, or None.
+        key_bias: ``[layers, key heads, m]``, or None for no bias.
+        query_bias: ``[layers, heads, m]``, or None for no bias.
         query_states: what the query projections see, where it differs from `states`.
         scale: of the logits; None means 1/sqrt(m).
         causal: whether a query sees only itself and the tokens before it.
@@ -131,7 +136,7 @@ def from_arrays(
     """
     notes: set[str] = set()
     forms = _forms(key, query, key_bias, query_bias, scale, notes)
-    layers, heads, d = len(forms), len(forms[0]), forms[0][0].key.shape[0] - 1
+    layers, heads, d = len(forms), len(forms[0]), as_tensor(query, "query").shape[2]
     n = len(states)
     if n == 0:
         raise ValueError("states must hold at least one sentence; got none")
@@ -142,13 +147,16 @@ def from_arrays(
     numbers: dict[str, int] = {}
     stored = []
     for i in range(n):
-        keys = with_constant(_seen(states[i], f"states[{i}]", layers, d, notes))
-        T = keys.shape[1]
-        queries = keys
+        seen = _seen(states[i], f"states[{i}]", layers, d, notes)
+        T = seen.shape[1]
+        asking = seen
         if query_states is not None:
-            queries = with_constant(_seen(query_states[i], f"query_states[{i}]", layers, d, notes))
-            if queries.shape[1] != T:
-                raise ValueError(f"query_states[{i}] must have the {T} tokens of states[{i}]; got {queries.shape[1]}")
+            asking = _seen(query_states[i], f"query_states[{i}]", layers, d, notes)
+            if asking.shape[1] != T:
+                raise ValueError(f"query_states[{i}] must have the {T} tokens of states[{i}]; got {asking.shape[1]}")
+        keys = seen if key_bias is None else with_constant(seen)
+        shared = query_states is None and (key_bias is None) == (query_bias is None)
+        queries = keys if shared else asking if query_bias is None else with_constant(asking)
         allowed = allowed_tokens(T, causal)
         if attention is None:
             own = torch.stack([
@@ -166,7 +174,7 @@ def from_arrays(
         ids = torch.tensor([numbers.setdefault(token, len(numbers)) for token in names])
         marked = torch.zeros(T, dtype=torch.bool) if special is None else _marks(special[i], f"special[{i}]", T)
         stored.append((Sentence(text, tuple(names), ids, marked), SentenceStates(keys, queries, own, allowed)))
-    model = ArraysModel(name, forms, stored, causal, tuple(sorted(notes)), untrained)
+    model = ArraysModel(name, forms, d, stored, causal, tuple(sorted(notes)), untrained)
     if attention is not None:
         for _, found in stored:
             check_exact(model, found, range(layers))
@@ -202,16 +210,19 @@ def _forms(
     key_biases = _biases(key_bias, "key_bias", (layers, key_heads, m), notes)
     query_biases = _biases(query_bias, "query_bias", (layers, heads, m), notes)
     factor = m**-0.5 if scale is None else float(scale)
-    keys, key_biases = (part.repeat_interleave(heads // key_heads, dim=1) for part in (keys, key_biases))
-    return [
-        [head_weights(*parts, factor) for parts in zip(*layer, strict=True)]
-        for layer in zip(keys, queries, key_biases, query_biases, strict=True)
-    ]
+    group = heads // key_heads
+
+    def form(layer: int, head: int) -> HeadWeights:
+        key_bias = None if key_biases is None else key_biases[layer, head // group]
+        query_bias = None if query_biases is None else query_biases[layer, head]
+        return head_weights(keys[layer, head // group], queries[layer, head], key_bias, query_bias, factor)
+
+    return [[form(layer, head) for head in range(heads)] for layer in range(layers)]
 
 
-def _biases(value: object, name: str, shape: tuple[int, int, int], notes: set[str]) -> Tensor:
+def _biases(value: object, name: str, shape: tuple[int, int, int], notes: set[str]) -> Tensor | None:
     if value is None:
-        return torch.zeros(shape, dtype=torch.float64)
+        return None
     bias = _floats(value, name, notes)
     check_shape(bias, name, shape, "layers, heads, m")
     check_finite(bias, name, ("layer", "head", "coordinate"))
@@ -223,7 +234,7 @@ def _seen(value: object, name: str, layers: int, d: int, notes: set[str]) -> Ten
     if seen.ndim != 3 or seen.shape[0] != layers or seen.shape[2] != d or seen.shape[1] == 0:
         raise ValueError(f"{name} must have shape [{layers}, T, {d}] (layers, T, d); got {list(seen.shape)}")
     check_finite(seen, name, ("layer", "token", "coordinate"))
-    return seen
+    return seen.detach().to("cpu", torch.float64)
 
 
 def _marks(value: object, name: str, T: int) -> Tensor:

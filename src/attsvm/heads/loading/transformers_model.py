@@ -96,11 +96,11 @@ class TransformersModel(HeadModel):
             keys.append(seen[layer.key.module].pop(0))
             fused = layer.query.module is layer.key.module
             queries.append(keys[-1] if fused else seen[layer.query.module].pop(0))
-        wide = with_constant(torch.stack([keys[layer] for layer in chosen]))
+        wide = self._wide([keys[layer] for layer in chosen])
         same = all(torch.equal(keys[layer], queries[layer]) for layer in chosen)
         found = SentenceStates(
             keys=wide,
-            queries=wide if same else with_constant(torch.stack([queries[layer] for layer in chosen])),
+            queries=wide if same else self._wide([queries[layer] for layer in chosen]),
             attention=torch.stack([attentions[layer][0] for layer in chosen]).to("cpu", torch.float64),
             allowed=allowed_tokens(len(sentence), self.causal),
         )
@@ -108,6 +108,12 @@ class TransformersModel(HeadModel):
             check_exact(self, found, chosen)
             self._verified = True
         return found
+
+    def _wide(self, states: Sequence[Tensor]) -> Tensor:
+        """States of some layers in float64, with the constant coordinate where the model has biases."""
+        stacked = torch.stack(list(states))
+        biased = any(layer.biased for layer in self._layers)
+        return with_constant(stacked) if biased else stacked.detach().to("cpu", torch.float64)
 
     def _inputs(self, sentence: Sentence) -> Mapping[str, Any]:
         """What the model is called with."""
