@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -97,9 +98,12 @@ def _draw(data: attsvm.TokenDataset, runs: dict[str, attsvm.Run], solutions: Sol
         title="Training turns attention onto the max-margin directions",
         caption=_CAPTION,
     )
+    from attsvm.data.files import write_atomically
+
     picture = folder / "demo.png"
-    figure.savefig(picture, dpi=200, metadata={"Software": "attsvm"})
-    return picture
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=200, metadata={"Software": "attsvm"})
+    return write_atomically(picture, content.getvalue())
 
 
 def _result(data: attsvm.TokenDataset, runs: dict[str, attsvm.Run], solutions: Solutions) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import typer
 
 import attsvm
 from attsvm.cli.common import options
-from attsvm.cli.common.files import own_folder, write_result, write_text
+from attsvm.cli.common.files import new_result, own_folder, write_result, write_text
 from attsvm.cli.common.inputs import checked_device, load_data, starting_head, starting_point
 from attsvm.cli.common.options import Device, Json, Out, Quiet, Seed, option
 from attsvm.cli.common.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named
@@ -80,9 +80,10 @@ def diagnose(
     if verify_steps:
         verdict = attsvm.verify(report, attsvm.fit(loaded, own, steps=verify_steps, **settings))  # type: ignore[arg-type]
         result["verification"] = {"steps": verify_steps, **json_format.loads(verdict.to_json())}
-    write_text(folder / FILE, json_format.dumps(result, indent=1, allow_nan=False) + "\n")
-    seconds = time.perf_counter() - began
-    write_result(folder, context, [FILE], seconds, kind="diagnose", source=data, seed=seed, device=str(where))
+    with new_result(folder) as staging:
+        write_text(staging / FILE, json_format.dumps(result, indent=1, allow_nan=False) + "\n")
+        seconds = time.perf_counter() - began
+        write_result(staging, context, [FILE], seconds, kind="diagnose", source=data, seed=seed, device=str(where))
     if json:
         print_json(result)
     elif quiet:

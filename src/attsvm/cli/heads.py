@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 import attsvm
-from attsvm.cli.common.files import checked_file, own_folder, write_result
+from attsvm.cli.common.files import checked_file, new_result, own_folder, write_result
 from attsvm.cli.common.options import Json, Out, Quiet, flag, listed, option
 from attsvm.cli.common.registry import SAMPLES, svm_norm_named
 from attsvm.cli.common.report import print_json, print_table, status_line
@@ -82,12 +82,16 @@ def heads(
             confidence=confidence, held_out=held_out, leave_out=attsvm.heads.SINKS if leave_out_sinks else (),
             seed=seed, cache=folder / "cache", progress=progress,
         )  # fmt: skip
-    report.save_html(page)
-    report.save_json(numbers)
-    write_result(
-        folder, context, [page, numbers], report.seconds, kind="heads", source=model, description=repr(report),
-        texts=texts, notes=[*report.notes, *([given.note] if given.note else [])], seed=seed,
-    )  # fmt: skip
+    with new_result(folder) as staging:
+        if html is not None:
+            report.save_html(page)
+        else:
+            report.save_html(staging / page.name)
+        report.save_json(staging / numbers.name)
+        write_result(
+            staging, context, [page, numbers], report.seconds, kind="heads", source=model, description=repr(report),
+            texts=texts, notes=[*report.notes, *([given.note] if given.note else [])], seed=seed,
+        )  # fmt: skip
     if json:
         print_json({**report.to_json(), "files": [str(page), str(numbers)]})
     else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import attsvm
-from attsvm.cli.common.files import MANIFEST, own_folder, write_result
+from attsvm.cli.common.files import MANIFEST, new_result, own_folder, write_result
 from attsvm.cli.common.inputs import checked_device, data_digest, load_data, starting_head
 from attsvm.cli.common.options import Data, Device, Json, Out, Quiet, listed, option
 from attsvm.cli.common.registry import SOLVERS, SVM_NORMS, solver_named, svm_norm_named
@@ -97,18 +97,19 @@ def solve(
     rows = int(problem.rows.sum())
     with status_line(f"Solving {rows:,} rows in the {asked.name} norm", quiet=quiet or json) as report:
         solution = attsvm.solve(problem, asked, solver=chosen, progress=report)
-    (folder / MANIFEST).unlink(missing_ok=True)  # an earlier solution's: a manifest describes the solution beside it
-    solution.save(folder / SOLUTION)
     result = verdict(problem, solution)
     settings = {
         "data": data_digest(loaded), "norm": repr(asked), "select": select, "start": start, "rhs": rhs,
         "head": None if head is None else str(head), "solver": None if chosen is None else repr(chosen),
     }  # fmt: skip
-    write_result(
-        folder, context, [SOLUTION], time.perf_counter() - began, kind="solve", source=data, description=repr(loaded),
-        settings=settings, ran=solution.solver, tolerance=solution.tolerance, problems=result["problems"],
-        counts=result["status"], device=str(where), solve_seconds=round(solution.seconds, 6),
-    )  # fmt: skip
+    with new_result(folder) as staging:
+        solution.save(staging / SOLUTION)
+        write_result(
+            staging, context, [SOLUTION], time.perf_counter() - began, kind="solve", source=data,
+            description=repr(loaded), settings=settings, ran=solution.solver, tolerance=solution.tolerance,
+            problems=result["problems"], counts=result["status"], device=str(where),
+            solve_seconds=round(solution.seconds, 6),
+        )  # fmt: skip
     if json:
         print_json({**result, "files": [str(folder / name) for name in (SOLUTION, MANIFEST)]})
     else:

@@ -13,7 +13,7 @@ import typer
 
 import attsvm
 from attsvm.cli.common import options
-from attsvm.cli.common.files import MANIFEST, checked_folder, manifest_in, write_result
+from attsvm.cli.common.files import MANIFEST, checked_folder, manifest_in, new_result, write_result
 from attsvm.cli.common.inputs import checked_device, load_data, starting_head, starting_point
 from attsvm.cli.common.options import MODEL, STEPS, Device, Json, Out, Quiet, Seed, flag, listed, option
 from attsvm.cli.common.registry import (
@@ -29,6 +29,7 @@ from attsvm.cli.common.report import print_json, progress_bar
 from attsvm.cli.common.training import Stretches, TrainTask, print_summary, summary, write_history
 
 RUN = "run.safetensors"
+HISTORY = "history.csv"
 _FILES = "Recording and checkpoints"
 
 TrainHead = Annotated[bool, flag("--train-head", "Train the prediction head too.", MODEL)]
@@ -115,16 +116,17 @@ def train(
     folder = checked_folder(out)
     earlier, spent = _earlier(folder, task, steps, resume, overwrite)
 
-    def write(run: attsvm.Run, status: str) -> dict[str, Any]:
+    def write(target: Path, run: attsvm.Run, status: str) -> dict[str, Any]:
         return write_result(
-            folder, context, [RUN, "history.csv"], spent + time.perf_counter() - began, kind="train", status=status,
+            target, context, [RUN, HISTORY], spent + time.perf_counter() - began, kind="train", status=status,
             source=data, description=repr(loaded), settings=task.settings(), steps=steps, step=run.step, seed=seed,
             device=str(where), notes=run.notes,
         )  # fmt: skip
 
     run = _walk(task, folder, steps, checkpoint, earlier, write, quiet or json)
-    write_history(folder / "history.csv", run)
-    content = write(run, "finished")
+    with new_result(folder, outdated=()) as staging:
+        write_history(staging / HISTORY, run)
+        content = write(staging, run, "finished")
     result = summary(task.data, task.head, run, train_head=train_head)
     if json:
         files = [str(folder / name) for name in content["files"]]
@@ -139,7 +141,7 @@ def _walk(
     steps: int,
     checkpoint: float,
     earlier: attsvm.Run | None,
-    write: Callable[[attsvm.Run, str], object],
+    write: Callable[[Path, attsvm.Run, str], object],
     quiet: bool,
 ) -> attsvm.Run:
     done = 0 if earlier is None else earlier.step
@@ -152,10 +154,12 @@ def _walk(
             return attsvm.fit(**task.arguments(run), steps=target, record=marks, progress=lambda done, _: report(done))
 
         def save(run: attsvm.Run) -> None:
-            if earlier is None and run.step <= task.record:
-                (folder / MANIFEST).unlink(missing_ok=True)  # an earlier run's: a manifest describes the run beside it
-            run.save(folder / RUN)
-            write(run, "running")
+            # The first checkpoint takes the place of an older run, and what described that one goes. A later one keeps
+            # its manifest until the next is there: whoever is killed in between goes on from either.
+            first = earlier is None and run.step <= task.record
+            with new_result(folder, outdated=(MANIFEST, HISTORY) if first else ()) as staging:
+                run.save(staging / RUN)
+                write(staging, run, "running")
 
         try:
             return Stretches(steps, task.record, checkpoint).run(advance, earlier, save)

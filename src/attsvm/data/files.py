@@ -1,7 +1,7 @@
 """Files in and out: whole or not there, the same bytes for the same numbers, and read without pickle.
 
-Everything the library writes goes through `replacing` or `write_atomically`. Named arrays are stored as .npz or
-.safetensors (`write_arrays`, `read_arrays`).
+Everything the library writes goes through `replacing` or `write_atomically`, and files that describe each other through
+`replacing_together`. Named arrays are stored as .npz or .safetensors (`write_arrays`, `read_arrays`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import errno
 import io
 import json
 import os
+import re
 import secrets
+import shutil
 import stat
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +57,46 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError) and error.filename is not None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        if isinstance(error, OSError):
+            raise _about(path, error) from error
         raise
+
+
+def _about(path: Path, error: OSError) -> OSError:
+    """The same error about `path`; a write to an open file names no file, one to a temporary file names that one."""
+    return OSError(error.errno or errno.EIO, error.strerror or str(error), str(path))
+
+
+@contextlib.contextmanager
+def replacing_together(folder: Path, last: str, *, outdated: Sequence[str] = ()) -> Iterator[Path]:
+    """A temporary folder to write into, whose files take their places in `folder` when the block ends without an error.
+
+    They are all on the disk before the first takes its place, so that a full disk or an error leaves every old file as
+    it was.
+
+    Arguments:
+        last: the file that is moved last: the manifest, which says that the others are there.
+        outdated: files in `folder` that do not belong beside the new ones, such as the manifest of an older result.
+            They are removed just before the new ones are moved: whoever is killed in between leaves no manifest rather
+            than one that describes something else.
+
+    Raises:
+        OSError: if something cannot be written; its `filename` is the one in `folder`.
+    """
+    staging = folder / f".{secrets.token_hex(8)}{PARTIAL}"
+    try:
+        staging.mkdir()
+        yield staging
+        written = sorted(staging.iterdir(), key=lambda path: (path.name == last, path.name))
+        for name in outdated:
+            (folder / name).unlink(missing_ok=True)
+        for path in written:
+            os.replace(path, folder / path.name)
+    except OSError as error:
+        inside = error.filename is not None and Path(os.fsdecode(error.filename)).parent == staging
+        raise _about(folder / Path(os.fsdecode(error.filename)).name if inside else folder, error) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def write_atomically(path: Path, content: bytes) -> Path:
@@ -119,7 +158,9 @@ def _write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: s
     try:
         save_file(dict(arrays), path, metadata={_METADATA: metadata})
     except SafetensorError as error:
-        raise OSError(errno.EIO, f"cannot be written: {error}", str(path)) from error
+        number = re.search(r"\(os error (\d+)\)", str(error))  # a full disk is called what the system calls it
+        code = int(number[1]) if number else errno.EIO
+        raise OSError(code, os.strerror(code) if number else f"cannot be written: {error}", str(path)) from error
 
 
 def _checked_suffix(path: Path) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,18 @@ def checked_file(path: Path, option: str) -> Path:
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise ValueError(f"{option} {path} cannot be written: permission denied")
     return path
+
+
+@contextmanager
+def new_result(folder: Path, *, outdated: Sequence[str] = (MANIFEST,)) -> Iterator[Path]:
+    """A temporary folder whose files replace those in `folder` together, the manifest last.
+
+    Until all of them are written the old result stays whole. `outdated` names what does not belong beside the new one.
+    """
+    from attsvm.data.files import replacing_together
+
+    with replacing_together(folder, MANIFEST, outdated=outdated) as staging:
+        yield staging
 
 
 def write_result(
