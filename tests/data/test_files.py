@@ -161,6 +161,44 @@ def test_flipped_bytes_never_escape_as_another_error(suffix: str, tmp_path: Path
 
 
 @either
+def test_no_flipped_byte_changes_a_number(suffix: str, tmp_path: Path) -> None:
+    """A damaged file is refused, or what is read is what was written."""
+    data = make()
+    path = data.save(tmp_path / f"data{suffix}")
+    whole, draw = path.read_bytes(), np.random.default_rng()
+    refused = 0
+    places = draw.choice(len(whole), 400, replace=False)
+    for place in places:
+        damaged = bytearray(whole)
+        damaged[place] ^= int(draw.integers(1, 256))
+        path.write_bytes(damaged)
+        try:
+            read = TokenDataset.load(path)
+        except ValueError:
+            refused += 1
+        else:
+            assert_same(read, data)  # such as a byte of the time of day in a zip archive
+    assert refused > len(places) / 3
+
+
+def test_an_array_cut_short_by_its_header_is_refused(tmp_path: Path) -> None:
+    """Zip's checksum is compared where a member ends, which a header that asks for less never reaches."""
+    path = tmp_path / "data.npz"
+    path.write_bytes(npz_bytes({"a": np.arange(10.0)}).replace(b"(10,)", b"(1, )"))
+    with pytest.raises(ValueError, match=r"not a readable .npz file"):
+        read_arrays(path)
+
+
+def test_files_without_a_checksum_open_as_before(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    given = {name: np.ascontiguousarray(value) for name, value in parts().items()}
+    for metadata in (None, {"__metadata__": "{}"}, {"sha256": "of another program"}):
+        save_file(given, tmp_path / "other.safetensors", metadata=metadata)
+        assert_same(TokenDataset.load(tmp_path / "other.safetensors"), make())
+
+
+@either
 def test_a_text_file(suffix: str, tmp_path: Path) -> None:
     (tmp_path / f"notes{suffix}").write_text("tokens, queries and labels")
     with pytest.raises(ValueError, match=f"notes{suffix} is not a readable {suffix} file"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import io
 import json
 import os
@@ -15,12 +16,13 @@ import re
 import secrets
 import shutil
 import stat
+import struct
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -31,6 +33,8 @@ PARTIAL = ".partial"
 
 SUFFIXES = (".npz", ".safetensors")
 _METADATA = "__metadata__"
+_CHECKSUM = "attsvm_sha256"
+_END = struct.Struct("<4s4H2LH")  # the last record of a zip archive without a comment
 
 # ------------------------------------------------------------------------- writing
 
@@ -155,12 +159,24 @@ def _write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: s
     from safetensors import SafetensorError
     from safetensors.numpy import save_file  # the torch one refuses tensors that share memory, as causal data do
 
+    # One entry in all: safetensors writes several in an order that changes from file to file.
+    described = {**json.loads(metadata), _CHECKSUM: _checksum(arrays, metadata)}
     try:
-        save_file(dict(arrays), path, metadata={_METADATA: metadata})
+        save_file(dict(arrays), path, metadata={_METADATA: json.dumps(described)})
     except SafetensorError as error:
         number = re.search(r"\(os error (\d+)\)", str(error))  # a full disk is called what the system calls it
         code = int(number[1]) if number else errno.EIO
         raise OSError(code, os.strerror(code) if number else f"cannot be written: {error}", str(path)) from error
+
+
+def _checksum(arrays: Mapping[str, np.ndarray], metadata: str) -> str:
+    """SHA-256 of all names, types, shapes and bytes, in the order of the names, and of the metadata."""
+    found = hashlib.sha256(metadata.encode())
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name], order="C")
+        found.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        found.update(array.reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
 
 
 def _checked_suffix(path: Path) -> str:
@@ -216,10 +232,33 @@ def _read_npz(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
         if not start.startswith(b"PK"):
             raise ValueError("it is not a zip archive" if start else "it is empty")
         handle.seek(0)
-        with np.load(handle, allow_pickle=False) as archive:
-            metadata = _parse(str(archive[_METADATA])) if _METADATA in archive.files else {}
-            arrays = {name: _numeric(archive[name], name) for name in archive.files if name != _METADATA}
-    return arrays, metadata
+        with zipfile.ZipFile(handle) as archive:
+            _check_count(handle, archive)
+            found = {info.filename.removesuffix(".npy"): _member(archive, info) for info in archive.infolist()}
+    metadata = _parse(str(found.pop(_METADATA))) if _METADATA in found else {}
+    return {name: _numeric(array, name) for name, array in found.items()}, metadata
+
+
+def _check_count(handle: BinaryIO, archive: zipfile.ZipFile) -> None:
+    """Compare the members found with the number the archive's last record gives; zipfile reads past damaged entries."""
+    handle.seek(-_END.size, os.SEEK_END)
+    mark, *_, count, _, _, _ = _END.unpack(handle.read(_END.size))
+    if mark == b"PK\x05\x06" and count not in (0xFFFF, len(archive.infolist())):  # else a comment, or a large archive
+        raise ValueError(f"it lists {count} arrays but {len(archive.infolist())} can be found")
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    """One array of a .npz file, whose bytes match zip's checksum; np.load stops where the array's header says it ends.
+
+    A damaged header that asks for fewer bytes would go unnoticed, since zipfile compares checksums at the end.
+    """
+    if not info.filename.endswith(".npy"):
+        raise ValueError(f"{info.filename!r} is not a numeric array")
+    with archive.open(info) as member:
+        array: np.ndarray = np.lib.format.read_array(member, allow_pickle=False)
+        if member.read(1):
+            raise ValueError(f"there are bytes left after the array {info.filename!r}")
+    return array
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
@@ -232,7 +271,15 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]
             arrays = {name: archive.get_tensor(name).clone() for name in archive.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(str(error)) from None
-    return arrays, _parse(header[_METADATA]) if _METADATA in header else {}
+    if _METADATA not in header and any(_CHECKSUM in value for value in header.values()):
+        raise ValueError("the name of its metadata is damaged")
+    metadata = _parse(header[_METADATA]) if _METADATA in header else {}
+    if _CHECKSUM in metadata:  # other programs write none, nor did attsvm once
+        written = metadata.pop(_CHECKSUM)
+        plain = {name: array.numpy() for name, array in arrays.items()}
+        if _checksum(plain, json.dumps(metadata)) != written:
+            raise ValueError("its bytes do not match its checksum")
+    return arrays, metadata
 
 
 def _parse(text: str) -> dict[str, object]:
