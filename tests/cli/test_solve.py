@@ -127,11 +127,11 @@ def test_infeasible_is_exit_code_3_and_the_saved_ray_is_a_proof(infeasible, out,
     solution, data = saved(out), TokenDataset.load(infeasible)
     problem = attsvm.AttentionSVM(data, attsvm.optimal_tokens(data))
     proof = attsvm.svm.certify(problem, solution.norm, torch.zeros(2, 2), solution.duals)
-    assert bool(proof.proves_infeasible(1e-10))
+    assert bool(proof.holds_ray(1e-10))
     assert float(proof.dual_value) > 1e9
     assert bool(solution.weights.isnan().all())
     guess = torch.ones_like(solution.duals)  # not every vector is a ray
-    assert not bool(attsvm.svm.certify(problem, solution.norm, torch.zeros(2, 2), guess).proves_infeasible(1e-10))
+    assert not bool(attsvm.svm.certify(problem, solution.norm, torch.zeros(2, 2), guess).holds_ray(1e-10))
 
 
 def test_infeasible_as_json(infeasible, out):
@@ -176,7 +176,7 @@ def test_not_converged_is_exit_code_4(monkeypatch, file, out):
 
     def open_ended(*arguments, **options):
         solution = real(*arguments, **options)
-        solution.codes.fill_(list(Status).index(Status.NOT_CONVERGED))
+        solution.codes.fill_(Status.NOT_CONVERGED.code)
         return solution
 
     monkeypatch.setattr("attsvm.solve", open_ended)

@@ -209,7 +209,7 @@ def test_a_ray_passes_and_each_corruption_fails() -> None:
     zero = torch.zeros(small.data.d, small.data.dq).double()
 
     def accepted(duals: Tensor, where: AttentionSVM = problem) -> bool:
-        return bool(certify(where, Frobenius(), zero, duals).proves_infeasible(1e-10))
+        return bool(certify(where, Frobenius(), zero, duals).holds_ray(1e-10))
 
     assert accepted(ray)
     assert accepted(1e-5 * ray)
@@ -238,12 +238,12 @@ def test_a_ray_that_earns_nothing_proves_nothing() -> None:
     idle = AttentionSVM(bad.data, bad.selected, right_hand_side=0.0)
     found = certify(idle, Frobenius(), torch.zeros(2, 2).double(), ray)
     assert found.dual_value.item() == 0
-    assert not bool(found.proves_infeasible(1e-10))
+    assert not bool(found.holds_ray(1e-10))
     assert bool(solve(idle).solved)
     negative = certify(
         AttentionSVM(bad.data, bad.selected, right_hand_side=-1.0), Frobenius(), torch.zeros(2, 2).double(), ray
     )
-    assert not bool(negative.proves_infeasible(1e-10))
+    assert not bool(negative.holds_ray(1e-10))
 
 
 def test_idle_rows_do_not_hide_a_small_bound() -> None:
@@ -253,7 +253,7 @@ def test_idle_rows_do_not_hide_a_small_bound() -> None:
     whisper = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1e-12]]).double()
     found = certify(problem, Frobenius(), torch.zeros(2, 1).double(), whisper)
     assert found.dual_value.item() == pytest.approx(1.0)
-    assert not bool(found.proves_infeasible(1e-9))
+    assert not bool(found.holds_ray(1e-9))
     solution = solve(problem).require_solved()
     torch.testing.assert_close(solution.weights, torch.tensor([[0.0], [1.0]]).double(), rtol=0, atol=1e-12)
 
@@ -265,6 +265,6 @@ def test_the_bound_of_a_ray_that_nearly_cancels() -> None:
     problem = AttentionSVM(dataset(tokens, np.ones((2, 1))), [0, 0])
     found = certify(problem, Frobenius(), torch.zeros(2, 1).double(), torch.tensor([[0.0, 1.0], [0.0, 1.0]]).double())
     assert found.dual_value.item() == pytest.approx(1 / small, rel=1e-14)
-    assert not bool(found.proves_infeasible(1e-9))
+    assert not bool(found.holds_ray(1e-9))
     solution = solve(problem).require_solved()
     torch.testing.assert_close(solution.weights, torch.tensor([[0.0], [1 / small]]).double(), rtol=1e-10, atol=1e-6)

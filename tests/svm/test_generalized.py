@@ -115,7 +115,7 @@ def test_an_input_may_keep_everything_beside_others() -> None:
 def test_an_infeasible_set(norm: Norm) -> None:
     """A token outside the set halfway between two inside it gets the margin 0 whatever W."""
     data = random_sphere(n=2, T=3, d=5, seed=8)
-    tokens = data.tokens.clone()
+    tokens = (data.tokens * 2**20).round() / 2**20  # so that halfway is exact, and with it the proof
     tokens[0, 2] = (tokens[0, 0] + tokens[0, 1]) / 2
     halfway = TokenDataset(tokens, data.queries, data.labels)
     kept = np.array([[True, True, False], [True, False, False]])

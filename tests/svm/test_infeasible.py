@@ -65,8 +65,8 @@ def opposite_query(rng: np.random.Generator) -> tuple[TokenDataset, np.ndarray]:
 
 def middle_token(rng: np.random.Generator) -> tuple[TokenDataset, np.ndarray]:
     """The selected token is a mixture of the others."""
-    tokens = sphere_points(rng, 2, 4, 6)
-    tokens[0, 3] = rng.dirichlet(np.ones(3)) @ tokens[0, :3]
+    tokens = np.round(sphere_points(rng, 2, 4, 6) * 2**20) / 2**20  # so that the mixture is exact
+    tokens[0, 3] = (tokens[0, 0] + tokens[0, 1] + 2 * tokens[0, 2]) / 4
     return dataset(tokens, sphere_points(rng, 2, 6)), np.array([3, 0])
 
 
@@ -161,8 +161,8 @@ def test_a_small_margin_is_never_called_infeasible(pair: tuple[Norm, Solver | No
     rows, u = cancelling(rng, 6, 4)
     query = sphere_points(rng, 3)
     solution = quiet_solve(one_row_each(rows + margin * u, query), *pair)
-    assert solution.status in (Status.SOLVED, Status.NOT_CONVERGED)
-    assert not bool(solution.certificate.proves_infeasible(1e-9))
+    assert solution.status in (Status.SOLVED, Status.SEPARABLE, Status.NOT_CONVERGED)
+    assert not bool(solution.certificate.holds_ray(1e-9))
     if solution.status is Status.SOLVED and isinstance(pair[0], (Frobenius, Nuclear, Spectral)):
         assert solution.certificate.primal_value.item() == pytest.approx(1 / margin, rel=1e-6)
     if isinstance(pair[1], (ActiveSet, BatchedFrobenius)):
@@ -195,7 +195,7 @@ def test_between_feasible_and_infeasible(pair: tuple[Norm, Solver | None]) -> No
     for size in (1.0, 1e-4, 1e-8):
         queries = np.array([[1.0, 0.0], [0.0, size]])
         solution = quiet_solve(AttentionSVM(dataset(tokens, queries), [0, 0]), *pair)
-        assert solution.status in (Status.SOLVED, Status.NOT_CONVERGED)
+        assert solution.status in (Status.SOLVED, Status.SEPARABLE, Status.NOT_CONVERGED)
         if isinstance(pair[0], Frobenius):
             assert solution.status is Status.SOLVED
             assert solution.weights[1, 1].item() == pytest.approx(1 / size, rel=1e-6)

@@ -23,15 +23,15 @@ every_solver = pytest.mark.parametrize("pair", OURS, ids=solver_id)
 def honest(problem: AttentionSVM, pair: tuple[Norm, Solver | None]) -> Status:
     """Solve a feasible problem; a claim of success is checked by NumPy, a claim of infeasibility is wrong."""
     solution = quiet_solve(problem, *pair)
-    assert solution.status in (Status.SOLVED, Status.NOT_CONVERGED)
-    assert not bool(solution.certificate.proves_infeasible(1e-9))
+    assert solution.status in (Status.SOLVED, Status.SEPARABLE, Status.NOT_CONVERGED)
+    assert not bool(solution.certificate.holds_ray(1e-9))
     if solution.status is Status.SOLVED:
         rows = explicit_rows(problem.data, problem.reference)
         lengths = np.linalg.norm(rows.inequalities, axis=(1, 2))
         size = max(1.0, float((lengths * solution.weights.norm().item()).max()) * 1e-6)  # round-off of the largest rows
         check_optimal(rows, pair[0], solution.weights, solution.duals, 2 * solution.tolerance * size)
     else:
-        with pytest.raises(ValueError, match="not converged"):
+        with pytest.raises(ValueError, match=r"not converged|not solved to the tolerance"):
             solution.require_solved()
     return solution.status
 

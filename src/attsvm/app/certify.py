@@ -32,10 +32,10 @@ def certify(request: object) -> dict[str, Any]:
             "max-entry"}``; the norm is Frobenius where it is left out.
 
     Returns:
-        `status` ("solved", "infeasible", "no_rows", "not_converged") and its `sentence`; `weights`, row by row, or
-        None; `value`, the norm of the weights; `relative_gap` and `min_margin` of the certificate, None where infinite;
-        `solver`, `norm`, `seconds`; `locally_optimal`; `optimal`: whether every selected token scores highest in its
-        input.
+        `status` ("solved", "separable", "infeasible", "numerically_infeasible", "no_rows", "not_converged") and its
+        `sentence`; `weights`, row by row, or None; `value`, the norm of the weights; `relative_gap` and `min_margin` of
+        the certificate, None where infinite; `solver`, `norm`, `seconds`; `locally_optimal`; `optimal`: whether every
+        selected token scores highest in its input.
 
     Raises:
         ValueError: naming the entry, what was expected and what came.
@@ -59,9 +59,9 @@ def certify(request: object) -> dict[str, Any]:
     proof = solution.certificate
     return {
         "status": solution.status.name.lower(),
-        "sentence": f"{solution.status}; {_local(local)}",
+        "sentence": f"{solution.sentences}; {_local(local)}",
         "weights": weights if all(map(math.isfinite, weights)) else None,
-        "value": to_plain(proof.primal_value) if bool(solution.solved) else None,
+        "value": to_plain(proof.primal_value) if bool(solution.separable) else None,
         "relative_gap": to_plain(proof.relative_gap),
         "min_margin": to_plain(proof.min_margin),
         "solver": solution.solver,
@@ -75,7 +75,9 @@ def certify(request: object) -> dict[str, Any]:
 def _local(local: LocalOptimality) -> str:
     if bool(local):
         return "the selection is locally optimal"
+    if bool(local.undecided):
+        return "whether the selection is locally optimal is not known"
     if not bool(local.feasible):
-        return "so the selection is not locally optimal" if not bool(local.undecided) else "local optimality is open"
+        return "so the selection is not locally optimal"
     named = ", ".join(f"token {t + 1} of input {i + 1}" for i, t in local.offenders)
     return f"the selection is not locally optimal: support tokens score at least as high as the selected ones ({named})"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SOLUTION = "solution.safetensors"
 SOLVED, INFEASIBLE, NOT_CONVERGED = 0, 3, 4
-"""Exit codes; infeasible if any problem is, and not converged if any is left open and none is infeasible."""
+"""Exit codes; infeasible if any problem is proved so, else not converged if any is not solved."""
 
 # Names in JSON, what the table calls them, and digits.
 _PROOF = (
@@ -81,7 +81,7 @@ def solve(
     FOLDER/solution.safetensors holds weights, duals, support and certificate; manifest.json says how it was made.
 
     Exit code 0: every problem solved; 2: bad input; 3: at least one problem proved infeasible, its ray saved as duals;
-    4: none infeasible, but at least one not converged.
+    4: none proved infeasible, but at least one not solved: separable, numerically infeasible or not converged.
     """
     from attsvm.cli.common.selection import right_hand_side, selection_named
 
@@ -119,10 +119,11 @@ def solve(
 
 def verdict(problem: attsvm.AttentionSVM, solution: attsvm.SVMSolution) -> dict[str, Any]:
     """Status, certificate, support and rank, JSON-able; over many problems as median, lowest and highest."""
+    from attsvm.svm.solution import CODES
+
     found = _numbers(solution)
-    statuses = list(attsvm.svm.Status)
     codes = solution.codes.flatten()
-    none = solution.infeasible.flatten()
+    none = solution.barred.flatten()
     proof = [name for name, _, _ in _PROOF if name in vars(solution.certificate)]
     result: dict[str, Any] = {
         "problems": codes.numel(),
@@ -130,9 +131,10 @@ def verdict(problem: attsvm.AttentionSVM, solution: attsvm.SVMSolution) -> dict[
         "norm": repr(solution.norm),
         "solver": solution.solver,
         "tolerance": solution.tolerance,
-        "status": {status.name.lower(): int((codes == code).sum()) for code, status in enumerate(statuses)},
+        "status": {status.name.lower(): int((codes == status.code).sum()) for status in attsvm.svm.Status},
         "certificate": {name: _spread(found[name][~none]) for name in proof},
         "ray": {name: _spread(found[name][none]) for name, _, _ in _RAY},
+        "bound": _lowest(found["dual_value"][none & ~solution.infeasible.flatten()]),
         "support": _spread(found["support"][~none]),
         "rank": _spread(found["rank"][~none]),
         "ambiguous_rows": int(solution.ambiguous.sum()),
@@ -143,7 +145,7 @@ def verdict(problem: attsvm.AttentionSVM, solution: attsvm.SVMSolution) -> dict[
     }
     if codes.numel() <= _MOST_ELEMENTS:
         result["elements"] = [
-            {"status": statuses[int(codes[b])].name.lower(), "unique": bool(solution.unique.flatten()[b])}
+            {"status": CODES[int(codes[b])].name.lower(), "unique": bool(solution.unique.flatten()[b])}
             | {name: values[b].item() for name, values in found.items()}
             for b in range(codes.numel())
         ]
@@ -180,7 +182,8 @@ def print_verdict(result: dict[str, Any], norm: str, folder: Path, *, quiet: boo
     for status in attsvm.svm.Status:
         number_of = result["status"][status.name.lower()]
         if number_of:
-            typer.echo(f"{number_of} of {count} {status.value}" if several else _capital(status.value))
+            sentence = _with_bound(status, result)
+            typer.echo(f"{number_of} of {count} {sentence}" if several else _capital(sentence))
     for sentence in _remarks(result):
         typer.echo(sentence)
     typer.echo(f"The solution, its certificate and its manifest are in {folder}")
@@ -191,8 +194,8 @@ def _remarks(result: dict[str, Any]) -> list[str]:
     said = []
     status, several = result["status"], result["problems"] > 1
     if status["infeasible"]:
-        said.append("The duals hold the ray: it proves that no W of a norm below the bound separates the selection.")
-    if status["not_converged"]:
+        said.append("The proof was checked for the data exactly as given; the duals hold the ray.")
+    if status["not_converged"] or status["separable"]:
         said.append(f"The certificate had to hold to {result['tolerance']:.0e}; another --solver may get there.")
     if result["ambiguous_rows"]:
         rows = plural(result["ambiguous_rows"], "row")
@@ -217,6 +220,10 @@ def _spread(values: Tensor) -> dict[str, float] | None:
     return spread(values) if values.numel() else None
 
 
+def _lowest(values: Tensor) -> float | None:
+    return float(values.min()) if values.numel() else None
+
+
 def _counted(result: dict[str, Any]) -> str:
     parts = [f"{count} {name.replace('_', ' ')}" for name, count in result["status"].items() if count]
     return f"{plural(result['problems'], 'problem')}: {', '.join(parts)}"
@@ -228,6 +235,15 @@ def _shown(value: float, digits: int) -> str:
 
 def _most(several: bool, rows: int) -> str:
     return f"up to {plural(rows, 'row')}" if several else plural(rows, "row")
+
+
+def _with_bound(status: attsvm.svm.Status, result: dict[str, Any]) -> str:
+    """The sentence of a status with its number; of several, the smallest bound."""
+    if status is not attsvm.svm.Status.NUMERICALLY_INFEASIBLE:
+        return status.value
+    from attsvm.svm.solution import said_with_bound
+
+    return said_with_bound(status, result["bound"])
 
 
 def _capital(sentence: str) -> str:

@@ -155,8 +155,8 @@ def rays_of(data: TokenDataset, solutions: Sequence[SVMSolution]) -> list[Ray]:
         if tuple(solution.weights.shape) != (data.d, data.dq):
             form, got = f"[{data.d}, {data.dq}]", list(solution.weights.shape)
             raise ValueError(f"solutions must have weights {form} to fit the data; solution {order} has {got}")
-        if bool(solution.infeasible):
-            raise ValueError(f"solution {order} has no ray to draw: {solution.status}")
+        if bool(solution.barred):
+            raise ValueError(f"solution {order} has no ray to draw: {solution.sentences}")
         label = rf"ray of $W_\mathrm{{mm}}{query}$, {solution.norm.name}"
         vectors = (data.queries.to(solution.weights) @ solution.weights.mT).cpu().numpy()
         found += rays_along(vectors, label, DASHES[order % len(DASHES)])

@@ -248,7 +248,7 @@ def _check_margins(problem: AttentionSVM, solution: SVMSolution) -> None:
         got = list(solution.weights.shape)
         raise ValueError(f"solution must have weights {list(expected)} to fit the problem; got {got}")
     if not bool(solution.solved):
-        raise ValueError(f"solution has no margins to compare with: {solution.status.value}")
+        raise ValueError(f"solution has no margins to compare with: {solution.sentences}")
     if bool(problem.equalities.any()) or not bool(problem.inequalities.any()):
         raise ValueError("problem must select one token per input, of at least two tokens")
 

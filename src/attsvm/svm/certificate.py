@@ -49,8 +49,11 @@ class Certificate:
             & (self.dual_violation <= tolerance)
         )
 
-    def proves_infeasible(self, tolerance: float) -> Tensor:
-        """Where the duals are a ray: A*(lam) vanishes to `tolerance` while b^T lam > 0."""
+    def holds_ray(self, tolerance: float) -> Tensor:
+        """Where the duals are a ray to `tolerance`: A*(lam) nearly vanishes while b^T lam > 0.
+
+        Such a ray proves that no W of a norm below `dual_value` is feasible, not that there is none.
+        """
         return (self.ray_residual <= tolerance) & (self.dual_value > 0)
 
     def __getitem__(self, index: Any) -> Certificate:

@@ -23,13 +23,19 @@ SUPPORT_TOLERANCE = 1e-6
 
 
 class Status(Enum):
-    """How a solve ended: what the certificate proves, whatever the solver claims."""
+    """How a solve ended: what the certificate and the data prove, whatever the solver claims."""
 
     SOLVED = "solved: the certificate proves the solution optimal to the tolerance"
+    SEPARABLE = "separable, not solved to the tolerance: the weights separate the selection; a smaller W may as well"
     INFEASIBLE = "infeasible: the duals hold a ray that proves that no weights separate this selection"
+    NUMERICALLY_INFEASIBLE = (
+        "numerically infeasible: any weights that separate this selection have a norm above certificate.dual_value;"
+        " whether there are any is not known"
+    )
     NO_ROWS = "no constraints: every input has one token, the solution is zero and its margin infinite"
     NOT_CONVERGED = (
-        "not converged: neither optimality nor infeasibility is proved; the certificate says how close it came"
+        "not converged: no weights that separate were found, nor a proof that there are none; the certificate says how"
+        " close it came"
     )
 
     @property
@@ -41,8 +47,19 @@ class Status(Enum):
         return self.value
 
 
-CODES: tuple[Status, ...] = tuple(Status)
-"""Statuses by the integer code in which batches store them."""
+CODES: tuple[Status, ...] = (
+    Status.SOLVED,
+    Status.INFEASIBLE,
+    Status.NO_ROWS,
+    Status.NOT_CONVERGED,
+    Status.SEPARABLE,
+    Status.NUMERICALLY_INFEASIBLE,
+)
+"""Statuses by the integer code in which batches store them. Files know these codes: new ones go to the end."""
+
+# Files without a list of their statuses come from a time of four. What was called infeasible then had a ray of floating
+# point, which proves the bound only.
+_FOUR_CODES = (Status.SOLVED, Status.NUMERICALLY_INFEASIBLE, Status.NO_ROWS, Status.NOT_CONVERGED)
 
 
 _TENSORS = ("weights", "duals", "codes", "margins", "support", "ambiguous", "unique", "iterations")
@@ -54,9 +71,10 @@ class SVMSolution:
     """The max-margin solution of each problem of a batch, or the proof that there is none.
 
     Attributes:
-        weights: W_mm ``[*batch, d, dq]``; NaN where infeasible.
+        weights: W_mm ``[*batch, d, dq]``; where separable, some W with margins >= b; NaN where there is a ray.
         duals: multipliers of the norm form ``[*batch, n, T]``, zero where there is no row; equality multipliers are
-            signed and their representative token holds minus their sum. Where infeasible: the ray.
+            signed and their representative token holds minus their sum. Where infeasible, proved or numerically: the
+            ray.
         codes: status of each element as its place in `CODES`; `status` gives the `Status` itself.
         margins: of W_mm on every row ``[*batch, n, T]``, 0 where there is no row.
         support: the neighbours, inequality rows with margin <= right-hand side + 1e-6.
@@ -105,9 +123,38 @@ class SVMSolution:
         return (self.codes == Status.SOLVED.code) | (self.codes == Status.NO_ROWS.code)
 
     @cached_property
+    def separable(self) -> Bool[Tensor, "*batch"]:
+        """Where weights that separate the selection are in hand, solved to the tolerance or not."""
+        return self.solved | (self.codes == Status.SEPARABLE.code)
+
+    @cached_property
     def infeasible(self) -> Bool[Tensor, "*batch"]:
-        """Where it is proved that there is none."""
+        """Where it is proved, for the data exactly as given, that there is none."""
         return self.codes == Status.INFEASIBLE.code
+
+    @cached_property
+    def barred(self) -> Bool[Tensor, "*batch"]:
+        """Where the duals hold a ray, so that no W of a norm below `certificate.dual_value` separates.
+
+        Either infeasible or numerically infeasible.
+        """
+        return self.infeasible | (self.codes == Status.NUMERICALLY_INFEASIBLE.code)
+
+    @cached_property
+    def undecided(self) -> Bool[Tensor, "*batch"]:
+        """Where it is not known whether any weights separate: numerically infeasible or not converged."""
+        return ~self.separable & ~self.infeasible
+
+    @cached_property
+    def sentences(self) -> Any:
+        """The sentence of the status with its number: a string, or an array of them for a batch."""
+        bound = self.certificate.dual_value
+        if self.codes.ndim == 0:
+            return said_with_bound(CODES[int(self.codes)], float(bound))
+        said = np.empty(tuple(self.codes.shape), dtype=object)
+        for index in np.ndindex(*said.shape):
+            said[index] = said_with_bound(CODES[int(self.codes[index])], float(bound[index]))
+        return said
 
     def require_solved(self) -> SVMSolution:
         """This solution, or a ValueError with the status sentence of the first element that was not solved."""
@@ -115,7 +162,7 @@ class SVMSolution:
             return self
         bad = int((~self.solved).sum())
         where = torch.nonzero(~self.solved)[0].tolist()
-        sentence = CODES[int(self.codes[tuple(where)])].value
+        sentence = self[tuple(where)].sentences if where else self.sentences
         if not where:
             raise ValueError(f"the problem is {sentence}")
         raise ValueError(
@@ -123,7 +170,7 @@ class SVMSolution:
         )
 
     def rank(self, tolerance: float = 1e-8) -> Int[Tensor, "*batch"]:
-        """Number of singular values above `tolerance` times the largest; 0 where infeasible."""
+        """Number of singular values above `tolerance` times the largest; 0 where there is a ray."""
         known = torch.where(torch.isfinite(self.weights), self.weights, torch.zeros_like(self.weights))
         values = torch.linalg.svdvals(known)
         return ((values > tolerance * values[..., :1]) & (values > 0)).sum(-1)
@@ -153,6 +200,7 @@ class SVMSolution:
                 "solver": self.solver,
                 "seconds": self.seconds,
                 "tolerance": self.tolerance,
+                "statuses": [status.name for status in CODES],
             },
         )
 
@@ -166,6 +214,9 @@ class SVMSolution:
         arrays, metadata = read_arrays(path)
         if metadata.get("kind") != "SVMSolution":
             raise ValueError(f"{path} is not a saved solution (its kind is {metadata.get('kind', 'unknown')!r})")
+        names = metadata.get("statuses")
+        stored = _FOUR_CODES if names is None else [Status[name] for name in names]  # type: ignore[union-attr]
+        arrays["codes"] = torch.tensor([status.code for status in stored])[arrays["codes"]]
         return cls(
             **{name: arrays[name] for name in _TENSORS},
             certificate=Certificate(**{name: arrays[f"certificate/{name}"] for name in _CERTIFICATE}),
@@ -174,6 +225,13 @@ class SVMSolution:
             seconds=float(metadata["seconds"]),  # type: ignore[arg-type]
             tolerance=float(metadata["tolerance"]),  # type: ignore[arg-type]
         )
+
+
+def said_with_bound(status: Status, bound: float) -> str:
+    """The sentence of a status, with the bound of its ray in it, rounded down."""
+    if status is not Status.NUMERICALLY_INFEASIBLE:
+        return status.value
+    return status.value.replace("certificate.dual_value", f"{0.994 * bound:.3g}" if bound < 1e300 else "1e300")
 
 
 def norm_from_repr(text: str) -> Norm:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from attsvm.attention.linear_maps import logits
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
 from attsvm.svm.certificate import Certificate, certify
+from attsvm.svm.infeasibility import proves_infeasible
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solution import SUPPORT_TOLERANCE, Status, SVMSolution
 from attsvm.svm.solvers.active_set.solver import ActiveSet
@@ -22,6 +25,7 @@ from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint
 
 RAY_TOLERANCE = 1e-10
 _TINY = 2**18  # numbers in all rows of a batch, up to which one thread is faster than several
+_MOST_NUMBERS = 2**26  # of rows that are written out to look at a ray once more
 
 
 def solve(
@@ -69,7 +73,8 @@ def solve(
     with one_thread(flat.rows.numel() * (flat.data.d + flat.data.dq) <= _TINY):
         raw = chosen.solve(flat, norm, _start(initial, problem, flat), progress)
         judged = _judge(flat, norm, raw, chosen.accuracy)
-        _look_for_rays(flat, norm, judged, chosen)
+        _ask_frobenius(flat, norm, judged, chosen)
+        _settle_rays(flat, norm, judged, chosen.accuracy)
         return _assemble(problem, flat, norm, chosen, raw, judged, began)
 
 
@@ -100,7 +105,6 @@ class _Judged:
 
 def _judge(flat: AttentionSVM, norm: Norm, raw: RawSolution, accuracy: float) -> _Judged:
     """Bring the raw pair into norm form, stretch W to feasibility where allowed, and certify it."""
-    empty = ~flat.rows.any(-1).any(-1)
     # Where no row asks for anything the solution is exactly 0, whatever came.
     sides = flat.right_hand_side
     asked = ((flat.inequalities & (sides > 0)) | (flat.equalities & (sides != 0))).any(-1).any(-1)[:, None, None]
@@ -115,21 +119,59 @@ def _judge(flat: AttentionSVM, norm: Norm, raw: RawSolution, accuracy: float) ->
         weights = weights * torch.where(short, 1 / margin, torch.ones_like(margin))[:, None, None]
         certificate = certify(flat, norm, weights, duals)
     # The certificate says what is a ray, not the solver; it reads negative multipliers as 0, and so must everyone else.
-    rays = certificate.proves_infeasible(RAY_TOLERANCE) & ~certificate.proves_optimal(accuracy)
+    rays = certificate.holds_ray(RAY_TOLERANCE) & ~certificate.proves_optimal(accuracy)
     if bool(rays.any()):
         lam = torch.where(flat.equalities, duals, duals.clamp(min=0.0))
         reward = (lam * sides).sum((-1, -2))
         duals = torch.where(rays[:, None, None], lam / reward[:, None, None], duals)
         certificate = certify(flat, norm, weights, duals)
+    return _Judged(weights, duals, certificate, _codes(flat, weights, certificate, accuracy))
+
+
+def _codes(flat: AttentionSVM, weights: Tensor, certificate: Certificate, accuracy: float) -> Tensor:
+    """What weights and certificate prove; a ray counts as numerically infeasible here, until `_settle_rays`."""
+    empty = ~flat.rows.any(-1).any(-1)
     codes = torch.full(empty.shape, Status.NOT_CONVERGED.code, dtype=torch.int64, device=empty.device)
-    codes[certificate.proves_optimal(accuracy)] = Status.SOLVED.code
-    codes[rays] = Status.INFEASIBLE.code
+    codes[certificate.holds_ray(RAY_TOLERANCE)] = Status.NUMERICALLY_INFEASIBLE.code
+    solved = certificate.proves_optimal(accuracy)
+    left = torch.nonzero(~solved & ~empty).flatten()
+    if left.numel():
+        codes[left[_separates(flat[left], weights[left])]] = Status.SEPARABLE.code
+    codes[solved] = Status.SOLVED.code
     codes[empty] = Status.NO_ROWS.code
-    return _Judged(weights, duals, certificate, codes)
+    return codes
 
 
-def _look_for_rays(flat: AttentionSVM, norm: Norm, judged: _Judged, solver: Solver) -> None:
-    """Ask a Frobenius solver for rays where nothing is proved: whether a selection is separable holds in every norm.
+def _separates(flat: AttentionSVM, weights: Tensor) -> Tensor:
+    """Where the weights, scaled up where that is allowed, certainly separate: margins beyond their own round-off.
+
+    A computed margin is off by at most 2 (d + dq + 3) units of round-off of ``(|x_r| + |x_t|)^T |W| |z|``. Rows with
+    b > 0 must have a margin above this error; rows with b = 0 and equalities can be met only up to it, which is all
+    that float64 can say of them. Where scaling W is no way to meet a row, every row must be met as it is.
+    """
+    sides, margins = flat.right_hand_side, flat.margins(weights)
+    absolute = replace(flat.data, tokens=flat.data.tokens.abs(), queries=flat.data.queries.abs())
+    sizes = logits(absolute, weights.abs())
+    sizes = sizes.masked_fill(~flat.data.real, 0.0)
+    sizes = sizes + sizes.gather(-1, flat.reference.unsqueeze(-1))
+    error = 2 * (flat.data.d + flat.data.dq + 3) * 2.0**-52 * sizes
+    positive, scalable = sides > 0, flat.scalable[:, None, None]
+    enough = torch.where(scalable & positive, margins > error, margins >= sides - error)
+    met = torch.where(flat.equalities, (margins - sides).abs() <= error, enough) | ~flat.rows
+    return met.all(-1).all(-1) & torch.isfinite(weights).all(-1).all(-1)
+
+
+def _take(judged: _Judged, where: Tensor, found: _Judged, better: Tensor) -> None:
+    """Put the elements `better` of `found` at their places `where`."""
+    for name in ("weights", "duals", "codes"):
+        getattr(judged, name)[where[better]] = getattr(found, name)[better]
+    values = judged.certificate.__dict__
+    for name, value in values.items():
+        value[where[better]] = getattr(found.certificate, name)[better]
+
+
+def _ask_frobenius(flat: AttentionSVM, norm: Norm, judged: _Judged, solver: Solver) -> None:
+    """Ask a Frobenius solver where nothing is known: whether a selection is separable does not depend on the norm.
 
     Block descent looks for rays itself, as far as its limits on rounds and time allow: it is not followed by a search
     that knows no limits.
@@ -139,14 +181,58 @@ def _look_for_rays(flat: AttentionSVM, norm: Norm, judged: _Judged, solver: Solv
         return
     part = flat[where]
     raw = feasibility_solver(part).solve(part, Frobenius(), None, None)
-    rays = RawSolution(torch.zeros_like(judged.weights[where]), raw.duals, raw.iterations)
-    found = _judge(part, norm, rays, solver.accuracy)
-    proved = found.codes == Status.INFEASIBLE.code
-    if bool(proved.any()):
-        where = where[proved]
-        for name in ("weights", "duals", "codes"):
-            getattr(judged, name)[where] = getattr(found, name)[proved]
-        judged.certificate = certify(flat, norm, judged.weights, judged.duals)
+    found = _judge(part, norm, raw, solver.accuracy)
+    _take(judged, where, found, found.codes != Status.NOT_CONVERGED.code)
+
+
+def _settle_rays(flat: AttentionSVM, norm: Norm, judged: _Judged, accuracy: float) -> None:
+    """Decide for each ray whether it proves infeasibility; where it does not, whether its residual separates after all.
+
+    A ray that leaves M = sum_k lam_k A_k has in M the best direction it knows: at the optimum of the Frobenius norm W
+    is a multiple of M. What is left is numerically infeasible, with a bound that allows for the round-off of M.
+    """
+    where = torch.nonzero(judged.codes == Status.NUMERICALLY_INFEASIBLE.code).flatten()
+    if where.numel() == 0:
+        return
+    part, rays = flat[where], judged.duals[where]
+    proved = proves_infeasible(part, rays)
+    judged.codes[where[proved]] = Status.INFEASIBLE.code
+    where = where[~proved]
+    if where.numel() == 0:
+        return
+    part, rays = flat[where], judged.duals[where]
+    for weights in _candidates(part, norm, rays):
+        found = _judge(part, norm, RawSolution(weights, rays, torch.zeros_like(where)), accuracy)
+        _take(judged, where, found, (found.codes == Status.SOLVED.code) | (found.codes == Status.SEPARABLE.code))
+    left = judged.codes[where] == Status.NUMERICALLY_INFEASIBLE.code
+    judged.certificate.dual_value[where[left]] = _bound(part[left], norm, rays[left])
+
+
+def _candidates(part: AttentionSVM, norm: Norm, rays: Tensor) -> Iterator[Tensor]:
+    """Weights that may separate where a ray proves no more than a bound."""
+    if part.rows.numel() * part.data.d > _MOST_NUMBERS:
+        yield part.combine(rays)
+        return
+    yield torch.einsum("bnt,bntd,bnq->bdq", rays * part.rows, part.differences(), part.data.queries)
+    if not isinstance(norm, Frobenius):
+        yield feasibility_solver(part).solve(part, Frobenius(), None, None).weights
+
+
+def _bound(flat: AttentionSVM, norm: Norm, rays: Tensor) -> Tensor:
+    """The norm below which a ray excludes every W, whatever round-off did to M.
+
+    M is a sum of n T products of three numbers: in the Frobenius norm its error is at most 2 (n T + 8) units of
+    round-off of ``sum |lam| (|x_r| + |x_t|) |z|``, and every dual norm is at most sqrt(d dq) times the Frobenius norm.
+    """
+    data = flat.data
+    lam = torch.where(flat.equalities, rays, rays.clamp(min=0.0)).masked_fill(~flat.rows | flat._vanishing, 0.0)
+    tokens = torch.linalg.vector_norm(data.input_tokens, dim=-1)
+    sizes = (tokens + tokens.gather(-1, flat.reference.unsqueeze(-1))) * torch.linalg.vector_norm(
+        data.queries, dim=-1, keepdim=True
+    )
+    error = 2 * (data.n * data.T + 8) * 2.0**-52 * (lam.abs() * sizes).sum((-1, -2))
+    size = norm.dual_value(flat.combine(lam)) * (1 + 1e-9) + error * (data.d * data.dq) ** 0.5
+    return (lam * flat.right_hand_side).sum((-1, -2)) * (1 - 1e-9) / size
 
 
 def _assemble(
@@ -158,16 +244,17 @@ def _assemble(
     judged: _Judged,
     began: float,
 ) -> SVMSolution:
-    infeasible = judged.codes == Status.INFEASIBLE.code
-    nowhere = infeasible[:, None, None]
+    barred = (judged.codes == Status.INFEASIBLE.code) | (judged.codes == Status.NUMERICALLY_INFEASIBLE.code)
+    solved = (judged.codes == Status.SOLVED.code) | (judged.codes == Status.NO_ROWS.code)
+    nowhere = barred[:, None, None]
     margins = flat.margins(judged.weights).masked_fill(nowhere, torch.nan)
     slack = margins - flat.right_hand_side
     line = (slack > SUPPORT_TOLERANCE / 10) & (slack <= SUPPORT_TOLERANCE * 10)
     representative = -(judged.duals * flat.equalities).sum(-1, keepdim=True)
     if isinstance(norm, (Frobenius, Entrywise)):
-        unique = ~infeasible
+        unique = solved
     else:
-        unique = torch.zeros_like(infeasible) if raw.unique is None else raw.unique & ~infeasible
+        unique = torch.zeros_like(solved) if raw.unique is None else raw.unique & solved
 
     def shaped(value: Tensor) -> Tensor:
         return value.reshape((*problem.batch_shape, *value.shape[1:]))

@@ -81,7 +81,7 @@ def solve_or_retry(problem: AttentionSVM, norm: Norm | None = None) -> SVMSoluti
     """
     norm = norm or Frobenius()
     first = solve(problem, norm)
-    left = ~first.solved & ~first.infeasible
+    left = ~first.solved & ~first.barred
     if not isinstance(norm, Frobenius) or not bool(left.any()):
         return first
     if left.ndim == 0:
@@ -108,7 +108,7 @@ class LocalOptimality:
         holds: ``[*batch]``; False where the selection cannot be separated and where that is undecided.
         violations: support tokens that score at least as high as the selected one ``[*batch, n, T]``.
         gap: smallest score lead of a selected token over its support tokens ``[*batch]``; inf without support, NaN
-            where not feasible.
+            where the SVM is not solved.
         solution: the `SVMSolution` of the selection.
     """
 
@@ -119,12 +119,12 @@ class LocalOptimality:
 
     @property
     def feasible(self) -> Bool[Tensor, "*batch"]:
-        """Where the SVM of the selection has a proved solution."""
-        return self.solution.solved
+        """Where weights that separate the selection are in hand."""
+        return self.solution.separable
 
     @property
     def undecided(self) -> Bool[Tensor, "*batch"]:
-        """Where neither a solution nor infeasibility was proved."""
+        """Where the SVM was neither solved, so that its support is not known, nor proved infeasible."""
         return ~self.solution.solved & ~self.solution.infeasible
 
     @property
@@ -146,7 +146,7 @@ class LocalOptimality:
         for where in torch.nonzero(~self.holds).tolist():
             at = tuple(where)
             if bool(self.undecided[at]):
-                sentence = "the solver proved neither a solution nor that there is none"
+                sentence = f"not known: the SVM of the selection is {self.solution[at].sentences}"
             elif not bool(self.feasible[at]):
                 sentence = "no weights separate this selection"
             else:

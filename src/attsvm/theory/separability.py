@@ -22,12 +22,14 @@ class Separability:
     """Whether weights can give every selected token a margin over the others, and the proof.
 
     Attributes:
-        separable: ``[*batch]``; True only where weights with margins >= 1 were certified.
+        separable: ``[*batch]``; True only where weights with positive margins are in hand.
         undecided: where neither was proved.
-        weights: such weights, those of smallest Frobenius norm ``[*batch, d, dq]``; NaN where there are none.
+        weights: such weights with margins >= 1, those of smallest Frobenius norm where `solution` is solved
+            ``[*batch, d, dq]``; NaN where there are none.
         ray: multipliers lam >= 0 with ``sum lam_it (x_i,alpha - x_it) z_i^T = 0`` and sum 1, which no W can meet
             ``[*batch, n, T]``; 0 where separable.
-        bound: in floating point the ray proves that no W of Frobenius norm below this separates; inf if it is exact.
+        bound: the ray proves that no W of Frobenius norm below this separates; inf where it is proved that no W at all
+            does, and 0 where there is no ray.
         solution: the SVM behind it.
     """
 
@@ -65,13 +67,13 @@ def separability(data: TokenDataset, selected: ArrayLike) -> Separability:
     (True, False, [[0.5, 0.0, 0.5]])
     """
     solution = solve_or_retry(AttentionSVM(data, selected))
-    barred = solution.infeasible
+    barred = solution.barred
     return Separability(
-        separable=solution.solved,
-        undecided=~solution.solved & ~barred,
-        weights=solution.weights.masked_fill(~solution.solved[..., None, None], torch.nan),
+        separable=solution.separable,
+        undecided=solution.undecided,
+        weights=solution.weights.masked_fill(~solution.separable[..., None, None], torch.nan),
         ray=solution.duals.masked_fill(~barred[..., None, None], 0.0),
-        bound=solution.certificate.dual_value.masked_fill(~barred, 0.0),
+        bound=solution.certificate.dual_value.masked_fill(~barred, 0.0).masked_fill(solution.infeasible, torch.inf),
         solution=solution,
     )
 

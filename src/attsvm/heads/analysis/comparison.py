@@ -23,7 +23,6 @@ from attsvm.svm import (
     BlockDescent,
     NuclearInteriorPoint,
     Solver,
-    Status,
     SVMSolution,
     margin_efficiency,
     solve,
@@ -81,14 +80,14 @@ def compare_with_max_margin(
     if made.contradiction() is not None:
         return Compared(unsolved(_CONTRADICTION), made, None)
     solution = solve(made.problem, norm, solver=_solver(norm, settings))
-    if isinstance(norm, Frobenius) and solution.status is Status.NOT_CONVERGED:  # the rounds ran out
-        return Compared(unsolved(str(solution.status), float(solution.certificate.relative_gap)), made, None)
-    if bool(solution.infeasible) or not bool(solution.certificate.relative_gap.isfinite()):
-        return Compared(unsolved(str(solution.status)), made, solution)
+    if isinstance(norm, Frobenius) and not bool(solution.solved | solution.barred):  # the rounds ran out
+        return Compared(unsolved(solution.sentences, float(solution.certificate.relative_gap)), made, None)
+    if bool(solution.barred) or not bool(solution.certificate.relative_gap.isfinite()):
+        return Compared(unsolved(solution.sentences), made, solution)
     best, value = solution.weights, float(norm.value(solution.weights))
     support = solution.duals[made.inputs] > 0
     closeness = result(
-        status=str(solution.status),
+        status=solution.sentences,
         solved=bool(solution.solved),
         gap=float(solution.certificate.relative_gap),
         seconds=round(solution.seconds, 3),

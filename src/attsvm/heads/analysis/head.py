@@ -140,7 +140,7 @@ def _outcome(comparisons: Sequence[Comparison], confident: int, settings: Settin
 def _shares(own: Compared) -> Float[Tensor, "n T"]:
     """Each constraint's share in the sum of all multipliers; 0 where nothing is solved."""
     shape = (len(own.problem.drawn), own.problem.problem.data.T)
-    if own.solution is None or bool(own.solution.infeasible):
+    if own.solution is None or bool(own.solution.barred):
         return torch.zeros(shape, dtype=torch.float64)
     duals = own.solution.duals[own.problem.inputs].clamp(min=0.0)
     return duals / duals.sum().clamp(min=1e-300)

@@ -131,6 +131,8 @@ class Diagnosis:
                     "norm_value": one.solution.certificate.primal_value,
                     "relative_gap": one.solution.certificate.relative_gap,
                     "solved": one.solution.solved,
+                    "separable": one.solution.separable,
+                    "infeasible": one.solution.infeasible,
                 }
                 for one in self.limits
             ],
@@ -249,10 +251,11 @@ def _check(data: TokenDataset, head: Head, optimizer: Optimizer, loss: Loss, opt
         by_dimension=separable_by_dimension(data),
         separable=Condition(
             "separable optimum",
-            solution.solved,
-            torch.where(solution.solved, 1 / solution.certificate.primal_value, -torch.inf),
-            "some weights give every optimal token a margin over the others; margin: the largest one at norm 1.",
+            solution.separable,
+            torch.where(solution.separable, 1 / solution.certificate.primal_value, -torch.inf),
+            "some weights give every optimal token a margin over the others; margin: the largest one found at norm 1.",
             "[TaSVM, separability]",
+            ~solution.undecided,
         ),
         all_support=all_tokens_support(data, head, selected=optimal.selected, solution=solution),
     )

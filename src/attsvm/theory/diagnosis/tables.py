@@ -50,7 +50,7 @@ def tables_of(diagnosis: Diagnosis) -> str:
 def _conditions(diagnosis: Diagnosis) -> Table:
     made = table("Conditions", ("condition", "holds", "by", "needed by"), right=("by",))
     for one in diagnosis.conditions:
-        made.add_row(one.name, _count(one.holds), median(one.margin, 3), escape(one.citation))
+        made.add_row(one.name, _count(one.holds, one.certain), median(one.margin, 3), escape(one.citation))
     return made
 
 
@@ -66,9 +66,10 @@ def _limits(diagnosis: Diagnosis) -> Table:
     made = table(title, ("limit", "selection", "separable", "attracts", "margin"), right=("margin",))
     for one in diagnosis.limits:
         selection = " ".join(map(str, one.selected.tolist())) if one.selected.ndim == 1 else "one for each data set"
-        solved = one.solution.solved
-        margin = torch.where(solved, 1 / one.solution.certificate.primal_value, torch.nan)
-        made.add_row(one.name, selection, _count(solved), _count(one.locally_optimal), median(margin, 3))
+        solution, separable = one.solution, one.solution.separable
+        margin = torch.where(separable, 1 / solution.certificate.primal_value, torch.nan)
+        attracts = _count(one.locally_optimal, solution.solved | solution.infeasible)
+        made.add_row(one.name, selection, _count(separable, ~solution.undecided), attracts, median(margin, 3))
     made.caption, made.caption_justify = f"predicted by: {diagnosis.rule}", "left"
     return made
 
@@ -83,7 +84,10 @@ def _local(diagnosis: Diagnosis) -> Iterator[str]:
             yield f"  {' '.join(map(str, selection))}   margin {1 / size:.4g}" if size > 0 else f"  {selection}"
 
 
-def _count(value: Tensor) -> str:
+def _count(value: Tensor, certain: Tensor | None = None) -> str:
+    """Yes, no, or how many; a "no" that is not `certain` is "not known"."""
+    open_ends = torch.zeros_like(value) if certain is None else ~value & ~certain
     if value.ndim == 0:
-        return "yes" if bool(value) else "no"
-    return f"{int(value.sum())} of {value.numel()}"
+        return "yes" if bool(value) else "not known" if bool(open_ends) else "no"
+    unknown = int(open_ends.sum())
+    return f"{int(value.sum())} of {value.numel()}" + (f", {unknown} not known" if unknown else "")

@@ -86,7 +86,7 @@ function pythonColumn(model, certificate) {
   if (certificate.answer === null) return { status: certificate.error ?? (certificate.waiting ? "asking …" : "–") };
   const { answer } = certificate;
   return {
-    status: `${answer.status.replace("_", " ")}${certificate.waiting ? " (before)" : ""}`,
+    status: `${answer.status.replaceAll("_", " ")}${certificate.waiting ? " (before)" : ""}`,
     value: answer.value === null || answer.value === undefined ? "–" : significant(answer.value, 6),
     gap: answer.relative_gap === null ? "–" : scientific(Math.abs(answer.relative_gap), 0),
     margin: answer.min_margin === null ? "–" : significant(answer.min_margin, 6),

@@ -1,0 +1,306 @@
+"""Does a ray prove that no weights separate, for the data exactly as given?
+
+A ray is lam >= 0 (free on equality rows) with b^T lam > 0 and M = sum_k lam_k A_k = 0, A_k = d_k z_k^T. A ray of
+floating point leaves a small M, and a small M proves only N(W) >= b^T lam / N°(M): tokens (0, 0), (-1, -e), (1, -e)
+with a tiny e can be separated, though by a large W. Here a ray is a proof in one of three ways.
+
+- **A row that is zero to the last bit**, a twin of the selected token or a zero query, asks for a positive margin.
+- **Absorbed.** Where the rows of the ray, scaled to length 1, span their whole space with smallest singular value s,
+  some delta has sum_k delta_k A_k = -M exactly and ||delta|| <= ||M|| / s. If lam_k > ||M|| / s on every inequality
+  row, and b^T lam outweighs ||b|| ||M|| / s, then lam + delta is an exact ray. The space is that of d dq numbers or,
+  where the different queries of the ray are independent, one copy of R^d for each: sum_q u_q z_q^T = 0 then means that
+  every u_q = sum_{k of query q} lam_k d_k is 0. ||M|| is taken at its computed value plus 4 (m + 8) units of round-off
+  for m rows (each row of length 1 is known to 8 units), s at its computed value minus 16 max(m, D) sqrt(m) units, the
+  error of a backward stable decomposition in dimension D with room to spare; queries of length 1 count as independent
+  with a smallest singular value of 1e-8.
+- **Exact.** The doubles are integers up to powers of two. The rows are written in integers, the largest multipliers
+  are solved for in exact arithmetic with the others fixed, and every equation and sign is checked exactly.
+
+What is not proved so may still be infeasible; it is not known to be.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import frexp
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from attsvm.svm.problem import AttentionSVM
+
+_UNIT = 2.0**-52
+_INDEPENDENT = 1e-8
+# Multipliers below such a share of the largest may be round-off of a zero; each line is tried.
+_LINES = (1e-12, 1e-9, 1e-6)
+_MOST_ROWS, _MOST_NUMBERS = 400, 2**24  # of a ray that is looked at, and of one batch of matrices
+_EXACT_ROWS, _EXACT_NUMBERS, _EXACT_WORK = 64, 20_000, 3_000_000  # exact: rows, numbers, and steps for a whole batch
+_PRIME = 2**31 - 1
+
+
+def proves_infeasible(problem: AttentionSVM, rays: Float[Tensor, "batch n T"]) -> Bool[Tensor, " batch"]:
+    """Where the multipliers `rays`, or a row that is exactly zero, prove that no W at all meets the problem's rows.
+
+    Arguments:
+        problem: problems with one batch axis.
+        rays: multipliers; negative ones of inequality rows are read as 0.
+    """
+    sides = problem.right_hand_side
+    asks = (problem.inequalities & (sides > 0)) | (problem.equalities & (sides != 0))
+    proved = (asks & problem._vanishing).flatten(1).any(1)
+    lam = torch.where(problem.equalities, rays, rays.clamp(min=0.0)).masked_fill(~problem.rows, 0.0)
+    weights = (lam.abs() * problem.row_norms()).flatten(1)
+    most = int((weights > _LINES[0] * weights.amax(1, keepdim=True)).sum(1).max().clamp(1, _MOST_ROWS))
+    at_once = max(1, _MOST_NUMBERS // (most * most * problem.data.dq + most * problem.data.d))
+    work = _EXACT_WORK
+    for part in torch.nonzero(~proved).flatten().split(at_once):
+        listed = _ListedRows.of(problem[part], lam[part], weights[part].topk(most, dim=1).indices)
+        for line in _LINES:
+            left = ~proved[part]
+            proved[part[left]] = _absorbed(listed[left].above(line))
+        for k in torch.nonzero(~proved[part]).flatten().tolist():
+            for line in _LINES[1:]:
+                if work > 0 and not proved[part[k]]:
+                    found, spent = _exactly(problem[part[k : k + 1]], listed[k : k + 1].above(line))
+                    proved[part[k]], work = found, work - spent
+    return proved
+
+
+class _ListedRows:
+    """The rows of each ray in one list, largest multipliers first, scaled to length 1; zero rows are padding.
+
+    Attributes:
+        places: of the rows among n * T, ``[batch, m]``.
+        differences: d_k / ||d_k||, ``[batch, m, d]``.
+        queries: z_k / ||z_k||, ``[batch, m, dq]``.
+        duals: lam_k ||d_k|| ||z_k||, scaled to a largest one of 1, ``[batch, m]``.
+        sides: b_k / (||d_k|| ||z_k||), up to the same scale.
+        multipliers: lam_k as given.
+        free: equality rows.
+        names: of the query of each row: the first row of the list with exactly the same one.
+    """
+
+    def __init__(self, **parts: Tensor) -> None:
+        self.parts = parts
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    places: Tensor
+    differences: Tensor
+    queries: Tensor
+    duals: Tensor
+    sides: Tensor
+    multipliers: Tensor
+    free: Tensor
+    names: Tensor
+
+    @staticmethod
+    def of(problem: AttentionSVM, lam: Tensor, places: Tensor) -> _ListedRows:
+        data = problem.data
+        element = torch.arange(len(places), device=places.device)[:, None]
+        inputs, tokens = places // data.T, places % data.T
+        sequence = inputs // data.queries_per_sequence
+        kept = data.tokens[element, sequence, problem.reference[element, inputs]]
+        differences, lengths = _unit(kept - data.tokens[element, sequence, tokens])
+        own = data.queries[element, inputs] + 0.0  # -0 is 0
+        queries, sizes = _unit(own)
+        scale = lengths * sizes
+        multipliers = lam.flatten(1).gather(1, places)
+        duals = multipliers * scale
+        duals = duals / duals.abs().amax(1, keepdim=True)
+        duals = torch.where(torch.isfinite(duals) & (scale > 0), duals, 0.0)
+        sides = problem.right_hand_side.flatten(1).gather(1, places) / torch.where(scale > 0, scale, 1.0)
+        same = (own[:, :, None] == own[:, None]).all(-1)
+        return _ListedRows(
+            places=places, differences=differences, queries=queries, duals=duals, sides=sides,
+            multipliers=multipliers, free=problem.equalities.flatten(1).gather(1, places),
+            names=same.to(torch.uint8).argmax(-1),
+        )  # fmt: skip
+
+    def __getitem__(self, index: Tensor | slice) -> _ListedRows:
+        return _ListedRows(**{name: part[index] for name, part in self.parts.items()})
+
+    def above(self, line: float) -> _ListedRows:
+        """Only the rows whose multiplier is above `line` times the largest; the others become padding."""
+        small = self.duals.abs() <= line
+        return _ListedRows(**{**self.parts, "duals": self.duals.masked_fill(small, 0.0)})
+
+    @property
+    def present(self) -> Tensor:
+        return self.duals != 0
+
+
+def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Vectors of length 1 and their lengths, without underflow; 0 and 0 where they are zero or not finite."""
+    largest = vectors.abs().amax(-1, keepdim=True)
+    usable = (largest > 0) & torch.isfinite(largest)
+    safe = torch.where(usable, vectors / torch.where(usable, largest, 1.0), 0.0)
+    size = torch.linalg.vector_norm(safe, dim=-1, keepdim=True)
+    return safe / torch.where(usable, size, 1.0), (torch.where(usable, largest, 0.0) * size).squeeze(-1)
+
+
+def _absorbed(rows: _ListedRows) -> Tensor:
+    """Where the residual of the ray can be absorbed by a small change of its multipliers."""
+    m = rows.duals.shape[1]
+    d, dq = rows.differences.shape[2], rows.queries.shape[2]
+    answer = _absorbed_by_query(rows)
+    many = rows.present.sum(1) > d * dq
+    left = torch.nonzero(~answer & many).flatten()
+    for part in left.split(max(1, _MOST_NUMBERS // max(1, m * d * dq))):
+        some = rows[part]
+        outer = (some.differences[..., None] * some.queries[..., None, :]).flatten(2) * some.present[..., None]
+        answer[part] = _outweighs(some, _change(outer, some.duals))
+    return answer
+
+
+def _absorbed_by_query(rows: _ListedRows) -> Tensor:
+    """The same, one condition in R^d for each query, where the different queries are independent."""
+    count, m = rows.duals.shape
+    d, dq = rows.differences.shape[2], rows.queries.shape[2]
+    # Names may point at a row that is padding here: the first present row of a name stands for its query.
+    alike = (rows.names[:, :, None] == rows.names[:, None]) & rows.present[:, None, :] & rows.present[:, :, None]
+    heads = rows.present & (alike.to(torch.uint8).argmax(-1) == torch.arange(m, device=rows.duals.device))
+    different, sizes = heads.sum(1), alike.sum(-1)
+    fits = (different <= dq) & (sizes.masked_fill(~heads, m + d + 1).amin(1) > d) & heads.any(1)
+    part = torch.nonzero(fits).flatten()
+    answer = torch.zeros(count, dtype=torch.bool, device=rows.duals.device)
+    if part.numel() == 0:
+        return answer
+    values = torch.linalg.svdvals(rows.queries[part] * heads[part][..., None])
+    independent = values.gather(1, different[part, None] - 1).squeeze(1) > _INDEPENDENT
+    part = part[independent]
+    where, head = torch.nonzero(heads[part], as_tuple=True)
+    total = torch.zeros(len(part), dtype=torch.float64, device=rows.duals.device)
+    for some in torch.arange(len(where), device=where.device).split(max(1, _MOST_NUMBERS // max(1, m * d))):
+        own = part[where[some]]
+        inside = alike[own, head[some]]
+        change = _change(rows.differences[own] * inside[..., None], rows.duals[own] * inside)
+        total.index_add_(0, where[some], change.square())
+    answer[part] = _outweighs(rows[part], total.sqrt())
+    return answer
+
+
+def _change(vectors: Tensor, duals: Tensor) -> Tensor:
+    """A bound on the change of `duals` that makes their combination of vectors of length 1 (or 0) exactly 0."""
+    m, size = vectors.shape[1:]
+    left = torch.linalg.vector_norm((vectors * duals[..., None]).sum(1), dim=-1)
+    left = left + 4 * (m + 8) * _UNIT * duals.abs().sum(1)
+    smallest = torch.linalg.svdvals(vectors)[:, -1] - 16 * max(m, size) * m**0.5 * _UNIT
+    return torch.where(smallest > 0, left / smallest, torch.inf)
+
+
+def _outweighs(rows: _ListedRows, change: Tensor) -> Tensor:
+    """Whether multipliers stay positive, and b^T lam as well, under every change of this length."""
+    change = change * (1 + 1e-9)  # far more than the round-off of these few operations
+    smallest = rows.duals.masked_fill(~rows.present | rows.free, torch.inf).amin(1)
+    sides = rows.sides.masked_fill(~rows.present, 0.0)
+    each = sides * rows.duals
+    earned = each.sum(1) - 8 * (each.shape[1] + 8) * _UNIT * each.abs().sum(1)
+    return (smallest > change) & (earned > change * torch.linalg.vector_norm(sides, dim=1))
+
+
+# ------------------------------------------------------------------------------------------------- exact
+
+
+def _exactly(problem: AttentionSVM, rows: _ListedRows) -> tuple[bool, int]:
+    """Whether there is an exact ray near this one, on its rows (one problem); and the steps that were spent."""
+    data, present = problem.data, rows.present[0]
+    d, dq, m = data.d, data.dq, int(present.sum())
+    places, names = rows.places[0][present].tolist(), rows.names[0][present].tolist()
+    different = sorted(set(names))
+    if not 0 < m <= _EXACT_ROWS:
+        return False, 1
+    first = rows.queries[0][present][[names.index(name) for name in different]]
+    grouped = len(different) <= dq and bool(torch.linalg.svdvals(first).amin() > _INDEPENDENT)
+    width = d * len(different) if grouped else d * dq
+    if m * width > _EXACT_NUMBERS:
+        return False, 1
+    matrix: list[list[int]] = []  # A_k = 2^scale_k times integers
+    scales: list[int] = []
+    for place, name in zip(places, names, strict=True):
+        i, t = place // data.T, place % data.T
+        tokens = data.tokens[0, i // data.queries_per_sequence]
+        both, scale = _integers(tokens[problem.reference[0, i]].tolist() + tokens[t].tolist())
+        difference = [kept - other for kept, other in zip(both[:d], both[d:], strict=True)]
+        if grouped:
+            begin = d * different.index(name)
+            matrix.append([0] * begin + difference + [0] * (width - d - begin))
+        else:
+            query, more = _integers(data.queries[0, i].tolist())
+            scale += more
+            matrix.append([x * z for x in difference for z in query])
+        scales.append(scale)
+    near = [Fraction(x) * Fraction(2) ** k for x, k in zip(rows.multipliers[0][present].tolist(), scales, strict=True)]
+    exact, spent = _null_vector(matrix, near)
+    if exact is None:
+        return False, spent
+    signs = all(x >= 0 or equal for x, equal in zip(exact, rows.free[0][present].tolist(), strict=True))
+    sides = problem.right_hand_side[0].flatten()[places].tolist()
+    earned = sum(Fraction(b) * x / Fraction(2) ** k for b, x, k in zip(sides, exact, scales, strict=True))
+    return signs and earned > 0, spent
+
+
+def _integers(numbers: list[float]) -> tuple[list[int], int]:
+    """Integers and one exponent e with numbers = 2^e integers, exactly."""
+    parts = [frexp(x) for x in numbers]
+    low = min((exponent for mantissa, exponent in parts if mantissa != 0), default=0)
+    return [int(mantissa * 2.0**53) << (exponent - low) if mantissa else 0 for mantissa, exponent in parts], low - 53
+
+
+def _null_vector(matrix: list[list[int]], near: list[Fraction]) -> tuple[list[Fraction] | None, int]:
+    """x with sum_k x_k matrix_k = 0 exactly and some entries as in `near`, None where only 0 would do; and the steps.
+
+    Rows come in the order in which they should be solved for. Which rows are independent is found modulo a prime: rows
+    independent there are independent, so that a full rank ends the search; whatever else comes of it is checked.
+    """
+    pivots, equations = _independent(np.array([[x % _PRIME for x in row] for row in matrix], dtype=np.int64))
+    m, width, rank = len(matrix), len(matrix[0]), len(pivots)
+    if rank == m:
+        return None, m * width
+    rest = [k for k in range(m) if k not in set(pivots)]
+    common = max(near[k].denominator for k in rest)  # powers of two
+    fixed = {k: int(near[k] * common) for k in rest}
+    system = [
+        [matrix[k][c] for k in pivots] + [-sum(fixed[k] * matrix[k][c] for k in rest)] for c in equations
+    ]  # fmt: skip
+    numerators, denominator = _solve_exactly(system)
+    x = [0] * m
+    for k, numerator in zip(pivots, numerators, strict=True):
+        x[k] = numerator
+    for k in rest:
+        x[k] = fixed[k] * denominator
+    holds = all(sum(x[k] * matrix[k][c] for k in range(m)) == 0 for c in range(width))
+    return ([Fraction(value, denominator * common) for value in x] if holds else None), m * width + rank**3
+
+
+def _independent(residues: np.ndarray) -> tuple[list[int], list[int]]:
+    """The rows, greedily from the first, that are independent modulo the prime, and as many columns that show it."""
+    left = residues.copy()
+    pivots: list[int] = []
+    columns: list[int] = []
+    for k in range(len(left)):
+        column = int((left[k] != 0).argmax())
+        if left[k, column] == 0:
+            continue
+        pivots.append(k)
+        columns.append(column)
+        left[k] = left[k] * pow(int(left[k, column]), -1, _PRIME) % _PRIME
+        left[k + 1 :] = (left[k + 1 :] - left[k + 1 :, column, None] * left[k] % _PRIME) % _PRIME
+    return pivots, columns
+
+
+def _solve_exactly(system: list[list[int]]) -> tuple[list[int], int]:
+    """Numerators and common denominator of the solution of a regular system of integers ``[r, r + 1]`` (Bareiss)."""
+    a, size, before = [row[:] for row in system], len(system), 1
+    for k in range(size):
+        swap = next(i for i in range(k, size) if a[i][k] != 0)
+        a[k], a[swap] = a[swap], a[k]
+        top, pivot = a[k], a[k][k]
+        for i in range(size):
+            if i != k:
+                row, factor = a[i], a[i][k]
+                a[i] = [(pivot * x - factor * y) // before for x, y in zip(row, top, strict=True)]
+        before = pivot
+    return [a[i][size] for i in range(size)], before
