@@ -87,7 +87,7 @@ def test_the_manifest_says_how_it_was_made(file, out):
     assert manifest["command"].startswith("attsvm solve ")
     assert manifest["settings"]["norm"] == "Nuclear()"
     assert manifest["settings"]["select"] == "optimal"
-    assert manifest["counts"] == {"solved": 1, "infeasible": 0, "no_rows": 0, "not_converged": 0}
+    assert manifest["counts"] == {status.name.lower(): int(status is Status.SOLVED) for status in Status}
     assert manifest["ran"] == "NuclearInteriorPoint"
     assert "seed" not in manifest  # solving draws nothing
     assert sorted(path.name for path in out.iterdir()) == sorted(manifest["files"])

@@ -214,8 +214,8 @@ class SVMSolution:
         arrays, metadata = read_arrays(path)
         if metadata.get("kind") != "SVMSolution":
             raise ValueError(f"{path} is not a saved solution (its kind is {metadata.get('kind', 'unknown')!r})")
-        names = metadata.get("statuses")
-        stored = _FOUR_CODES if names is None else [Status[name] for name in names]  # type: ignore[union-attr]
+        names: Any = metadata.get("statuses")
+        stored = _FOUR_CODES if names is None else tuple(Status[name] for name in names)
         arrays["codes"] = torch.tensor([status.code for status in stored])[arrays["codes"]]
         return cls(
             **{name: arrays[name] for name in _TENSORS},

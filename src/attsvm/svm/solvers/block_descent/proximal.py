@@ -138,6 +138,12 @@ class ProximalNewton:
         return t
 
 
+def _factored(matrix: np.ndarray, ridge: float) -> np.ndarray:
+    shifted = matrix + ridge * np.eye(len(matrix))
+    lower: np.ndarray = scipy.linalg.cholesky(shifted.T, lower=True, overwrite_a=True, check_finite=False)
+    return lower
+
+
 class ActiveFactor:
     """Solves (ridge I + A_J A_J^T) x = r for row sets J near the set J_0 it was factored at.
 
@@ -152,11 +158,15 @@ class ActiveFactor:
     """
 
     def __init__(self, ids: np.ndarray, differences: np.ndarray, queries: np.ndarray, ridge: float) -> None:
-        self.ids, self.ridge = ids, ridge
+        self.ids = ids
         self.differences, self.queries = differences, queries
         matrix = _gram(differences, queries, differences, queries)
-        matrix[np.diag_indices_from(matrix)] += ridge
-        self.lower = scipy.linalg.cholesky(matrix.T, lower=True, overwrite_a=True, check_finite=False)
+        try:
+            self.lower = _factored(matrix, ridge)
+        except np.linalg.LinAlgError:  # dependent rows and a ridge below round-off: the step may be shorter
+            ridge += 1e-12 * float(matrix.trace())
+            self.lower = _factored(matrix, ridge)
+        self.ridge = ridge
         self.columns = np.empty((len(ids), 0), order="F")
         self.known = np.empty(0, np.int64)
 
