@@ -35,6 +35,7 @@ def test_an_example_becomes_the_first_state(unserved, monkeypatch, name):
     monkeypatch.setattr(unserved, "_serve", lambda server: seen.append(server.contents["/"][1].decode()))
     assert invoke("play", name, "--port", 0).exit_code == 0
     assert '"problem": {"kind"' in seen[0]
+    assert f'"preset": "{name}"' in seen[0]
 
 
 def test_a_file_becomes_the_first_state(unserved, monkeypatch, tmp_path):

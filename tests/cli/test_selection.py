@@ -130,6 +130,15 @@ def test_selections_that_do_not_fit(tmp_path, solve, text, words):
     assert not (tmp_path / "out").exists()  # bad input leaves nothing behind
 
 
+@pytest.mark.parametrize(("name", "text", "word"), [
+    ("a.txt", "", "is empty"), ("a.csv", "", "is empty"), ("a.json", "", "is empty"), ("a.npy", "", "is empty"),
+    ("a.txt", "# nothing\n", "holds no numbers"), ("a.csv", "token\n", "no numbers"), ("a.json", "[]", "no numbers"),
+])  # fmt: skip
+def test_empty_files(tmp_path, solve, name, text, word):
+    (tmp_path / name).write_text(text)
+    refused(solve("--select", tmp_path / name), name, word, "--select needs the index of a token for each input")
+
+
 def test_sets_that_make_no_sense(tmp_path, solve):
     for mask, words in (([[True] * 4] * 3, "nothing to separate"), ([[False] * 4] * 3, "input 0 has none")):
         (tmp_path / "s.json").write_text(json.dumps({"selected_set": mask}))

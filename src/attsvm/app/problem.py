@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attsvm.data import StartingPoints, TokenDataset
+from attsvm.data import EXAMPLES, StartingPoints, TokenDataset, example
 
 MOST_INPUTS = 8
 MOST_TOKENS = 12
@@ -218,16 +219,23 @@ MOST_COMPANIONS = 12
 def data_to_state(data: TokenDataset, starting: StartingPoints | None = None) -> dict[str, Any]:
     """The page's state that shows `data`; the page fills in what is not said here.
 
-    Data without a head show it being trained.
+    Data without a head show it being trained. A built-in example is shown as the page's own preset of that name, with
+    its advice, its runs (which start where the paper's do) and its view, unless other starting points are given.
 
     Arguments:
         data: a single data set in the plane.
         starting: starting points of descent, such as `attsvm.data.starting_points` gives: the first becomes the run
-            that the page tells about, the others run beside it. None means zero.
+            that the page tells about, the others run beside it. None means those of the preset, or zero.
 
     Raises:
         ValueError: if the data do not fit the page.
     """
+    if not isinstance(data, TokenDataset):
+        raise ValueError(f"data must be a TokenDataset, such as attsvm.data.example('two-inputs'); got {_shown(data)}")
+    if starting is not None and not isinstance(starting, StartingPoints):
+        raise ValueError(
+            f"starting must be StartingPoints, such as attsvm.data.starting_points(name); got {_shown(starting)}"
+        )
     problem = data_to_problem(data)
     starts = [] if starting is None else [_start(weights) for weights in starting.weights]
     settings: dict[str, Any] = {"trained": "p" if problem["kind"] == "prompt" else "W", "trainHead": data.head is None}
@@ -235,6 +243,9 @@ def data_to_state(data: TokenDataset, starting: StartingPoints | None = None) ->
         settings["start"] = starts[0]
     if starting is not None and starting.head is not None:
         settings["startHead"] = starting.head[0].tolist()
+    preset = _preset_of(problem) if starting is None else None
+    if preset is not None:
+        return {"version": VERSION, "preset": preset, "problem": problem, "settings": settings}
     widest = max(float(part.abs().max()) for part in (data.tokens, data.queries))
     return {
         "version": VERSION,
@@ -244,6 +255,20 @@ def data_to_state(data: TokenDataset, starting: StartingPoints | None = None) ->
         "companions": [{"start": start} for start in starts[1 : 1 + MOST_COMPANIONS]],
         "view": {"extent": min(1.3 * widest or 1.5, LARGEST)},
     }
+
+
+PRESET_OPTIONS: Mapping[str, Mapping[str, Any]] = {"loss-comparison": {"C": 10.0}}
+"""Where the page shows an example with other options than its defaults: with C = 1 all three losses take one road."""
+
+
+def _preset_of(problem: dict[str, Any]) -> str | None:
+    """The name of the preset of the page that has exactly this problem, where it is a built-in example."""
+    return next((name for name in EXAMPLES if _preset_problem(name) == problem), None)
+
+
+@cache
+def _preset_problem(name: str) -> dict[str, Any]:
+    return data_to_problem(example(name, **PRESET_OPTIONS.get(name, {})))
 
 
 def _start(weights: Tensor) -> dict[str, Any]:

@@ -20,8 +20,10 @@ class Playground(anywidget.AnyWidget):  # type: ignore[misc]
     """The playground as a notebook widget; what is dragged in the page is read in Python, and the other way round.
 
     Arguments:
-        data: a token data set in the plane to show first, or None for the playground's own choice.
-        starting: starting points of descent, such as `attsvm.data.starting_points` gives, or None for zero.
+        data: a token data set in the plane to show first, or None for the playground's own choice. Built-in examples
+            (`attsvm.data.example`) are shown as the preset of their name, with its advice.
+        starting: starting points of descent, such as `attsvm.data.starting_points` gives, or None for those of the
+            preset, or zero.
 
     Attributes:
         state: everything that is on the page, as plain JSON; set it, or observe it with ``observe(f, "state")``.
@@ -58,7 +60,8 @@ class Playground(anywidget.AnyWidget):  # type: ignore[misc]
         fresh = data_to_state(data)
         same = self.state.get("problem", {}).get("kind") == fresh["problem"]["kind"]
         kept = {name: self.state[name] for name in ("settings", "view") if same and name in self.state}
-        self.state = {**fresh, **kept}
+        # A preset's advice is about its own settings.
+        self.state = {**fresh, **kept, "preset": None if "settings" in kept else fresh["preset"]}
 
     @traitlets.validate("state")  # type: ignore[untyped-decorator]
     def _checked(self, proposal: Any) -> dict[str, Any]:

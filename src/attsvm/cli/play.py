@@ -61,11 +61,11 @@ def play(data: Data = None, port: Port = None, no_browser: NoBrowser = False, ex
 
 
 def _state(name: str) -> dict[str, Any]:
-    from attsvm.app.problem import data_to_state
+    from attsvm.app.problem import PRESET_OPTIONS, data_to_state
 
-    loaded = load_data(name)
+    loaded = attsvm.data.example(name, **PRESET_OPTIONS.get(name, {})) if name in EXAMPLES else load_data(name)
     try:
-        return data_to_state(loaded, attsvm.data.starting_points(name) if name in EXAMPLES else None)
+        return data_to_state(loaded)
     except ValueError as error:
         raise ValueError(f"DATA {name} cannot be shown: {error}") from None
 

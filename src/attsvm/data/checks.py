@@ -108,6 +108,23 @@ def check_device(tensor: Tensor, name: str, device: torch.device) -> None:
         raise ValueError(f"{name} must be on {device}, like the tokens; got {tensor.device}")
 
 
+def as_device(device: torch.device | str, name: str) -> torch.device:
+    """The device of this name, if this machine has it.
+
+    Raises:
+        ValueError: if the name means nothing to PyTorch, or there is no such CUDA device.
+    """
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"{name} must be cpu, cuda or cuda:N; got {device!r}") from None
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        there = torch.cuda.device_count()
+        counted = "no CUDA device" if there == 0 else f"{there} CUDA device{'s' if there > 1 else ''}"
+        raise ValueError(f"{name} {found} is not there: PyTorch finds {counted} on this machine; use cpu")
+    return found
+
+
 def check_positive(value: float, name: str) -> None:
     """Raise unless `value` is a finite positive number."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 < value < float("inf"):

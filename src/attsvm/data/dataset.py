@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attsvm.data.checks import (
     ArrayOrList,
+    as_device,
     as_floating,
     as_mask,
     as_tensor,
@@ -193,8 +194,10 @@ class TokenDataset:
         """The same data on another device or in another precision.
 
         Raises:
-            ValueError: if `dtype` is neither float32 nor float64, or a number overflows in it.
+            ValueError: if `dtype` is neither float32 nor float64, a number overflows in it, or there is no such device.
         """
+        if device is not None:
+            device = as_device(device, "device")
         if dtype in (None, self.dtype):
             return self._map(lambda tensor: tensor.to(device=device))
         if dtype not in (torch.float32, torch.float64):

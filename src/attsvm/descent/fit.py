@@ -7,6 +7,7 @@ import numbers
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
 from attsvm.data.streams import Seed, stream_keys
+from attsvm.descent import optimizers
 from attsvm.descent.batches import InputBatches
 from attsvm.descent.engines.choice import choose_engine
 from attsvm.descent.engines.torch import Engine, Progress, Task, check_optimizer_fits
@@ -105,7 +107,7 @@ def fit(
     if not isinstance(parameterization, Parameterization):
         raise ValueError(f"parameterization must be Weights() or KeyQuery(rank); got {parameterization!r}")
     if not isinstance(optimizer, Optimizer):
-        raise ValueError(f"optimizer must be an optimizer such as GradientDescent(0.1); got {optimizer!r}")
+        raise ValueError(f"optimizer must be an optimizer such as GradientDescent(0.1); got {_named(optimizer)}")
     if isinstance(ridge, bool) or not isinstance(ridge, numbers.Real) or not 0 <= ridge < math.inf:
         raise ValueError(f"ridge must be a finite number, 0 or positive; got {ridge!r}")
     if stop is not None and not isinstance(stop, StoppingRule):
@@ -174,6 +176,14 @@ def fit(
     return _finished(
         task, now, recorder, done, taken, data, several, configuration, resume, time.perf_counter() - began
     )
+
+
+def _named(given: object) -> str:
+    """What was given in the place of an optimizer, and the optimizer that its name resembles."""
+    shown = given.__name__ if isinstance(given, type) else repr(given)
+    names = {name.lower(): name for name in optimizers.__all__ if name != "Optimizer"}
+    near = get_close_matches(shown.strip("'").lower(), names, n=1)
+    return f"{shown}; did you mean {names[near[0]]}(...)?" if near else shown
 
 
 def _moved(head: object, device: torch.device) -> object:

@@ -32,6 +32,17 @@ def test_a_file_on_the_disk_is_the_whole_playground(page, tmp_path):
 
 
 @pytest.mark.slow
+def test_an_example_from_python_is_the_preset_of_its_name(page, tmp_path):
+    write_page(tmp_path / "page.html", data_to_state(example("single-input-local")))
+    page.goto((tmp_path / "page.html").as_uri())
+    loaded(page)
+    shown = state(page)
+    assert (shown["preset"], len(shown["companions"]), shown["settings"]["steps"]) == ("single-input-local", 5, 1000)
+    assert "The two lowest starts end on token 2" in page.locator(".advice").inner_text()
+    assert page.locator('select[aria-label="preset"]').input_value() == "single-input-local"
+
+
+@pytest.mark.slow
 def test_the_address_comes_before_the_state_of_the_file(page, tmp_path):
     path = write_page(tmp_path / "page.html", SHOWN)
     page.goto(path.as_uri())
@@ -55,9 +66,10 @@ def test_the_command_serves_the_page_and_python_fills_the_certificate(page):
         says(page.locator(".agreement"), "agree to")
         status, value, gap, margin, weights, local, solver = python.all_text_contents()
         assert status == "solved"
-        assert float(value) == pytest.approx((100 * 101) ** 0.5 / 101, abs=1e-5)
-        assert weights == "(\u22120.09901, 0.9901)"
-        assert (margin, local, solver) == ("1", "yes", "Batched Active Set")
+        # The run that the preset tells about starts low and ends on token 2, (1, 0).
+        assert float(value) == pytest.approx(1.0, abs=1e-5)
+        assert weights == "(1, 0)"
+        assert (margin, local, solver) == ("1", "yes", "Batched Frobenius")
         assert gap
         with page.expect_response("**/certify") as answer:
             drag(page, "token-0-2", 30, 0)

@@ -14,6 +14,7 @@ from attsvm.app.problem import (
     MOST_COMPANIONS,
     MOST_INPUTS,
     MOST_TOKENS,
+    PRESET_OPTIONS,
     data_to_problem,
     data_to_state,
     problem_to_data,
@@ -163,3 +164,32 @@ def test_a_head_that_is_not_there_is_trained():
         "start": {"p": [0.0, -1.0]},
         "startHead": [-1.0, 0.0],
     }
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_keep_their_name_and_leave_their_scene_to_the_page(name):
+    state = data_to_state(example(name, **PRESET_OPTIONS.get(name, {})))
+    assert state["preset"] == name
+    assert not state.keys() & {"companions", "view"}
+    script = (files("attsvm.app") / "playground" / "presets.js").read_text(encoding="utf-8")
+    assert f'name: "{name}"' in script
+
+
+def test_other_data_and_other_starts_have_no_preset():
+    assert data_to_state(example("loss-comparison"))["preset"] is None  # C = 1; the advice speaks of C = 10
+    changed = example("two-inputs")
+    changed = TokenDataset(changed.tokens + 0.01, changed.queries, changed.labels, head=changed.head)
+    assert data_to_state(changed)["preset"] is None
+    assert data_to_state(example("multi-input"), starting_points("multi-input"))["preset"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        (("two-inputs",), "data must be a TokenDataset.*'two-inputs'"),
+        ((example("two-inputs"), "zeros"), "starting must be StartingPoints"),
+    ],
+)
+def test_what_is_no_data_set_is_refused(given, word):
+    with pytest.raises(ValueError, match=word):
+        data_to_state(*given)

@@ -57,6 +57,18 @@ def test_before_it_is_shown_there_are_no_data():
         _ = widget().data
 
 
+def test_a_name_is_no_data_set():
+    with pytest.raises(ValueError, match=r"data must be a TokenDataset, such as attsvm\.data\.example"):
+        widget("two-inputs")
+
+
+def test_examples_keep_their_name():
+    shown = widget(example("single-input-local"))
+    assert shown.state["preset"] == "single-input-local"
+    shown.data = example("multi-input")  # with the settings of the other: no longer what the advice speaks of
+    assert shown.state["preset"] is None
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="plane"):
         widget(attsvm.data.random_sphere(n=2, T=3, d=5, seed=0))
@@ -128,7 +140,7 @@ def test_a_real_notebook(browser, tmp_path):
 
         # Python answers the request for a certificate.
         says(page.locator(".agreement"), "agree to")
-        says(page.locator(".certificate"), "Batched Active Set")
+        says(page.locator(".certificate"), "Batched Frobenius")
 
         # A value set from Python appears in the page.
         cells.nth(1).locator(".cm-content").click()

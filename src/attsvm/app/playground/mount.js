@@ -20,7 +20,7 @@ import { createTable } from "./controls/table.js";
 import { createTimeline } from "./controls/timeline.js";
 import { createToolbar } from "./controls/toolbar.js";
 import { createTraining } from "./controls/training.js";
-import { PRESETS, presetNamed, presetState } from "./presets.js";
+import { PRESETS, presetNamed, presetState, withPresetScene } from "./presets.js";
 import { setLayer, showSelection } from "./state/actions.js";
 import { createAnalyst } from "./state/analysis.js";
 import { createCertifier } from "./state/certifier.js";
@@ -37,7 +37,7 @@ const OWN_DATA = { try: "Your own data. Drag anything; double click adds a token
 function openingState(given) {
   const first = presetState(PRESETS[0].name);
   if (given === undefined || given === null || given === "") return { state: first, sentence: null };
-  const { state, sentence } = stateFrom(given);
+  const { state, sentence } = stateFrom(withPresetScene(given));
   return { state: state ?? first, sentence };
 }
 
@@ -205,7 +205,7 @@ export function mount(element, options = {}) {
   }
 
   function setState(value) {
-    const { state, sentence } = stateFrom(value);
+    const { state, sentence } = stateFrom(withPresetScene(value));
     if (state === null) {
       voice.say(sentence);
       return sentence;

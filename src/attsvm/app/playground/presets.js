@@ -286,6 +286,16 @@ export function presetNamed(name) {
   return PRESETS.find((preset) => preset.name === name);
 }
 
+/**
+ * A state that names a preset and says nothing of further runs, with the preset's scene filled in: its settings where it
+ * has none of its own, its runs and its view. Anything else stays as it is.
+ */
+export function withPresetScene(given) {
+  const preset = presetNamed(given?.preset);
+  if (preset === undefined || given.companions !== undefined) return given;
+  return { ...preset.state, ...given, settings: { ...preset.state.settings, ...given.settings } };
+}
+
 /** A fresh, complete state of a preset. */
 export function presetState(name) {
   const preset = presetNamed(name);

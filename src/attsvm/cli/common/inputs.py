@@ -46,17 +46,11 @@ def checked_device(name: str) -> torch.device:
     Raises:
         ValueError: if the name means nothing to PyTorch, or there is no such device.
     """
-    import torch
+    from attsvm.data.checks import as_device
 
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"--device must be cpu, cuda or cuda:N; got {name!r}") from None
+    device = as_device(name, "--device")
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"--device must be cpu, cuda or cuda:N; got {name!r}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        there = torch.cuda.device_count()
-        raise ValueError(f"--device {name} is not there: PyTorch finds {there} CUDA devices; use cpu")
     return device
 
 

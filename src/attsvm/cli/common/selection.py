@@ -154,10 +154,16 @@ def _arrays(path: Path, option: str, only: str, kind: type) -> dict[str, Tensor]
         if metadata.get("kind") == "Run":
             raise ValueError(f"{path} is a saved run; take what it selects with --select {REACHED}{path}")
         return arrays
+    wanted = f"{option} needs {'a number' if kind is float else 'the index of a token'} for each input"
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty; {wanted}")
     try:
-        return {name: torch.from_numpy(_checked(np.asarray(value))) for name, value in readers[path.suffix]().items()}
+        found = {name: torch.from_numpy(_checked(np.asarray(value))) for name, value in readers[path.suffix]().items()}
     except (ValueError, TypeError, EOFError) as error:
         raise ValueError(f"{path} does not hold {only} as numbers: {str(error).partition(chr(10))[0]}") from None
+    if only in found and found[only].numel() == 0:
+        raise ValueError(f"{path} holds no numbers; {wanted}")
+    return found
 
 
 def _named(content: Any, only: str) -> Mapping[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -28,7 +30,11 @@ class MirrorDescent(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        Entrywise(self.p)  # says what is wrong with it
+        if isinstance(self.p, bool) or not isinstance(self.p, numbers.Real) or not 1 < self.p < math.inf:
+            raise ValueError(
+                f"p must be strictly between 1 and infinity; got {self.p!r} (the exponent p comes first, then the step"
+                f" size: {type(self).__name__}(p=3, step_size=0.1))"
+            )
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
         moved: dict[str, Tensor] = {}
