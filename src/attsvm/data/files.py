@@ -110,6 +110,33 @@ def write_atomically(path: Path, content: bytes) -> Path:
     return path
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of `folder`; the system releases the lock when the process ends, however it ends.
+
+    Raises:
+        ValueError: if another process has locked it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"another process is computing into {folder}; wait for it, or choose another folder"
+            ) from None
+        except OSError:
+            pass  # a file system without locks: writing atomically must do
+        yield
+    finally:
+        os.close(handle)
+
+
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Tensor], metadata: Mapping[str, object]) -> Path:
     """Write `arrays` and JSON-able `metadata` to `path`, making its folder where there is none.
 

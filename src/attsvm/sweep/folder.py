@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from attsvm.data.files import PARTIAL, npz_bytes, write_atomically
+from attsvm.data.files import PARTIAL, locked, npz_bytes, write_atomically
 from attsvm.sweep.chunks import Chunk, DamagedChunkError, decode, parquet_bytes
 from attsvm.sweep.configuration import differences
 from attsvm.sweep.manifest import RESUME, digest, read_manifest, write_manifest
@@ -95,7 +94,7 @@ class ResultFolder:
         """
         with self._writing():
             self.chunks.mkdir(parents=True, exist_ok=True)
-        with _locked(self.path):
+        with locked(self.path):
             for folder in (self.path, self.chunks):
                 for left in folder.glob(f".*{PARTIAL}"):
                     with contextlib.suppress(OSError):
@@ -169,26 +168,3 @@ class ResultFolder:
                 f"{self.path} cannot be written: {reason[:1].lower()}{reason[1:]}; finished chunks are kept, {cure} and"
                 f" go on with {RESUME}"
             ) from error
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of `folder`; the system releases the lock when the process ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                f"another process is computing into {folder}; wait for it, or choose another folder"
-            ) from None
-        except OSError:
-            pass  # a file system without locks: writing atomically must do
-        yield
-    finally:
-        os.close(handle)

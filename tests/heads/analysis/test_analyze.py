@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 import sys
 
@@ -165,7 +164,7 @@ class TestCache:
         analyze(MODEL, heads=[1], queries=20, cache=tmp_path)
         analyze(MODEL, heads=[1], queries=21, cache=tmp_path)
         analyze(planted(seed=9), heads=[1], queries=20, cache=tmp_path)
-        assert len(list(tmp_path.glob("*-L0H1.json"))) == 3
+        assert len(list(tmp_path.glob("*-L0H1.head"))) == 3
 
     def test_a_damaged_file_is_made_anew(self, tmp_path):
         analyze(MODEL, heads=[1], queries=20, cache=tmp_path)
@@ -173,11 +172,30 @@ class TestCache:
         whole = file.read_text()
         kept = HeadCache(tmp_path, MODEL, MODEL.sentences, Settings(queries=20))
         assert kept.read(0, 1).outcome == "solved"
-        for broken in ("{}", "[]", '{"layer": 0}', whole[: len(whole) // 2]):
+        digit = max(place for place, letter in enumerate(whole) if letter == "4")
+        other = f"{whole[:digit]}5{whole[digit + 1 :]}"  # valid JSON that says another number
+        for broken in ("", "{}", '{"layer": 0}', whole.partition("\n")[2], whole[: len(whole) // 2], other):
             file.write_text(broken)
             assert kept.read(0, 1) is None
-        assert analyze(MODEL, heads=[1], queries=20, cache=tmp_path)["L0H1"].outcome == "solved"
-        assert len(json.loads(file.read_text())) == len(json.loads(whole))
+        assert kept.damaged == [file] * 6
+        again = analyze(MODEL, heads=[1], queries=20, cache=tmp_path)
+        assert again["L0H1"].outcome == "solved"
+        assert f"kept results were damaged, and their heads were analysed again: {file.name}" in again.notes
+        assert kept.read(0, 1) is not None
+        assert not any("damaged" in note for note in analyze(MODEL, heads=[1], queries=20, cache=tmp_path).notes)
+
+    def test_another_version_is_another_result(self, tmp_path, monkeypatch):
+        keys = [HeadCache(tmp_path, MODEL, MODEL.sentences, Settings()).key]
+        monkeypatch.setattr("attsvm.heads.analysis.cache.__version__", "0.0.0")
+        keys.append(HeadCache(tmp_path, MODEL, MODEL.sentences, Settings()).key)
+        assert keys[0] != keys[1]
+
+    def test_two_at_once_on_one_folder(self, tmp_path):
+        kept = HeadCache(tmp_path, MODEL, MODEL.sentences, Settings())
+        (tmp_path / ".left.partial").write_text("half")
+        with kept.open(), pytest.raises(ValueError, match=f"another process is computing into {tmp_path}; wait for it"):
+            analyze(MODEL, heads=[1], queries=20, cache=tmp_path)
+        assert list(tmp_path.iterdir()) == []
 
     def test_a_folder_that_cannot_be_made(self, tmp_path):
         (tmp_path / "file").write_text("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -76,7 +77,8 @@ def analyze(
         heads: numbers within each layer, or names such as ``"L3H7"``; None means all.
         norms, queries, confidence, held_out, leave_out, accuracy, quantile, other_queries, rounds, examples,
             seed: see `Settings`.
-        cache: a folder in which finished heads are kept; an analysis that was stopped goes on from there.
+        cache: a folder in which finished heads are kept, for one process at a time; an analysis that was stopped goes
+            on from there.
         progress: called after every head.
 
     Raises:
@@ -92,8 +94,34 @@ def analyze(
     chosen = _chosen_heads(model, layers, heads)
     sentences = _sentences(model, texts)
     kept = None if cache is None else HeadCache(cache, model, sentences, settings)
+    with contextlib.nullcontext() if kept is None else kept.open():
+        reports = _finished(model, sentences, chosen, settings, kept, progress or (lambda now: None))
+    return HeadsReport(
+        model=model.name,
+        architecture=model.architecture,
+        layers=model.layers,
+        heads_per_layer=model.heads,
+        width=model.width,
+        notes=(*model.notes, *_notes(model, sentences, kept)),
+        sentences=len(sentences),
+        tokens=sum(len(sentence) for sentence in sentences),
+        settings=settings,
+        heads=tuple(sorted(reports, key=lambda found: (-found.selectivity.confident, -found.selectivity.top_mass))),
+        seconds=round(time.perf_counter() - began, 3),
+        memory=_memory(model, sentences, reports),
+    )
+
+
+def _finished(
+    model: HeadModel,
+    sentences: Sequence[Sentence],
+    chosen: Sequence[tuple[int, int]],
+    settings: Settings,
+    kept: HeadCache | None,
+    tell: Callable[[Progress], None],
+) -> list[HeadReport]:
+    """The reports on all chosen heads: those that are kept, and the others, each kept as soon as it is analysed."""
     finished = {} if kept is None else {place: found for place in chosen if (found := kept.read(*place)) is not None}
-    tell = progress or (lambda now: None)
     missing = [place for place in chosen if place not in finished]
     tell(Progress(len(finished), len(chosen), "running the model"))
     for task in _tasks(model, sentences, missing, settings):
@@ -102,21 +130,7 @@ def analyze(
         if kept is not None:
             kept.write(report)
         tell(Progress(len(finished), len(chosen), report.name))
-    reports = [finished[place] for place in chosen]
-    return HeadsReport(
-        model=model.name,
-        architecture=model.architecture,
-        layers=model.layers,
-        heads_per_layer=model.heads,
-        width=model.width,
-        notes=(*model.notes, *_notes(model, sentences)),
-        sentences=len(sentences),
-        tokens=sum(len(sentence) for sentence in sentences),
-        settings=settings,
-        heads=tuple(sorted(reports, key=lambda found: (-found.selectivity.confident, -found.selectivity.top_mass))),
-        seconds=round(time.perf_counter() - began, 3),
-        memory=_memory(model, sentences, reports),
-    )
+    return [finished[place] for place in chosen]
 
 
 def _chosen_heads(
@@ -190,8 +204,11 @@ def _held_out(count: int, settings: Settings) -> Tensor:
     return apart
 
 
-def _notes(model: HeadModel, sentences: Sequence[Sentence]) -> list[str]:
+def _notes(model: HeadModel, sentences: Sequence[Sentence], kept: HeadCache | None) -> list[str]:
     notes = []
+    if kept is not None and kept.damaged:
+        names = ", ".join(path.name for path in kept.damaged)
+        notes.append(f"kept results were damaged, and their heads were analysed again: {names}")
     cut = [sentence for sentence in sentences if sentence.left_out]
     if cut:
         lost = sum(sentence.left_out for sentence in cut)

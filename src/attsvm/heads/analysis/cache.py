@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -9,22 +10,29 @@ import math
 import os
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from attsvm.data.files import write_atomically
+from attsvm import __version__
+from attsvm.data.files import PARTIAL, locked, write_atomically
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.model import HeadModel, Sentence
 from attsvm.heads.report.records import HeadReport
 from attsvm.sweep.manifest import to_plain
 
-_FORMAT = 1  # of the files; another number leaves older results unread
+_FORMAT = 2  # of the files; another number leaves older results unread
+_MARK = f"attsvm head {_FORMAT} sha256 ".encode()
 
 
 class HeadCache:
-    """A folder of finished heads, found again by the content of model, sentences and settings.
+    """A folder of finished heads, found again by the content of model, sentences and settings, and by attsvm's version.
+
+    Every file begins with a line that holds the SHA-256 of the rest.
+
+    Attributes:
+        damaged: files that were there but are not as they were written; their heads are analysed again.
 
     Raises:
         ValueError: if the folder cannot be made or written.
@@ -42,26 +50,50 @@ class HeadCache:
             ) from None
         if not os.access(self.folder, os.W_OK | os.X_OK):
             raise ValueError(f"cache folder {folder} cannot be written: permission denied")
-        digest = hashlib.sha256(repr((_FORMAT, model.fingerprint(), model.has_untrained, settings)).encode())
+        digest = hashlib.sha256(
+            repr((_FORMAT, __version__, model.fingerprint(), model.has_untrained, settings)).encode()
+        )
         for sentence in sentences:
             digest.update(repr((sentence.text, sentence.tokens, sentence.ids.tolist())).encode())
         self.key = digest.hexdigest()[:16]
+        self.damaged: list[Path] = []
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Keep other processes out, and clear away what a killed process left half-written.
+
+        Raises:
+            ValueError: if another process is computing into this folder.
+        """
+        with locked(self.folder):
+            for left in self.folder.glob(f".*{PARTIAL}"):
+                with contextlib.suppress(OSError):
+                    left.unlink()
+            yield
 
     def path(self, layer: int, head: int) -> Path:
         """Where the result of this head is, or will be."""
-        return self.folder / f"{self.key}-L{layer}H{head}.json"
+        return self.folder / f"{self.key}-L{layer}H{head}.head"
 
     def read(self, layer: int, head: int) -> HeadReport | None:
-        """The finished head, or None; a file that cannot be read counts as missing, and the head is analysed again."""
+        """The finished head, or None; a damaged file counts as missing and is noted, and the head is analysed again."""
+        path = self.path(layer, head)
         try:
-            return from_plain(HeadReport, json.loads(self.path(layer, head).read_text(encoding="utf-8")))
+            mark, _, content = path.read_bytes().partition(b"\n")
+            if mark != _MARK + hashlib.sha256(content).hexdigest().encode():
+                raise ValueError("its bytes do not match its checksum")
+            return from_plain(HeadReport, json.loads(content))
+        except FileNotFoundError:
+            return None
         except (OSError, ValueError, KeyError, TypeError):
+            self.damaged.append(path)
             return None
 
     def write(self, report: HeadReport) -> None:
         """Store a finished head; a reader sees the whole file or none."""
-        text = json.dumps(to_plain(report), allow_nan=False)
-        write_atomically(self.path(report.layer, report.head), text.encode())
+        content = json.dumps(to_plain(report), allow_nan=False).encode()
+        mark = _MARK + hashlib.sha256(content).hexdigest().encode() + b"\n"
+        write_atomically(self.path(report.layer, report.head), mark + content)
 
 
 Record = TypeVar("Record")
