@@ -158,6 +158,8 @@ def test_all_and_runs_says_who_does_not_listen(tmp_path):
         (("tiny", "--format", ","), ("--format must be of", "nothing")),
         (("tiny", "--backend", "spark"), ("--backend must be loky or dask", "'spark'")),
         (("tiny", "--scheduler", "tcp://a:1"), ("--scheduler is for --backend dask",)),
+        (("tiny", "--worker-timeout", 5), ("--worker-timeout is for --backend dask",)),
+        (("tiny", "--backend", "dask", "--worker-timeout", 0), ("--worker-timeout must be a positive number",)),
         (("tiny", "--backend", "dask"), ("needs --scheduler ADDRESS",)),
         (("tiny", "--backend", "dask", "--scheduler", "tcp://127.0.0.1:1"), ("no Dask scheduler answers",)),
         (("tiny", "--backend", "dask", "--scheduler", "tcp://a:1", "--jobs", 2), ("--jobs is for --backend loky",)),

@@ -124,3 +124,41 @@ def test_no_workers(tmp_path):
         n_workers=0, processes=False, dashboard_address=None, protocol="tcp", silence_logs=50
     ) as empty, pytest.raises(ValueError, match="has no workers; start some with `dask worker tcp://"):  # fmt: skip
         run(TINY, folder=tmp_path, backend=DaskCluster(empty.scheduler_address, patience=0.5))
+
+
+def test_the_last_worker_goes(tmp_path, whole, monkeypatch):
+    """It is said, and the sweep goes on when a worker comes; or it gives up where a time was given."""
+    monkeypatch.setenv("TINY_DELAY", "0.05")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp", silence_logs=50
+    ) as cluster:  # fmt: skip
+        said: list[str] = []
+
+        def leave(done: int, total: int) -> None:
+            if done == 2:
+                cluster.scale(0)
+
+        def come(sentence: str) -> None:
+            said.append(sentence)
+            cluster.scale(1)
+
+        backend = DaskCluster(cluster.scheduler_address, notice=0.3)
+        run(TINY, folder=tmp_path / "tiny", backend=backend, progress=leave, say=come)
+        assert stored(tmp_path / "tiny") == stored(whole)
+        assert "has lost its last worker; waiting for another, start one with `dask worker" in said[0]
+        assert "has a worker again; going on" in said[1]
+        assert len(said) == 2
+
+        impatient = DaskCluster(cluster.scheduler_address, worker_timeout=0.5, notice=0.1)
+        with pytest.raises(ConnectionError, match=r"has had no worker for .* s; finished chunks are kept"):
+            run(TINY, folder=tmp_path / "given-up", backend=impatient, progress=leave, say=said.append)
+        assert "waiting for up to 0.5 s for another" in said[2]
+        assert 0 < len(chunk_files(tmp_path / "given-up")) < 6
+    run(TINY, folder=tmp_path / "given-up", resume=True)
+    assert stored(tmp_path / "given-up") == stored(whole)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_time_that_is_none(seconds):
+    with pytest.raises(ValueError, match="worker_timeout must be a positive number of seconds or None"):
+        DaskCluster("tcp://127.0.0.1:1", worker_timeout=seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from pathlib import Path
@@ -35,6 +36,10 @@ Runs = Annotated[int | None, option("--runs", "N", "Number of data sets, or of d
 Jobs = Annotated[int, option("--jobs", "N", "Processes on this machine.")]
 BackendName = Annotated[str, option("--backend", "NAME", "loky (this machine) or dask.")]
 Scheduler = Annotated[str | None, option("--scheduler", "ADDRESS", "Of a Dask cluster, such as tcp://host:8786.")]
+WorkerTimeout = Annotated[
+    float | None,
+    option("--worker-timeout", "SECONDS", "Give up when a Dask cluster has no worker for so long; else wait for one."),
+]
 Resume = Annotated[bool, flag("--resume", "Go on from the chunks that are there.")]
 Seed = Annotated[int, option("--seed", "N", "Seed of all random draws.")]
 
@@ -74,6 +79,7 @@ def run_experiments(
     jobs: Jobs = 1,
     backend: BackendName = "loky",
     scheduler: Scheduler = None,
+    worker_timeout: WorkerTimeout = None,
     resume: Resume = False,
     out: Out = Path("out/figures"),
     formats: Formats = "png,pdf,svg",
@@ -93,7 +99,7 @@ def run_experiments(
     from attsvm.cli.common.experiments import progress_bars, summarize
     from attsvm.experiments import check_folder, run
 
-    computing = _backend(backend, scheduler, jobs)
+    computing = _backend(backend, scheduler, jobs, worker_timeout)
     where = _device(device, backend)
     wanted = _formats(formats)
     chosen = _configured(ids, quick=quick, runs=runs, seed=seed)
@@ -184,12 +190,16 @@ def _formats(text: str) -> list[str]:
     return list(dict.fromkeys(wanted))
 
 
-def _backend(name: str, scheduler: str | None, jobs: int) -> Backend:
+def _backend(name: str, scheduler: str | None, jobs: int, worker_timeout: float | None) -> Backend:
     if name not in ("loky", "dask"):
         raise ValueError(f"--backend must be loky or dask; got {name!r}")
     if jobs < 1:
         raise ValueError(f"--jobs must be a positive number of processes; got {jobs}")
+    if worker_timeout is not None and not 0 < worker_timeout < math.inf:
+        raise ValueError(f"--worker-timeout must be a positive number of seconds; got {worker_timeout}")
     if name == "loky":
+        if worker_timeout is not None:
+            raise ValueError("--worker-timeout is for --backend dask; add that, or leave it out")
         if scheduler is not None:
             raise ValueError("--scheduler is for --backend dask; add that, or leave the scheduler out")
         return attsvm.experiments.Processes(jobs)
@@ -197,7 +207,7 @@ def _backend(name: str, scheduler: str | None, jobs: int) -> Backend:
         raise ValueError("--backend dask needs --scheduler ADDRESS, such as tcp://host:8786")
     if jobs != 1:
         raise ValueError("--jobs is for --backend loky; a Dask cluster has as many workers as were started")
-    cluster = attsvm.experiments.DaskCluster(scheduler)
+    cluster = attsvm.experiments.DaskCluster(scheduler, worker_timeout=worker_timeout)
     cluster.check()
     return cluster
 

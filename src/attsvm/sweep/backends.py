@@ -9,9 +9,9 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -26,6 +26,14 @@ class Backend(Protocol):
     """Computes orders, in whatever sequence, and yields the place of each with its bytes as soon as it is finished."""
 
     def __call__(self, orders: Sequence[Order]) -> Generator[tuple[int, bytes], None, None]: ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A backend that has something to say while it waits."""
+
+    def telling(self, say: Callable[[str], None]) -> Backend:
+        """The same backend, which tells `say` in sentences."""
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import logging
+import math
 import secrets
 import socket
+import sys
+import time
 from asyncio import CancelledError
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +20,8 @@ from attsvm.sweep.backends import Order, compute_placed
 from attsvm.sweep.manifest import RESUME
 
 _PROTOCOLS = ("tcp", "tls", "ws", "wss", "ucx", "inproc")
+_LOOK = 1.0  # seconds between two looks at the workers
+_ANSWER = 5.0  # seconds for the scheduler to say who they are
 
 
 @dataclass(frozen=True)
@@ -29,15 +34,31 @@ class DaskCluster:
     Arguments:
         address: such as ``tcp://host:8786``.
         patience: seconds to wait for the scheduler, and for its first worker.
+        worker_timeout: seconds to wait while the cluster has no worker, at the beginning (instead of `patience`) and
+            after the last one was lost; None waits for a new one without end.
+        notice: seconds without a worker after which `say` is told.
+        say: takes the sentences that the cluster has lost its last worker and that one has come; by default they are
+            printed to stderr. `attsvm.sweep.run` passes on its own.
 
     Raises:
         ValueError: if the package distributed is missing, or no scheduler or no worker answers.
-        ConnectionError: while computing, if the scheduler goes away.
+        ConnectionError: while computing, if the scheduler goes away, or no worker comes within `worker_timeout`.
         ChildProcessError: while computing, if several workers die while computing the same chunk.
     """
 
     address: str
     patience: float = 10.0
+    worker_timeout: float | None = None
+    notice: float = 15.0
+    say: Callable[[str], object] | None = None
+
+    def __post_init__(self) -> None:
+        if self.worker_timeout is not None and not 0 < self.worker_timeout < math.inf:
+            raise ValueError(f"worker_timeout must be a positive number of seconds or None; got {self.worker_timeout}")
+
+    def telling(self, say: Callable[[str], object]) -> DaskCluster:
+        """The same cluster, which tells `say` unless it was given a listener of its own."""
+        return self if self.say is not None else replace(self, say=say)
 
     def __call__(self, orders: Sequence[Order]) -> Generator[tuple[int, bytes], None, None]:
         try:
@@ -54,7 +75,9 @@ class DaskCluster:
                 client.map(compute_placed, *arguments, key=keys, pure=False), loop=client.loop, with_results=True
             )
             try:
-                for _, found in futures:
+                watch = _Watch(self, client)
+                while watch.wait(futures):
+                    _, found = next(futures)
                     if isinstance(found, BaseException):  # as_completed raises what a task raised, but not this
                         raise found
                     yield found
@@ -93,13 +116,69 @@ class DaskCluster:
         except (OSError, ValueError, TypeError) as error:
             raise _unanswered(self.address, error) from None
         try:
-            client.wait_for_workers(1, timeout=self.patience)
+            client.wait_for_workers(1, timeout=self.worker_timeout or self.patience)
         except TimeoutError:
             client.close()
             raise ValueError(
                 f"the Dask cluster at {self.address} has no workers; start some with `dask worker {self.address}`"
             ) from None
         return client
+
+
+@dataclass
+class _Watch:
+    """Waits for chunks, and looks whether there is anybody left to compute them."""
+
+    cluster: DaskCluster
+    client: Any
+    alone_since: float | None = None
+    told: bool = False
+
+    def wait(self, futures: Any) -> bool:
+        """Wait until a chunk has arrived; False if none is left to wait for.
+
+        Raises:
+            ConnectionError: if the cluster has had no worker for `worker_timeout` seconds.
+        """
+        every = min(_LOOK, self.cluster.notice / 4, (self.cluster.worker_timeout or math.inf) / 4)
+        looked = time.monotonic()
+        while not futures.has_ready():
+            if futures.is_empty():
+                return False
+            with futures.thread_condition:
+                futures.thread_condition.wait(timeout=min(0.1, every))
+            if time.monotonic() - looked >= every:
+                self._look()
+                looked = time.monotonic()
+        return True
+
+    def _look(self) -> None:
+        try:
+            workers = self.client.nthreads(callback_timeout=_ANSWER)
+        except (OSError, TimeoutError):
+            return  # the scheduler does not answer; if it is gone, the futures are cancelled
+        cluster = self.cluster
+        say = cluster.say or (lambda sentence: sys.stderr.write(f"{sentence}\n"))
+        if workers:
+            if self.told:
+                say(f"the Dask cluster at {cluster.address} has a worker again; going on")
+            self.alone_since, self.told = None, False
+            return
+        now = time.monotonic()
+        self.alone_since = now if self.alone_since is None else self.alone_since
+        alone = now - self.alone_since
+        if cluster.worker_timeout is not None and alone >= cluster.worker_timeout:
+            raise ConnectionError(
+                f"the Dask cluster at {cluster.address} has had no worker for {alone:.0f} s; finished chunks are kept,"
+                f" start workers with `dask worker {cluster.address}` and go on with {RESUME}"
+            )
+        if alone >= cluster.notice and not self.told:
+            self.told = True
+            end = "" if cluster.worker_timeout is None else f" for up to {cluster.worker_timeout:g} s"
+            say(
+                f"the Dask cluster at {cluster.address} has lost its last worker; waiting{end} for another, start one"
+                f" with `dask worker {cluster.address}`"
+            )
 
 
 def _unanswered(address: str, error: Exception) -> ValueError:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from attsvm.sweep.backends import Backend, Order, Processes
+from attsvm.sweep.backends import Backend, Order, Processes, Telling
 from attsvm.sweep.chunks import Chunk, DamagedChunkError
 from attsvm.sweep.clock import Spent
 from attsvm.sweep.configuration import Configuration, differences
@@ -52,7 +52,8 @@ def run(
         resume: go on from the chunks that are there; without it a folder that holds a run is refused.
         device: where chunks are computed.
         progress: called after every chunk with the number of chunks done and the number known so far.
-        say: called with a sentence when a damaged chunk is computed again, or other versions computed earlier chunks.
+        say: called with a sentence when a damaged chunk is computed again, other versions computed earlier chunks, or a
+            cluster has lost its last worker.
 
     Returns:
         The stored result.
@@ -163,7 +164,10 @@ class _Session:
         self._tell(ready, known)
         orders = [Order(self.sweep, self.configuration, task, self.device, self.store.fingerprint) for task in missing]
         if orders:
-            with contextlib.closing(self.backend(orders)) as results:
+            backend = self.backend
+            if self.say is not None and isinstance(backend, Telling):
+                backend = backend.telling(self._say)
+            with contextlib.closing(backend(orders)) as results:
                 for place, content in results:
                     found[missing[place].name] = self.store.write(missing[place], content)
                     self.computed += 1
@@ -190,8 +194,11 @@ class _Session:
 
     def _note(self, note: str) -> None:
         self.notes.append(note)
+        self._say(note)
+
+    def _say(self, sentence: str) -> None:
         if self.say is not None:
-            self.say(f"{self.sweep.id}: {note}")
+            self.say(f"{self.sweep.id}: {sentence}")
 
     def _tell(self, done: int, total: int) -> None:
         if self.progress is not None:
