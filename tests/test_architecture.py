@@ -1,9 +1,11 @@
-"""Data flow one way: a folder imports only from the folders before it."""
+"""The picture of the house in CONTRIBUTING.md is true: rooms import along its arrows, and every arrow is used."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,22 +13,30 @@ import pytest
 import attsvm
 
 SOURCE = Path(attsvm.__file__).parent
-ORDER = (
-    "data",
-    "sweep",
-    "norms",
-    "attention",
-    "svm",
-    "descent",
-    "theory",
-    "heads",
-    "experiments",
-    "plots",
-    "app",
-    "cli",
-)
-FREE: set[str] = set()
-FORBIDDEN = {("svm", "descent"), ("descent", "svm"), ("app", "cli")}
+ROOT = Path(__file__).parent.parent
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def drawn(text: str) -> set[tuple[str, str]]:
+    """The arrows (from, to) of the picture.
+
+    >>> sorted(drawn("```mermaid\\nflowchart LR\\n    a & b --> c\\n    c --> d\\n```"))
+    [('a', 'c'), ('b', 'c'), ('c', 'd')]
+    """
+    (picture,) = re.findall(r"^```mermaid\nflowchart LR\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    sides = [[re.findall(r"\w+", side) for side in line.split("-->")] for line in picture.splitlines()]
+    return {(one, other) for left, right in sides for one in left for other in right}
+
+
+ARROWS = drawn(CONTRIBUTING)
+ROOMS = {room for arrow in ARROWS for room in arrow}
+
+
+@cache
+def before(room: str) -> frozenset[str]:
+    """Every room from which a way along the arrows leads to `room`."""
+    nearest = {one for one, other in ARROWS if other == room}
+    return frozenset(nearest.union(*map(before, nearest)))
 
 
 def imports(code: str, module: str) -> Iterator[tuple[int, str]]:
@@ -42,24 +52,26 @@ def imports(code: str, module: str) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
 
 
-def wrong_arrows(code: str, module: str, public: dict[str, str]) -> list[str]:
-    """Imports of `module` that point against the order; `public` says in which folder a name of the top level lives."""
-    folder = module.split(".")[1]
-    found = []
+def rooms_imported(code: str, module: str) -> Iterator[tuple[int, str, str]]:
+    """Line, full name and room of every import from another room; "*" for the package as a whole."""
     for line, name in imports(code, module):
         parts = name.split(".")
-        if parts[0] != "attsvm" or (len(parts) == 1 and name != "attsvm"):
-            continue
-        if name == "attsvm" and folder == "cli":
+        if parts[0] == "attsvm" and parts[1:] != ["__version__"]:
+            target = parts[1] if len(parts) > 1 else "*"
+            room = attsvm._HOMES.get(target, target)
+            if room != module.split(".")[1]:
+                yield line, name, room
+
+
+def wrong_arrows(code: str, module: str) -> list[str]:
+    """Imports of `module` that no way along the arrows allows."""
+    room = module.split(".")[1]
+    found = []
+    for line, name, target in rooms_imported(code, module):
+        if name == "attsvm" and room == "cli":
             continue  # commands use the front door, which loads a room when it is used
-        target = parts[1] if len(parts) > 1 else "*"
-        target = public.get(target, target)
-        if target == folder or target == "__version__":
-            continue
-        if target not in ORDER:
-            found.append(f"{module}:{line} imports {name}, which belongs to no folder")
-        elif ORDER.index(target) > ORDER.index(folder) or (folder, target) in FORBIDDEN:
-            found.append(f"{module}:{line} imports {name}: {folder} may not look at {target}")
+        if target not in before(room):
+            found.append(f"{module}:{line} imports {name}: no arrow leads from {target} to {room}")
     return found
 
 
@@ -72,24 +84,25 @@ def modules() -> list[tuple[str, Path]]:
     return found
 
 
-def homes() -> dict[str, str]:
-    """The folder in which each public name of the top level is defined."""
-    known = {}
-    for name in attsvm.__all__:
-        module = getattr(getattr(attsvm, name), "__module__", "")
-        if module.startswith("attsvm.") and len(module.split(".")) > 1:
-            known[name] = module.split(".")[1]
-    return known
+def test_the_picture_shows_every_room_and_no_way_round():
+    assert {path.parent.name for path in SOURCE.glob("*/__init__.py")} == ROOMS
+    assert all(room not in before(room) for room in ROOMS)
 
 
-def test_every_folder_has_its_place():
-    folders = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
-    assert folders <= set(ORDER)
+def test_every_arrow_is_used():
+    used = {
+        (target, module.split(".")[1])
+        for module, path in modules()
+        for _, _, target in rooms_imported(path.read_text(encoding="utf-8"), module)
+    }
+    assert ARROWS - used == set()
 
 
-@pytest.mark.parametrize(("module", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
-def test_no_arrow_points_the_wrong_way(module, path):
-    assert wrong_arrows(path.read_text(encoding="utf-8"), module, homes()) == []
+@pytest.mark.parametrize("room", sorted(ROOMS))
+def test_rooms_import_along_the_arrows(room):
+    inside = [(module, path) for module, path in modules() if module.split(".")[1] == room]
+    assert inside
+    assert [line for module, path in inside for line in wrong_arrows(path.read_text(encoding="utf-8"), module)] == []
 
 
 @pytest.mark.parametrize("code", [
@@ -107,7 +120,7 @@ def test_no_arrow_points_the_wrong_way(module, path):
     "from attsvm.nowhere import something",
 ])  # fmt: skip
 def test_the_walk_can_fail(code):
-    assert wrong_arrows(code, "attsvm.attention.made_up", homes())
+    assert wrong_arrows(code, "attsvm.svm.made_up")
 
 
 @pytest.mark.parametrize("code", [
@@ -115,15 +128,33 @@ def test_the_walk_can_fail(code):
     "from attsvm import TokenDataset",
     "from attsvm.data.checks import as_tensor",
     "from attsvm.attention.prediction_heads import Head",
-    "from . import heads",
+    "from . import solvers",
     "from ..norms import Nuclear",
     "import torch",
     "from attsvm import __version__",
 ])  # fmt: skip
 def test_the_walk_can_pass(code):
-    assert wrong_arrows(code, "attsvm.attention.made_up", homes()) == []
+    assert wrong_arrows(code, "attsvm.svm.made_up") == []
 
 
 def test_svm_and_descent_do_not_know_each_other():
-    assert wrong_arrows("from attsvm.svm import solve", "attsvm.descent.made_up", {})
-    assert wrong_arrows("from attsvm.descent import fit", "attsvm.svm.made_up", {})
+    assert wrong_arrows("from attsvm.svm import solve", "attsvm.descent.made_up")
+    assert wrong_arrows("from attsvm.descent import fit", "attsvm.svm.made_up")
+
+
+def named_paths(text: str) -> set[str]:
+    """Files and folders that a text names in backticks, code blocks left out."""
+    words = re.findall(r"`([\w./]+)`", re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL))
+    return {word for word in words if "/" in word or re.search(r"\.(py|md|toml|txt)$", word)}
+
+
+def test_every_path_that_contributors_are_sent_to_exists():
+    paths = named_paths(CONTRIBUTING)
+    assert len(paths) > 20
+    assert [path for path in sorted(paths) if not ((ROOT / path).exists() or (SOURCE / path).exists())] == []
+
+
+def test_every_room_is_described():
+    rows = re.findall(r"^\| `(\w+)` \|.*\| `(\w+)/\S+` \|$", CONTRIBUTING, re.MULTILINE)
+    assert {room for room, _ in rows} == ROOMS
+    assert all(room == begin for room, begin in rows)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
+
+import attsvm
 
 ROOT = Path(__file__).parent.parent
 # Of the built documentation and of what the gallery writes nothing is ours.
@@ -16,6 +20,7 @@ PAGES = sorted(
     for path in (ROOT / "docs").rglob("*.md")
     if not set(path.relative_to(ROOT / "docs").parts) & set(MADE)
 )
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -27,15 +32,33 @@ def run(code: str) -> None:
     exec(compile(code, "example", "exec", dont_inherit=True), {"__name__": "example"})
 
 
+def files_entered(code: str) -> set[str]:
+    """Files of the package, such as data/random.py, of which `code` calls a function."""
+    source, entered = f"{Path(attsvm.__file__).parent}/", set()
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name != "<module>":
+            entered.add(frame.f_code.co_filename)
+
+    sys.setprofile(watch)
+    try:
+        run(code)
+    finally:
+        sys.setprofile(None)
+    return {path.removeprefix(source) for path in entered if path.startswith(source)}
+
+
 @pytest.mark.slow
-def test_the_example_runs(capsys):
+def test_the_example_runs_and_the_journey_is_the_one_told(capsys):
     (example,) = blocks(README, "python")
     assert len(example.splitlines()) == 10
-    run(example)
+    entered = files_entered(example)
     said = capsys.readouterr().out
     assert float(re.search(r"the largest gap is (\S+)", said)[1]) < 1e-10
     assert 0.99 < float(re.search(r"max-margin solution: (\S+)", said)[1]) <= 1
     assert int(re.search(r"(\d+) as predicted", said)[1]) > 75
+    told = re.search(r"^### One journey$(.*?)^`python -m", CONTRIBUTING, flags=re.MULTILINE | re.DOTALL)[1]
+    assert set(re.findall(r"`(\w+/[\w/]+\.py)`", told)) - entered == set()
 
 
 def test_a_broken_example_would_be_seen():
@@ -68,10 +91,10 @@ def test_links_lead_to_files():
         assert (ROOT / target).exists(), target
 
 
-def test_both_commands_exist():
+def test_the_commands_of_make_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for command in ("demo", "test"):
-        assert f"make {command}" in README
+    assert {"demo", "test"} <= set(re.findall(r"\bmake (\w+)", README))
+    for command in re.findall(r"(?:^|`)make\s(\w+)", README + CONTRIBUTING, flags=re.MULTILINE):
         assert re.search(rf"^{command}:", makefile, flags=re.MULTILINE)
 
 
@@ -95,7 +118,7 @@ def test_both_papers_are_cited():
 
 
 def test_the_norm_shown_to_contributors_is_the_real_one():
-    (shown,) = blocks((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("\n  ", "\n"), "python")
+    (shown,) = blocks(CONTRIBUTING.replace("\n  ", "\n"), "python")
     real = (ROOT / "src/attsvm/norms/frobenius.py").read_text(encoding="utf-8").splitlines()
     assert [line for line in shown.splitlines() if line not in real] == []
     assert "class Frobenius(Norm):" in shown

@@ -1,6 +1,7 @@
 """``.. public-names:: attsvm.descent``: a table and the docstrings of all that a package exports, in its own groups.
 
-The groups are the comments inside the package's ``__all__``. Names in docstrings become links where they are known, and
+``.. front-door::`` is the table alone, for the names at the top of `attsvm`, each linked to the page of its room.
+The groups are the comments inside a package's ``__all__``. Names in docstrings become links where they are known, and
 stay plain where they are not: types of other libraries are not linked, since the pages need no network.
 """
 
@@ -14,9 +15,11 @@ from enum import Enum
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
 
+import attsvm
+
 
 class PublicNames(SphinxDirective):
-    """One section a group, with a table of its names and then their docstrings."""
+    """One section for each group, with a table of its names and then their docstrings."""
 
     required_arguments = 1
 
@@ -28,9 +31,31 @@ class PublicNames(SphinxDirective):
             if title:
                 lines += [title, "-" * len(title), ""]
             lines += [".. list-table::", "   :class: names", "   :widths: auto", ""]
-            for name in names:
-                lines += [f"   * - `{name}`", f"     - {_first_sentence(_described(package, name))}"]
-            lines += ["", *(line for name in names for line in _entry(package, name))]
+            homes = {name: _home(package, name) for name in names}
+            for name, home in homes.items():
+                shown = f"`{name}`" if home is package else f":py:obj:`{name} <{home.__name__}.{name}>`"
+                lines += [f"   * - {shown}", f"     - {_first_sentence(_described(home, name))}"]
+            own = [name for name, home in homes.items() if home is package]
+            lines += ["", *(line for name in own for line in _entry(package, name))]
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
+class FrontDoor(SphinxDirective):
+    """One section for each group of names at the top of `attsvm`: a table with links to where each is documented."""
+
+    def run(self):
+        """The nodes of all groups."""
+        lines = []
+        for title, names in groups(attsvm):
+            shown = [name for name in names if name in attsvm._HOMES]
+            if not shown:
+                continue
+            lines += [title, "-" * len(title), "", ".. list-table::", "   :class: names", "   :widths: auto", ""]
+            for name in shown:
+                room = f"attsvm.{attsvm._HOMES[name]}"
+                described = _described(importlib.import_module(room), name)
+                lines += [f"   * - :py:obj:`attsvm.{name} <{room}.{name}>`", f"     - {_first_sentence(described)}"]
+            lines.append("")
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
@@ -46,16 +71,20 @@ def groups(package):
     return [(title, names) for title, names in found if names]
 
 
+def _home(package, name):
+    """The package on whose page a name is described: `package`, unless it only passes on a name of `attsvm.sweep`."""
+    passed_on = package is not attsvm.sweep and getattr(attsvm.sweep, name, None) is getattr(package, name)
+    return attsvm.sweep if passed_on and name in attsvm.sweep.__all__ else package
+
+
 def _described(package, name):
     """The docstring; of a constant, the string below it in the module that defines it."""
     value = getattr(package, name)
     if callable(value) and not hasattr(value, "__origin__"):
         return inspect.getdoc(value)
-    home = next(
-        node.module
-        for node in ast.walk(ast.parse(inspect.getsource(package)))
-        if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]
-    )
+    imported = [node for node in ast.walk(ast.parse(inspect.getsource(package))) if isinstance(node, ast.ImportFrom)]
+    homes = [node.module for node in imported if name in [alias.name for alias in node.names]]
+    home = homes[0] if homes else package.__name__
     own = ModuleAnalyzer.for_module(home).find_attr_docs().get(("", name), [])
     plain = "Keys: " + ", ".join(f"``{key}``" for key in value) + "." if isinstance(value, Mapping) else f"``{value}``"
     return "\n".join(own) or plain
@@ -118,6 +147,7 @@ def _plain(app, env, node, contnode):
 def setup(app):
     """Called by Sphinx."""
     app.add_directive("public-names", PublicNames)
+    app.add_directive("front-door", FrontDoor)
     app.connect("autodoc-process-docstring", _as_rst, priority=100)  # before napoleon
     app.connect("missing-reference", _plain)
     return {"parallel_read_safe": True}
