@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Two cores and small tensors: more threads than cores cost far more than they bring.
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test browser weights lint bench docs clean
+.PHONY: demo quick test browser weights lint bench docs clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -35,7 +35,21 @@ lint: $(VENV)/.developing
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# One process a core, one thread a process.
+# What to run while working: a core of the tests that says most in the least time, and compiles next to nothing.
+CORE := tests/test_architecture.py tests/test_front_door.py tests/test_readme.py tests/data tests/norms tests/attention \
+	tests/sweep/test_manifest.py tests/sweep/test_chunks.py tests/sweep/test_configuration.py tests/sweep/test_folder.py \
+	tests/svm/test_problem.py tests/svm/test_checks.py tests/svm/test_certificate.py \
+	tests/descent/test_schedules.py tests/descent/test_bad_input.py \
+	tests/theory/test_optimality.py tests/theory/test_separability.py \
+	tests/heads/report tests/experiments/test_experiments.py \
+	tests/cli/test_app.py tests/cli/test_registry.py tests/cli/test_report.py tests/cli/test_selection.py
+
+quick: export OMP_NUM_THREADS = 1
+quick: export OPENBLAS_NUM_THREADS = 1
+quick: lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile --hypothesis-profile=quick -m "not slow" $(CORE)
+
+# One process per core, one thread per process.
 test: export OMP_NUM_THREADS = 1
 test: export OPENBLAS_NUM_THREADS = 1
 test: lint browser weights

@@ -35,4 +35,6 @@ settings.register_profile(
 )
 # pytest --hypothesis-profile=thorough: other examples each time, and many more of them.
 settings.register_profile("thorough", settings.get_profile("attsvm"), max_examples=400, derandomize=False)
+# `make quick`: a few of the same examples.
+settings.register_profile("quick", settings.get_profile("attsvm"), max_examples=10)
 settings.load_profile("attsvm")

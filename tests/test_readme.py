@@ -98,6 +98,13 @@ def test_the_commands_of_make_exist():
         assert re.search(rf"^{command}:", makefile, flags=re.MULTILINE)
 
 
+def test_the_core_of_the_tests_is_there():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    paths = re.findall(r"tests/\S+", re.search(r"^CORE := (.*?)\n\n", makefile, flags=re.MULTILINE | re.DOTALL)[1])
+    assert len(paths) > 15
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_every_command_is_listed():
     for command in ("demo", "train", "solve", "diagnose", "figure", "play", "heads"):
         assert re.search(rf"attsvm {command}\b", README), command
