@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -41,29 +42,53 @@ def flat_scores(data: TokenDataset, head: Head) -> Float[Tensor, "batch n T"]:
     return data.fill_masked(scores, -math.inf)
 
 
-def optimal_token_set(data: TokenDataset, head: object = None, tolerance: float = 0.0) -> Bool[Tensor, "*batch n T"]:
-    """Mask of the tokens whose score lies within `tolerance` of the input's best."""
-    scores = token_scores(data, head)
-    return scores >= scores.amax(-1, keepdim=True) - tolerance
+def tie_line(data: TokenDataset, scores: Float[Tensor, "*batch n T"], head: Head) -> Float[Tensor, "*batch n"]:
+    """The difference up to which two scores of an input count as tied: the one rule for every comparison of scores.
+
+    A score is a sum of products and known to a few units of round-off of their sizes, so that a tie of the mathematics
+    shows as a difference of that order, and a difference of that order may be a tie. The line is 1e-12 (1e-5 for
+    float32 data) of the largest score of the input in size or, for a linear h, of the largest ``sum_j |v_j x_itj|``,
+    which does not shrink where the products cancel. A prediction head of zero ties everything.
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        scores: `token_scores`, or `effective_scores` of a nonlinear head.
+        head: the prediction head of the scores.
+    """
+    size = scores.masked_fill(torch.isinf(scores), 0.0).abs().amax(-1)
+    if isinstance(head, LinearHead):
+        positive = replace(data, values=data.values.abs(), labels=data.labels.abs())
+        products = token_scores(positive, LinearHead(head.vector.abs()))
+        size = torch.maximum(size, products.masked_fill(torch.isinf(products), 0.0).amax(-1).to(size))
+    return size * (1e-12 if data.dtype == torch.float64 else 1e-5)
+
+
+def optimal_token_set(
+    data: TokenDataset, head: object = None, tolerance: float | None = None
+) -> Bool[Tensor, "*batch n T"]:
+    """Mask of the tokens whose score lies within `tolerance` of the input's best; None means `tie_line`, round-off."""
+    own = as_head(head, data)
+    scores = token_scores(data, own)
+    line = tie_line(data, scores, own).unsqueeze(-1) if tolerance is None else tolerance
+    return scores >= scores.amax(-1, keepdim=True) - line
 
 
 def optimal_tokens(data: TokenDataset, head: object = None) -> Int[Tensor, "*batch n"]:
     """Index of the highest-scoring token of each input, ``opt_i = argmax_t gamma_it``.
 
     Raises:
-        ValueError: where two tokens tie; `optimal_token_set` gives them all.
+        ValueError: where two tokens tie, up to round-off (`tie_line`); `optimal_token_set` gives them all.
     """
-    scores = token_scores(data, head)
-    best = scores.amax(-1, keepdim=True)
-    tied = (scores == best).sum(-1) > 1
+    best = optimal_token_set(data, head)
+    tied = best.sum(-1) > 1
     if bool(tied.any()):
         where = torch.nonzero(tied)[0].tolist()
-        names = torch.nonzero((scores == best)[tuple(where)]).flatten().tolist()
+        names = torch.nonzero(best[tuple(where)]).flatten().tolist()
         element = "".join(f"element {index}, " for index in where[:-1])
         raise ValueError(
             f"the optimal token of {element}input {where[-1]} is not unique: tokens {names} tie; use optimal_token_set"
         )
-    return scores.argmax(-1)
+    return best.to(torch.uint8).argmax(-1)
 
 
 def best_risk(

@@ -19,13 +19,14 @@ from attsvm.attention import (
     token_scores,
 )  # fmt: skip
 from attsvm.attention.prediction_heads import as_head
+from attsvm.attention.scores import tie_line
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_tensor, check_shape
 from attsvm.norms import Norm
 from attsvm.svm import AttentionSVM, SVMSolution
 from attsvm.svm.solution import SUPPORT_TOLERANCE
 from attsvm.theory.enumeration import every_separable_selection
-from attsvm.theory.optimality import solve_or_retry, tie_line
+from attsvm.theory.optimality import solve_or_retry
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +74,12 @@ def unique_optimum(data: TokenDataset, head: object = None) -> Condition:
     Margin: the smallest lead ``gamma_i,opt - max_t gamma_it`` over the inputs; inf where every input has one token.
     A lead within round-off of the scores counts as a tie.
     """
-    scores = token_scores(data, head).double()
+    own = as_head(head, data)
+    scores = token_scores(data, own).double()
     lead = leads(scores)
     return Condition(
         name="unique optimum",
-        holds=(lead > tie_line(data, scores)).all(-1),
+        holds=(lead > tie_line(data, scores, own)).all(-1),
         margin=lead.amin(-1),
         sentence="the best token of every input must out-score all others",
         citation="[TaSVM, regularization path]",
@@ -159,8 +161,9 @@ def equal_scores_condition(data: TokenDataset, head: object = None) -> Condition
     Raises:
         ValueError: for a nonlinear prediction head.
     """
-    scores = token_scores(data, _linear(head, data, "equal_scores_condition")).double()
-    line = tie_line(data, scores)
+    own = _linear(head, data, "equal_scores_condition")
+    scores = token_scores(data, own).double()
+    line = tie_line(data, scores, own)
     unique = (leads(scores) > line).all(-1)
     others = scores.scatter(-1, scores.argmax(-1, keepdim=True), math.nan)
     real = torch.isfinite(others)

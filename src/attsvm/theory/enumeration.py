@@ -14,6 +14,7 @@ from torch import Tensor
 
 from attsvm.attention import Head, LinearHead, optimal_token_set, token_scores
 from attsvm.attention.prediction_heads import as_head
+from attsvm.attention.scores import tie_line
 from attsvm.data import Seed, TokenDataset
 from attsvm.data.checks import check_count
 from attsvm.data.streams import Purpose, streams
@@ -21,7 +22,7 @@ from attsvm.descent import fit
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, solve
 from attsvm.svm.solution import SUPPORT_TOLERANCE
-from attsvm.theory.optimality import is_locally_optimal, outscored, solve_or_retry
+from attsvm.theory.optimality import is_locally_optimal, solve_or_retry
 
 Progress = Callable[[int, int], None]
 
@@ -266,13 +267,16 @@ def _may_be_separable(data: TokenDataset, selections: Int[Tensor, "k n"]) -> Boo
 def _higher_scoring(data: TokenDataset, head: Head) -> Bool[Tensor, "n T T"]:
     """Entry (i, a, t): whether token t counts at least as much as token a to a model that selected a in input i."""
     if isinstance(head, LinearHead):
-        scores = token_scores(data, head).double().unsqueeze(-2).expand(-1, data.T, -1)
+        alone = token_scores(data, head).double()
+        line = tie_line(data, alone, head).unsqueeze(-1)
+        scores = alone.unsqueeze(-2).expand(-1, data.T, -1)
     else:
         values = data.input_values
         slopes = head.input_gradient(values.flatten(0, 1)).reshape(values.shape)
         scores = (torch.einsum("nad,ntd->nat", slopes, values) * data.labels[:, None, None]).double()
         scores = scores.masked_fill(~data.real.unsqueeze(-2), -torch.inf)
-    return outscored(data, scores, scores.diagonal(dim1=-2, dim2=-1))
+        line = tie_line(data, scores, head)
+    return scores >= (scores.diagonal(dim1=-2, dim2=-1) - line).unsqueeze(-1)
 
 
 def _sampled(

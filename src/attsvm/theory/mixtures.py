@@ -11,12 +11,13 @@ from torch import Tensor
 
 from attsvm.attention import Head, LinearHead, QuadraticHead, ReluHead, token_scores
 from attsvm.attention.prediction_heads import as_head
+from attsvm.attention.scores import tie_line
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike
 from attsvm.data.streams import Purpose, Seed, streams
 from attsvm.svm import AttentionSVM, label_svm
 from attsvm.theory.conditions import Condition, leads, leads_of
-from attsvm.theory.optimality import chosen_values, effective_scores, tie_line
+from attsvm.theory.optimality import chosen_values, effective_scores
 
 
 def one_winner(data: TokenDataset, head: object = None, *, samples: int = 256, seed: Seed = 0) -> Condition:
@@ -52,7 +53,7 @@ def one_winner(data: TokenDataset, head: object = None, *, samples: int = 256, s
         gap = torch.where(positive, chords, tangents)
     else:
         gap = torch.minimum(torch.minimum(chords, tangents), _sampled_gap(data, own, scores, best, samples, seed))
-    holds = (gap > tie_line(data, scores)).all(-1)
+    holds = (gap > tie_line(data, scores, own)).all(-1)
     if isinstance(own, ReluHead):
         certain = holds | ~(~positive & _at_kink(data, own, best)).any(-1)
     elif not isinstance(own, LinearHead | QuadraticHead):

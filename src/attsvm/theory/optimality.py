@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attsvm.attention import LinearHead, token_scores
 from attsvm.attention.prediction_heads import as_head
+from attsvm.attention.scores import tie_line
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayOrList, check_shape, place
 from attsvm.norms import Frobenius, Norm
@@ -57,21 +58,6 @@ def chosen_values(data: TokenDataset, chosen: Int[Tensor, "batch n"]) -> Float[T
     """The value of the chosen token of every input, for data of one batch axis."""
     index = chosen[..., None, None].expand(-1, -1, 1, data.dv)
     return data.input_values.gather(2, index).squeeze(2)
-
-
-def outscored(data: TokenDataset, scores: Float[Tensor, "*batch n T"], own: Float[Tensor, "*batch n"]) -> Tensor:
-    """Real tokens that score at least as high as `own`, ties within round-off included: ``[*batch, n, T]``.
-
-    Scores are sums of d products, so a tie of the mathematics shows as a difference of some 1e-16 of their size; the
-    line is drawn at 1e-12 of the largest score of the input (1e-5 for float32 data).
-    """
-    return scores >= (own - tie_line(data, scores)).unsqueeze(-1)
-
-
-def tie_line(data: TokenDataset, scores: Float[Tensor, "*batch n T"]) -> Float[Tensor, "*batch n"]:
-    """The difference below which two scores of an input count as tied."""
-    size = scores.masked_fill(torch.isinf(scores), 0.0).abs().amax(-1)
-    return size * (1e-12 if data.dtype == torch.float64 else 1e-5)
 
 
 def solve_or_retry(problem: AttentionSVM, norm: Norm | None = None) -> SVMSolution:
@@ -202,7 +188,8 @@ def is_locally_optimal(
     check_shape(solution.support, "solution.support", tuple(problem.rows.shape), "batch, n, T")
     own = scores.gather(-1, problem.reference.unsqueeze(-1)).squeeze(-1)
     support = solution.support & solution.solved[..., None, None]
-    violations = support & outscored(data, scores, own)
+    line = tie_line(data, scores, as_head(head, data))
+    violations = support & (scores >= (own - line).unsqueeze(-1))
     lead = (own.unsqueeze(-1) - scores).masked_fill(~support, math.inf)
     return LocalOptimality(
         holds=solution.solved & ~violations.any(-1).any(-1),
