@@ -1,6 +1,6 @@
 """Attention SVMs against named peers, in one run.
 
-    python -m benchmarks.svm [--quick] [--part small|accuracy|large|gpu]
+    python -m benchmarks.svm [--quick] [--part small|accuracy|hard|large|gpu]
 
 Everything runs on one thread. A peer's accuracy is measured as ours is: its W, scaled to margin 1, against the
 certified dual value, so "gap" means the same in every row. CPU time is process time; problems are built outside the
@@ -337,7 +337,55 @@ def gpu(quick: bool) -> None:
     publish("svm_gpu", rows, "python -m benchmarks.svm --part gpu" + (" --quick" if quick else ""))
 
 
-PARTS = {"small": small, "accuracy": accuracy, "large": large, "gpu": gpu}
+def twins(apart: float, count: int, seed: int) -> attsvm.AttentionSVM:
+    """(6, 8, 10) on the sphere; one rival of the first input lies `apart` from the optimal token."""
+    data = attsvm.data.random_sphere(n=6, T=8, d=10, batch=count, seed=seed)
+    best, tokens = attsvm.optimal_tokens(data), data.tokens.clone()
+    step = np.random.default_rng(seed).standard_normal((count, 10))
+    step = torch.from_numpy(step / np.linalg.norm(step, axis=-1, keepdims=True))
+    each = torch.arange(count)
+    tokens[each, 0, (best[:, 0] + 1) % 8] = tokens[each, 0, best[:, 0]] + apart * step
+    return attsvm.AttentionSVM(attsvm.TokenDataset(tokens, data.queries, data.labels), best)
+
+
+def scaled(of: str, count: int, seed: int) -> attsvm.AttentionSVM:
+    """(6, 8, 10) on the sphere; the tokens or the query of each input times a number between 1e-4 and 1e4."""
+    data = attsvm.data.random_sphere(n=6, T=8, d=10, batch=count, seed=seed)
+    factor = torch.from_numpy(10.0 ** np.random.default_rng(seed).uniform(-4, 4, (count, 6, 1)))
+    tokens = data.tokens * factor[..., None] if of == "tokens" else data.tokens
+    queries = data.queries * factor if of == "queries" else data.queries
+    return attsvm.AttentionSVM(attsvm.TokenDataset(tokens, queries, data.labels), attsvm.optimal_tokens(data))
+
+
+def hard(quick: bool) -> None:
+    """Nearly equal tokens and mixed scales: statuses, and the gaps that were reached where the tolerance was missed."""
+    count, seed = (20, 2) if quick else (200, 2)
+    drawn = {f"tokens {apart:g} apart": twins(apart, count, seed) for apart in (1e-4, 1e-5, 1e-6)}
+    drawn |= {f"{of} scaled by 1e-4 to 1e4": scaled(of, count, seed) for of in ("tokens", "queries")}
+    rows = []
+    for label, problem in drawn.items():
+        for name, norm in NORMS.items():
+            began = time.process_time()
+            solution = attsvm.solve(problem, norm)
+            gap = solution.certificate.relative_gap
+            rows.append(
+                {
+                    "problem": label,
+                    "norm": name,
+                    "problems": count,
+                    "tolerance": solution.tolerance,
+                    "status": {one.name: int((solution.codes == one.code).sum()) for one in attsvm.svm.Status},
+                    "median_gap": float(gap.median()),
+                    "largest_gap": float(gap.max()),
+                    "smallest_margin_minus_1": float(solution.certificate.min_margin.min() - 1),
+                    "cpu_ms_each": 1e3 * (time.process_time() - began) / count,
+                }
+            )
+            print(rows[-1], flush=True)
+    publish("svm_hard", rows, "python -m benchmarks.svm --part hard" + (" --quick" if quick else ""))
+
+
+PARTS = {"small": small, "accuracy": accuracy, "hard": hard, "large": large, "gpu": gpu}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

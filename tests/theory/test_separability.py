@@ -152,3 +152,19 @@ def test_the_rank_bound_sees_spans() -> None:
     flat = data.tokens.clone()
     flat[..., 1:] = 0
     assert rank_bound(TokenDataset(flat, data.queries, data.labels), [0, 0, 0, 0]).item() == 1
+
+
+def test_tokens_a_millionth_apart_are_separable() -> None:
+    """W has margins of 1 and misses the tolerance by round-off: separable, and nobody says no."""
+    data = random_sphere(n=6, T=8, d=10, batch=40, seed=607)
+    best, tokens = optimal_tokens(data), data.tokens.clone()
+    step = torch.randn(40, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(608))
+    each = torch.arange(40)
+    tokens[each, 0, (best[:, 0] + 1) % 8] = tokens[each, 0, best[:, 0]] - 1e-6 * step / step.norm(dim=-1, keepdim=True)
+    close = TokenDataset(tokens, data.queries, data.labels)
+    solution = solve(AttentionSVM(close, best))
+    assert int((~solution.solved).sum()) > 0  # else the test says nothing
+    assert bool(solution.separable.all())
+    found = separability(close, best)
+    assert bool(found.separable.all())
+    assert not bool(found.undecided.any())
