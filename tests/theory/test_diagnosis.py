@@ -12,7 +12,6 @@ import attsvm
 from attsvm import KeyQuery, NormalizedGradientDescent, Weights, diagnose, fit, verify
 from attsvm.data import equal_scores, example, random_sphere
 from attsvm.theory import Outcome, Standing
-from attsvm.theory.diagnosis.verify import OUTCOMES
 
 
 @pytest.mark.parametrize(
@@ -64,18 +63,14 @@ def test_all_local_selections_on_request() -> None:
     assert json.loads(report.to_json())["local"][0]["exhaustive"]
 
 
-def test_equal_scores_are_a_proof_from_every_start() -> None:
-    """B2 => global convergence [TaSVM]: whatever the start, the optimal selection is predicted, proved, and reached."""
+def test_equal_scores_mostly_lead_to_the_optimum_and_are_no_proof() -> None:
+    """B2 with three inputs: small random starts reach the optimal selection, and nothing is called proved."""
     data = equal_scores(n=3, T=4, d=6, batch=40, seed=2)
-    for seed in range(3):
-        start = fit(data, steps=0, seed=seed).weights
-        assert set(diagnose(data, initial=start).standing) == {Standing.PROVED_LOCALLY}  # normalized descent
-        report = diagnose(data, optimizer=attsvm.GradientDescent(0.1), initial=start)
-        assert set(report.standing) == {Standing.PROVED}
-        assert report.predicted.equal(attsvm.optimal_tokens(data))
-        verdict = verify(report, fit(data, steps=4000, initial=start))
-        assert verdict.outcomes[Outcome.AS_PREDICTED] + verdict.outcomes[Outcome.NOT_SATURATED] == 40
-        assert float(verdict.cosine[verdict.holds].median()) > 0.995
+    start = fit(data, steps=0, seed=1).weights
+    report = diagnose(data, optimizer=attsvm.GradientDescent(0.1), initial=start)
+    assert set(report.standing) == {Standing.PREDICTED}
+    run = fit(data, steps=4000, initial=start)
+    assert (run.selected == attsvm.optimal_tokens(data)).all(-1).double().mean() > 0.9
 
 
 def test_without_equal_scores_descent_may_go_elsewhere() -> None:
@@ -120,17 +115,6 @@ def test_an_unsaturated_run_is_a_class_of_its_own() -> None:
     verdict = verify(diagnose(data), fit(data, steps=3))
     assert verdict.outcomes[Outcome.NOT_SATURATED] == 20
     assert "has not saturated" in str(verdict)
-
-
-def test_verdicts_can_be_wrong() -> None:
-    """The comparison can fail: a made-up prediction is not reached."""
-    data = random_sphere(n=3, T=4, d=8, seed=7)
-    run = fit(data, steps=2000)
-    report = diagnose(data)
-    object.__setattr__(report, "predicted", (run.selected + 1) % 4)
-    verdict = verify(report, run)
-    assert not bool(verdict.holds)
-    assert OUTCOMES[int(verdict.codes)] is not Outcome.AS_PREDICTED
 
 
 def test_examples_of_the_papers() -> None:

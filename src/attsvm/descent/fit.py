@@ -23,6 +23,7 @@ from attsvm.descent import optimizers
 from attsvm.descent.batches import InputBatches
 from attsvm.descent.engines.choice import choose_engine
 from attsvm.descent.engines.torch import Engine, Progress, Task, check_optimizer_fits
+from attsvm.descent.fingerprint import start_digest
 from attsvm.descent.initial import Initial, starting_point
 from attsvm.descent.optimizers import NormalizedGradientDescent, Optimizer
 from attsvm.descent.resuming import describe, resumed
@@ -138,11 +139,13 @@ def fit(
     if resume is None:
         parameters, several = starting_point(data, own_head, parameterization, initial, starts, keys, train_head)
         first = 0
+        configuration["fingerprint"]["start"] = start_digest(parameters)
         now = _fresh(parameters, optimizer)
     else:
         if initial is not None:
             raise ValueError("resume goes on from the run's own weights; leave initial out")
         now, several, first = resumed(resume, data, task, configuration, steps)
+        configuration["fingerprint"] |= resume.configuration.get("fingerprint", {})
         if starts is not None and (starts,) != tuple(resume.risk.shape[: int(several)]):
             raise ValueError(f"resume needs the same starts; the run has shape {list(resume.risk.shape)}, got {starts}")
     lead = next(iter(now.parameters.values())).shape[:2]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from attsvm.data import TokenDataset
 from attsvm.descent.engines.torch import Progress, Task
+from attsvm.descent.fingerprint import data_digest, head_digest
 from attsvm.descent.run import Run
 from attsvm.descent.stopping import StoppingRule
 
@@ -32,6 +33,7 @@ def describe(
         "batch_size": batch_size,
         "ridge": task.ridge,
         "stop": repr(stop),
+        "fingerprint": {"data": data_digest(task.data), "head": head_digest(task.head)},
     }
 
 
@@ -51,6 +53,10 @@ def resumed(
         before, now = run.configuration.get(name, _DEFAULTS.get(name)), configuration[name]
         if before != now:
             raise ValueError(f"resume needs the same {name}; the run was made with {before}, now it is {now}")
+    earlier = run.configuration.get("fingerprint", {})  # runs saved by earlier versions have none
+    for name, digest in configuration["fingerprint"].items():
+        if earlier.get(name, digest) != digest:
+            raise ValueError(f"resume needs the same {name}; the run was made with another of the same shape")
     if configuration["batch_size"] is not None and not _same_seeds(run.configuration["seed"], configuration["seed"]):
         raise ValueError("resume needs the same seed; mini-batches are drawn from it")
     if steps < run.step:

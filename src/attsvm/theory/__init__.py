@@ -1,11 +1,13 @@
 """Theory as code: optimality, cones, separability, conditions of the theorems, paths, and prediction."""
 
+from attsvm.theory.basin import below_the_barrier
 from attsvm.theory.conditions import (
     Condition,
     all_tokens_support,
     all_tokens_support_everywhere,
     equal_scores_condition,
     favourable_first_gradient,
+    nearly_equal_scores,
     step_size_bound,
     unique_optimum,
 )
@@ -17,6 +19,7 @@ from attsvm.theory.diagnosis import (
     Outcome,
     Result,
     Standing,
+    Start,
     Verification,
     diagnose,
     implicit_bias,
@@ -48,6 +51,7 @@ __all__ = [
     "Prediction",
     "Result",
     "Standing",
+    "Start",
     "Verification",
     "diagnose",
     "implicit_bias",
@@ -73,9 +77,11 @@ __all__ = [
     "Condition",
     "all_tokens_support",
     "all_tokens_support_everywhere",
+    "below_the_barrier",
     "equal_scores_condition",
     "favourable_first_gradient",
     "label_margin_assumption",
+    "nearly_equal_scores",
     "one_winner",
     "step_size_bound",
     "unique_optimum",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,6 +29,8 @@ from attsvm.svm.solution import SUPPORT_TOLERANCE
 from attsvm.theory.enumeration import every_separable_selection
 from attsvm.theory.optimality import solve_or_retry
 
+_EXACT = 200_000  # products of exact numbers that are worth a proof that scores tie
+
 
 @dataclass(frozen=True, eq=False)
 class Condition:
@@ -40,7 +43,8 @@ class Condition:
             conditions that are equalities have margin at most 0, minus the amount by which they miss.
         sentence: what was asked, and of what.
         citation: key and subject of the result that needs it.
-        certain: where the answer is proved by what was computed; False where it rests on samples or a bound.
+        certain: where the answer is proved by what was computed; False where it rests on samples or a bound, or where
+            there is no answer.
     """
 
     name: str
@@ -48,11 +52,21 @@ class Condition:
     margin: Float[Tensor, "*batch"]
     sentence: str
     citation: str
-    certain: Bool[Tensor, "*batch"] | None = None
+    certain: Bool[Tensor, "*batch"] = None  # type: ignore[assignment]  # certain everywhere unless said otherwise
 
     def __post_init__(self) -> None:
         if self.certain is None:
             object.__setattr__(self, "certain", torch.ones_like(self.holds))
+
+    @property
+    def proved(self) -> Bool[Tensor, "*batch"]:
+        """Where it is certain that the condition holds: all that a theorem may rest on."""
+        return self.holds & self.certain
+
+    @property
+    def refuted(self) -> Bool[Tensor, "*batch"]:
+        """Where it is certain that the condition fails; where neither, it is not known."""
+        return ~self.holds & self.certain
 
     def __bool__(self) -> bool:
         if self.holds.ndim:
@@ -61,10 +75,12 @@ class Condition:
 
     def __str__(self) -> str:
         if self.holds.ndim == 0:
-            verdict = "holds" if bool(self.holds) else "fails"
+            verdict = "holds" if bool(self.holds) else "fails" if bool(self.certain) else "not known"
             verdict += f" (margin {self.margin.item():.3g}{'' if bool(self.certain) else ', not proved'})"
         else:
             verdict = f"holds for {int(self.holds.sum())} of {self.holds.numel()}"
+            open_ended = int((~self.holds & ~self.certain).sum())
+            verdict += f", not known for {open_ended}" if open_ended else ""
         return f"{self.name}: {verdict}; {self.sentence} {self.citation}"
 
 
@@ -104,19 +120,25 @@ def all_tokens_support(
         solution: of its SVM, if at hand.
 
     Margin: minus the largest excess of a margin over 1 (support: at most 1e-6); -inf where the SVM has no solution.
+    `certain` where it fails, and where every multiplier is clearly positive, so that the constraints of the exact
+    solution are tight too.
     """
     if selected is None:
         selected = optimal_token_set(data, head).to(torch.int64).argmax(-1)
     problem = AttentionSVM(data, selected)
     solution = solution if solution is not None else solve_or_retry(problem, norm)
     margin = torch.where(solution.solved, -_excess(solution.margins), -math.inf)
+    holds = margin >= -SUPPORT_TOLERANCE
+    rows = problem.inequalities
+    weight = solution.duals.masked_fill(~rows, 0.0).amax((-1, -2))
+    least = solution.duals.masked_fill(~rows, math.inf).amin((-1, -2))
     return Condition(
         name="B1: all tokens support",
-        holds=margin >= -SUPPORT_TOLERANCE,
+        holds=holds,
         margin=margin,
         sentence="all constraints of the SVM of the optimal tokens must be tight",
         citation="[TaSVM, global convergence]",
-        certain=solution.solved | solution.infeasible,
+        certain=torch.where(holds, least > SUPPORT_TOLERANCE * weight, solution.solved | solution.infeasible),
     )
 
 
@@ -151,12 +173,13 @@ def all_tokens_support_everywhere(data: TokenDataset, norm: Norm | None = None, 
 def equal_scores_condition(data: TokenDataset, head: object = None) -> Condition:
     """B2: all tokens of an input but the optimal one share one score [TaSVM, global convergence].
 
-    Under it no finite W is stationary and, says the paper, every start converges in direction to W_mm(opt). Needs a
-    unique optimum and a linear head. We see all starts of norm 1 do so, but of starts of norm 20 about one in a hundred
-    does not (n = 4, T = 6, d = 10): tied tokens do not pull, so an input on a wrong token keeps it if its optimal token
-    trails by more than the margin of the other inputs' own SVM; the run then tends to that reduced SVM.
+    Under it no finite W is stationary. With one input (n = 1) every start converges in direction to W_mm(opt). With
+    more it need not: tokens that tie do not pull, so an input on a wrong token keeps it if its optimal token trails by
+    more than the margin of the other inputs' own SVM (docs/proved.md has a counterexample with two inputs). Needs a
+    unique optimum and a linear head.
 
     Margin: minus the largest spread of non-optimal scores (within round-off of 0: holds); -inf if the optimum ties.
+    `certain` where it fails, and where the scores are equal in exact arithmetic and not to round-off only.
 
     Raises:
         ValueError: for a nonlinear prediction head.
@@ -169,13 +192,35 @@ def equal_scores_condition(data: TokenDataset, head: object = None) -> Condition
     real = torch.isfinite(others)
     low, high = others.masked_fill(~real, math.inf).amin(-1), others.masked_fill(~real, -math.inf).amax(-1)
     spread = (high - low).clamp(min=0.0)
+    holds = unique & (spread <= line).all(-1)
     return Condition(
         name="B2: equal scores",
-        holds=unique & (spread <= line).all(-1),
+        holds=holds,
         margin=torch.where(unique, -spread.amax(-1), -math.inf),
         sentence="all tokens of an input except its unique best must share one score",
         citation="[TaSVM, global convergence]",
+        certain=~holds | _exactly_equal(data, own, real, holds),
     )
+
+
+def _exactly_equal(data: TokenDataset, head: LinearHead, asked: Tensor, where: Tensor) -> Bool[Tensor, "*batch"]:
+    """Whether the scores of the tokens `asked` for are equal in exact arithmetic; False where that is too much work."""
+    flat, kept = data.flatten(), asked.reshape(-1, data.n, data.T)
+    vectors = head.vector.expand(*data.batch_shape, data.dv).reshape(-1, data.dv).tolist()
+    found = (kept.sum(-1) <= 1).all(-1)  # one other token: nothing to compare
+    left = torch.nonzero(where.reshape(-1) & ~found).flatten().tolist()
+    if len(left) * data.n * data.T * data.dv > _EXACT:
+        return found.reshape(where.shape)
+
+    def score(vector: list[float], value: list[float]) -> Fraction:
+        return sum((Fraction(a) * Fraction(b) for a, b in zip(vector, value, strict=True)), Fraction(0))
+
+    for element in left:
+        found[element] = all(
+            len({score(vectors[element], value) for value in values[mask].tolist()}) <= 1
+            for values, mask in zip(flat.input_values[element], kept[element], strict=True)
+        )
+    return found.reshape(where.shape)
 
 
 def favourable_first_gradient(data: TokenDataset, head: object = None, loss: Loss | None = None) -> Condition:
@@ -234,6 +279,31 @@ def step_size_bound(
         margin=margin,
         sentence="the step of plain gradient descent must not exceed 1 / L",
         citation="[TaSVM, descent]",
+    )
+
+
+def nearly_equal_scores(data: TokenDataset, head: object = None) -> Condition:
+    """The talk's form of B2: the scores of non-optimal tokens are nearly equal [TaSVM, talk].
+
+    The talk names no bound, so this is never proved: it counts as holding where the scores of the other tokens of every
+    input spread by less than a tenth of the optimal token's lead, and `certain` is False unless they are equal.
+
+    Margin: 1 minus the largest spread over lead; -inf if the optimum ties.
+
+    Raises:
+        ValueError: for a nonlinear prediction head.
+    """
+    exact = equal_scores_condition(data, head)
+    lead = leads(token_scores(data, head).double()).amin(-1)
+    known = torch.isfinite(exact.margin)
+    margin = torch.where(known, 1 + torch.where(known, exact.margin, 0.0) / lead.clamp(min=1e-300), -math.inf)
+    return Condition(
+        name="nearly equal scores",
+        holds=exact.holds | (margin > 0.9),
+        margin=margin,
+        sentence="the other scores must be nearly equal; how nearly is not said (here: a tenth of the lead)",
+        citation="[TaSVM, talk]",
+        certain=exact.holds | ~known,
     )
 
 

@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.attention import Head, LinearHead, Logistic, Loss, Parameterization, Weights, token_scores
+from attsvm.attention import Head, Logistic, Loss, Parameterization, Weights, evaluate, token_scores
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head, doubled_head
-from attsvm.data import TokenDataset
+from attsvm.data import TokenDataset, stream_keys
 from attsvm.descent import NormalizedGradientDescent, Optimizer
-from attsvm.descent.initial import Initial, doubled_start
-from attsvm.descent.optimizers import GradientDescent
-from attsvm.descent.schedules import Constant, as_schedule
-from attsvm.norms import Frobenius, Norm
+from attsvm.descent.fingerprint import start_digest
+from attsvm.descent.initial import Initial, doubled_start, starting_point
+from attsvm.norms import Norm, direction_cosine
 from attsvm.svm import AttentionSVM, SVMSolution, solve
 from attsvm.sweep.manifest import to_plain
-from attsvm.theory.conditions import (
-    Condition,
-    all_tokens_support,
-    equal_scores_condition,
-    favourable_first_gradient,
-    step_size_bound,
-    unique_optimum,
-)
+from attsvm.theory.conditions import Condition
+from attsvm.theory.cones import margin_of_direction
+from attsvm.theory.diagnosis.assumptions import start_in_cone
 from attsvm.theory.diagnosis.implicit_bias import ImplicitBias, Standing, implicit_bias
-from attsvm.theory.diagnosis.tables import tables_of
+from attsvm.theory.diagnosis.tables import median, tables_of
+from attsvm.theory.diagnosis.theorems import (
+    Conditions,
+    Result,
+    Training,
+    as_json,
+    conjectures,
+    local_result,
+    results_for_every_start,
+)
 from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections_of_each
-from attsvm.theory.mixtures import one_winner
 from attsvm.theory.optimality import is_locally_optimal
 from attsvm.theory.prediction import predict_selection
-from attsvm.theory.separability import separable_by_dimension
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +48,14 @@ class Limit:
         selected: ``[*batch, n]``.
         solution: of its SVM in the norm that belongs to the training.
         locally_optimal: ``[*batch]``; only such selections attract.
+        lead: smallest score lead of a selected token over its support tokens ``[*batch]``.
     """
 
     name: str
     selected: Int[Tensor, "*batch n"]
     solution: SVMSolution
     locally_optimal: Bool[Tensor, "*batch"]
+    lead: Float[Tensor, "*batch"]
 
     @property
     def direction(self) -> Float[Tensor, "*batch d dq"]:
@@ -62,12 +65,43 @@ class Limit:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
-    """A result of the papers, and where its assumptions were checked to hold."""
+class Start:
+    """Where a start lies, seen from the predicted selection.
 
-    statement: str
-    citation: str
-    applies: Bool[Tensor, "*batch"]
+    Attributes:
+        cosine: with the max-margin direction ``[*batch]``; NaN where there is none.
+        norm: Frobenius norm of W(0).
+        margin: smallest margin of the selected tokens over the norm, the widest margin cone that holds the start.
+        attention: smallest probability of a predicted token.
+        inside: where a theorem covers this start (`below_the_barrier`, for plain gradient descent).
+        outside: where it is certain that the start lies in no cone around the direction.
+    """
+
+    cosine: Float[Tensor, "*batch"]
+    norm: Float[Tensor, "*batch"]
+    margin: Float[Tensor, "*batch"]
+    attention: Float[Tensor, "*batch"]
+    inside: Bool[Tensor, "*batch"]
+    outside: Bool[Tensor, "*batch"]
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """ "inside", "outside" or "not known" for each data set in row-major order."""
+        pairs = zip(self.inside.flatten().tolist(), self.outside.flatten().tolist(), strict=True)
+        return tuple("inside" if inside else "outside" if outside else "not known" for inside, outside in pairs)
+
+    def __str__(self) -> str:
+        said = "Proved locally if the start is inside the cone of the theorem; "
+        places = self.places
+        if self.inside.ndim == 0:
+            said += f"this start: {places[0]}"
+        else:
+            counted = [f"{places.count(name)} {name}" for name in ("inside", "outside", "not known")]
+            said += f"these starts: {', '.join(counted)}"
+        return (
+            f"{said} (medians: cosine {median(self.cosine, 3)}, norm {median(self.norm, 3)}, smallest margin over norm"
+            f" {median(self.margin, 3)}, smallest attention on a predicted token {median(self.attention, 3)})."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,12 +112,16 @@ class Diagnosis:
         data, head, loss: what was diagnosed, in float64.
         bias: the norm that belongs to parameterization and optimizer.
         conditions: assumptions, each with the margin by which it holds or fails.
-        results: what the papers conclude, and where.
+        results: what the papers prove, each with its conditions and where all of them were checked to hold.
+        conjectures: what is conjectured, or stated without a bound, in the same form.
         limits: candidate selections: the optimal one and, given a starting point, the predicted one.
-        predicted: the selection that training should reach ``[*batch, n]``: that of a global result where one applies,
-            else the one predicted from the start where one was given, else the optimal one, which is a guess.
-        rule: what made the prediction.
+        predicted: the selection that training should reach ``[*batch, n]``: the optimal one where a theorem on every
+            start, or on this one, says so; else the one that `rule` names.
+        rule: what made the prediction where no theorem did.
         standing: of the prediction, one `Standing` per data set in row-major order.
+        configuration: how the training was described, to be compared with that of a run.
+        start: where the starting point lies, where one was given.
+        accuracy: how often the rule was right where it was measured, in words; None where that is not known.
         local: the locally optimal selections of each data set in row-major order, where asked for.
     """
 
@@ -93,10 +131,14 @@ class Diagnosis:
     bias: ImplicitBias
     conditions: tuple[Condition, ...]
     results: tuple[Result, ...]
+    conjectures: tuple[Result, ...]
     limits: tuple[Limit, ...]
     predicted: Int[Tensor, "*batch n"]
     rule: str
     standing: tuple[Standing, ...]
+    configuration: Mapping[str, object]
+    start: Start | None = None
+    accuracy: str | None = None
     local: tuple[LocalOptima, ...] | None = None
 
     @property
@@ -122,7 +164,8 @@ class Diagnosis:
                 }
                 for one in self.conditions
             ],
-            "results": self.results,
+            "results": [as_json(one) for one in self.results],
+            "conjectures": [as_json(one) for one in self.conjectures],
             "limits": [
                 {
                     "name": one.name,
@@ -138,7 +181,9 @@ class Diagnosis:
             ],
             "predicted": self.predicted,
             "rule": self.rule,
+            "accuracy": self.accuracy,
             "standing": self.standing,
+            "start": self.start,
             "local": None
             if self.local is None
             else [
@@ -159,10 +204,14 @@ def diagnose(
     initial: Initial = None,
     *,
     loss: Loss | Callable[[Tensor], Tensor] | None = None,
+    train_head: bool = False,
     enumerate_local: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Diagnosis:
     """Which conditions of the papers hold, which results apply, and where training should go.
+
+    A result applies where all its conditions were checked on this input and hold: head, loss, parameterization,
+    optimizer, step sizes and start are among them. Training is taken to use all inputs at every step and no ridge.
 
     Arguments:
         data: ``[*batch]`` data sets.
@@ -171,38 +220,65 @@ def diagnose(
         optimizer: `NormalizedGradientDescent(0.1)` by default.
         initial: the starting point, as in `fit` (W, or a mapping with key and query, or "zeros"); with it the reached
             selection is predicted by `predict_selection`.
-        loss: `Logistic()` by default.
+        loss: `Logistic()` by default; any that `fit` takes.
+        train_head: whether the prediction head is trained too, as in `fit`.
         enumerate_local: list all locally optimal selections too, trying at most this many candidates per data set; 0
-            lists none.
+            lists none. Whether all tokens support every SVM is checked under the same limit, and on small problems.
         progress: called with (done, in all) while they are listed.
-
-    A global result (B2) is called proved for plain gradient descent only: normalized descent from a start of large norm
-    was seen to leave it in 2 of 320 runs (`equal_scores_condition`).
 
     Raises:
         ValueError: if nothing is known about this way of training.
     """
     parameterization = parameterization or Weights()
     optimizer = optimizer or NormalizedGradientDescent(0.1)
-    data = data.to(dtype=torch.float64)
+    given, data = data, data.to(dtype=torch.float64)
     own, own_loss = as_head(doubled_head(head), data), as_loss(loss or Logistic())
     bias = implicit_bias(parameterization, optimizer)
+    begin = None if initial is None else _start_parameters(data, own, parameterization, doubled_start(initial))
+    weights = None if begin is None else parameterization.weights(begin).reshape(*data.batch_shape, data.d, data.dq)
+    training = Training(data, own, own_loss, parameterization, optimizer, train_head, bias, begin, weights)
     optimal = token_scores(data, own).argmax(-1)
     limits = [_limit("optimal", data, own, optimal, bias.norm)]
-    checked = _check(data, own, optimizer, own_loss, limits[0])
-    results, everywhere = _results(checked, limits[0], bias, parameterization, own)
-    predicted, rule = optimal, "the optimal tokens"
+    checked = Conditions(training, optimal, limits[0].solution, enumerate_local)
+    results = results_for_every_start(checked)
+    none = torch.zeros(data.batch_shape, dtype=torch.bool, device=data.device)
+    always, here = (results[name].applies if name in results else none for name in ("every start", "this start"))
+    predicted, rule, accuracy = optimal, "the optimal tokens, a guess: no start was given", None
     if initial is not None:
         guess = predict_selection(data, own, doubled_start(initial), parameterization=parameterization, loss=own_loss)
-        predicted = torch.where(everywhere.unsqueeze(-1), optimal, guess.selected)
+        predicted = torch.where((always | here).unsqueeze(-1), optimal, guess.selected)
         rule = guess.rule
+        measured = getattr(guess, "accuracy", None)
+        accuracy = None if measured is None else str(measured)
         limits.append(_limit("predicted", data, own, predicted, bias.norm))
+    start = None if weights is None else _position(training, weights, limits[-1], here)
+    attracts = Condition(
+        name="locally optimal prediction",
+        holds=limits[-1].locally_optimal,
+        margin=limits[-1].lead,
+        sentence="every predicted token must out-score its support tokens",
+        citation="[TaSVM, local convergence]",
+        certain=limits[-1].solution.solved | limits[-1].solution.infeasible,
+    )
+    cone = start_in_cone(data, *((None, None) if start is None else (start.cosine, start.norm)))
+    local_theorem = local_result(checked, attracts, cone)
+    conjectured = conjectures(checked, local_theorem)
+    if local_theorem not in conjectured:
+        results["local"] = local_theorem
     standing = [
-        Standing.PROVED
-        if bool(sure) and isinstance(optimizer, GradientDescent)
-        else (bias.standing if bool(attracts) else Standing.CONJECTURED)
-        for sure, attracts in zip(everywhere.flatten(), limits[-1].locally_optimal.flatten(), strict=True)
+        Standing.PROVED if everywhere else Standing.PROVED_LOCALLY if inside else Standing.PREDICTED
+        for everywhere, inside in zip(always.flatten().tolist(), here.flatten().tolist(), strict=True)
     ]
+    configuration = {
+        "parameterization": repr(parameterization),
+        "optimizer": repr(optimizer),
+        "loss": repr(own_loss),
+        "train_head": train_head,
+        "ridge": 0.0,
+        "batch_size": None,
+        # A run in float32 begins at the rounded start.
+        "start": None if begin is None else start_digest({k: v.to(given.dtype)[None] for k, v in begin.items()}),
+    }
     local = None
     if enumerate_local > 0:
         local = tuple(locally_optimal_selections_of_each(data, own, bias.norm, enumerate_local, progress))
@@ -211,108 +287,50 @@ def diagnose(
         head=own,
         loss=own_loss,
         bias=bias,
-        conditions=checked.listed(),
-        results=results,
+        conditions=(*checked.listed(), attracts, cone),
+        results=tuple(results.values()),
+        conjectures=conjectured,
         limits=tuple(limits),
         predicted=predicted,
         rule=rule,
         standing=tuple(standing),
+        configuration=configuration,
+        start=start,
+        accuracy=accuracy,
         local=local,
     )
 
 
 def _limit(name: str, data: TokenDataset, head: Head, selected: Tensor, norm: Norm) -> Limit:
     solution = solve(AttentionSVM(data, selected), norm)
-    return Limit(name, selected, solution, is_locally_optimal(data, head, selected, solution=solution).holds)
+    judged = is_locally_optimal(data, head, selected, solution=solution)
+    return Limit(name, selected, solution, judged.holds, judged.gap)
 
 
-@dataclass(frozen=True, eq=False)
-class _Checked:
-    """The conditions that were checked, in the order of the table; None where one has no meaning for this training."""
-
-    unique: Condition
-    by_dimension: Condition
-    separable: Condition
-    all_support: Condition
-    one_winner: Condition | None = None
-    equal_scores: Condition | None = None
-    first_gradient: Condition | None = None
-    step_size: Condition | None = None
-
-    def listed(self) -> tuple[Condition, ...]:
-        """Those that were checked."""
-        return tuple(one for field in fields(self) if (one := getattr(self, field.name)) is not None)
-
-
-def _check(data: TokenDataset, head: Head, optimizer: Optimizer, loss: Loss, optimal: Limit) -> _Checked:
-    solution = optimal.solution
-    always = _Checked(
-        unique=unique_optimum(data, head),
-        by_dimension=separable_by_dimension(data),
-        separable=Condition(
-            "separable optimum",
-            solution.separable,
-            torch.where(solution.separable, 1 / solution.certificate.primal_value, -torch.inf),
-            "some weights give every optimal token a margin over the others; margin: the largest one found at norm 1.",
-            "[TaSVM, separability]",
-            ~solution.undecided,
-        ),
-        all_support=all_tokens_support(data, head, selected=optimal.selected, solution=solution),
+def _start_parameters(
+    data: TokenDataset, head: Head, parameterization: Parameterization, initial: Initial
+) -> dict[str, Tensor]:
+    """Parameters at the start, batch axes flattened."""
+    found, several = starting_point(
+        data, head, parameterization, initial, None, stream_keys(0, data.batch_shape), False
     )
-    if not isinstance(head, LinearHead):
-        return replace(always, one_winner=one_winner(data, head))
-    schedule, step_size = as_schedule(optimizer.step_size), None
-    if isinstance(optimizer, GradientDescent) and isinstance(schedule, Constant):
-        step_size = step_size_bound(data, head, schedule.size, loss)
-    return replace(
-        always,
-        equal_scores=equal_scores_condition(data, head),
-        # A gradient can favour the optimal tokens only where every input has exactly one.
-        first_gradient=favourable_first_gradient(data, head, loss) if bool(always.unique.holds.all()) else None,
-        step_size=step_size,
+    if several:
+        raise ValueError("initial must hold one start for each data set; got an axis of starts before the batch")
+    return {name: value[0] for name, value in found.items()}
+
+
+def _position(training: Training, weights: Tensor, limit: Limit, inside: Tensor) -> Start:
+    data = training.data
+    problem = AttentionSVM(data, limit.selected)
+    attention = evaluate(data, weights, training.head, training.loss).attention
+    size = torch.linalg.matrix_norm(weights)
+    known = limit.solution.solved & (size > 0)
+    cosine = direction_cosine(weights, torch.nan_to_num(limit.solution.weights))
+    return Start(
+        cosine=cosine.masked_fill(~known, torch.nan),
+        norm=size,
+        margin=margin_of_direction(weights, problem),
+        attention=attention.gather(-1, limit.selected.unsqueeze(-1)).squeeze(-1).amin(-1),
+        inside=inside,
+        outside=~inside & ((size == 0) | (known & (cosine <= 0))),
     )
-
-
-def _results(
-    checked: _Checked, optimal: Limit, bias: ImplicitBias, parameterization: Parameterization, head: Head
-) -> tuple[tuple[Result, ...], Bool[Tensor, "*batch"]]:
-    """What the papers conclude, and where a result says that every start leads to the optimal selection."""
-    ready = checked.unique.holds & checked.separable.holds
-    linear = isinstance(head, LinearHead)
-    # The results on every start are about gradient descent on W with a linear head.
-    covered = isinstance(parameterization, Weights) and isinstance(bias.norm, Frobenius) and linear
-
-    def where(*conditions: Condition | None) -> Tensor:
-        """Where one of the conditions holds besides a unique, separable optimum."""
-        held = [one.holds for one in conditions if one is not None and covered]
-        return ready & torch.stack(held).any(0) if held else torch.zeros_like(ready)
-
-    everywhere = where(checked.equal_scores)
-    results = (
-        Result(
-            "from every start the direction tends to that of the optimal selection",
-            "[TaSVM, global convergence, B2]",
-            everywhere,
-        ),
-        Result(
-            "there is no finite stationary point: the norm grows without bound from every start",
-            "[TaSVM, global convergence]",
-            where(checked.all_support, checked.equal_scores),
-        ),
-        Result(
-            "after one large first step, small steps tend to the direction of the optimal selection",
-            "[TaSVM, favourable first gradient]",
-            where(checked.first_gradient),
-        ),
-        Result(
-            f"from a cone around it, far enough out, training tends to the {bias.norm.name} max-margin direction",
-            bias.citation,
-            optimal.locally_optimal,
-        ),
-        Result(
-            "the regularization path tends to the max-margin direction of the optimal selection",
-            "[TaSVM, regularization path]",
-            ready if linear else torch.zeros_like(ready),
-        ),
-    )
-    return results, everywhere

@@ -19,11 +19,16 @@ from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear
 
 
 class Standing(Enum):
-    """How well a predicted limit is founded; the value is what a person reads."""
+    """How well a statement is founded; the value is what a person reads.
+
+    A norm is "proved locally" or "conjectured"; a predicted selection is "proved" (from every start), "proved locally"
+    (this start lies where a theorem holds) or "predicted" (a rule named it).
+    """
 
     PROVED = "proved"
     PROVED_LOCALLY = "proved locally"
     CONJECTURED = "conjectured"
+    PREDICTED = "predicted"
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class ImplicitBias:
 
     Attributes:
         norm: of the attention SVM.
-        standing: proved from a suitable start, or conjectured.
+        standing: proved locally, from starts in some cone and with small enough steps, or conjectured.
         citation: key and subject, or arXiv number, of the result.
     """
 

@@ -12,8 +12,11 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
+from attsvm.theory.diagnosis.implicit_bias import Standing
+
 if TYPE_CHECKING:
     from attsvm.theory.diagnosis.diagnose import Diagnosis
+    from attsvm.theory.diagnosis.theorems import Result
 
 _SHOWN = 20  # locally optimal selections of a data set
 
@@ -42,40 +45,66 @@ def median(values: Tensor, digits: int) -> str:
 
 
 def tables_of(diagnosis: Diagnosis) -> str:
-    """Conditions, results, predicted limits and, where they were asked for, all locally optimal selections."""
-    text = printed(_conditions(diagnosis), _results(diagnosis), _limits(diagnosis))
-    return text if diagnosis.local is None else "\n".join([text, *_local(diagnosis)])
+    """Conditions, results, conjectures, predicted limits and, where asked for, all locally optimal selections."""
+    tables = [_conditions(diagnosis), _results("\nResults", diagnosis.results)]
+    if diagnosis.conjectures:
+        tables.append(_results("\nConjectures, none of them proved", diagnosis.conjectures))
+    parts = [printed(*tables, _limits(diagnosis))]
+    if diagnosis.start is not None:
+        parts.append(str(diagnosis.start))
+    return "\n".join([*parts, *_local(diagnosis)])
 
 
 def _conditions(diagnosis: Diagnosis) -> Table:
     made = table("Conditions", ("condition", "holds", "by", "needed by"), right=("by",))
     for one in diagnosis.conditions:
-        made.add_row(one.name, _count(one.holds, one.certain), median(one.margin, 3), escape(one.citation))
+        made.add_row(one.name, answer(one.holds, one.certain), median(one.margin, 3), escape(one.citation))
     return made
 
 
-def _results(diagnosis: Diagnosis) -> Table:
-    made = table("\nResults", ("result", "applies", "source"))
-    for one in diagnosis.results:
-        made.add_row(one.statement, _count(one.applies), escape(one.citation))
+def _results(title: str, results: Sequence[Result]) -> Table:
+    made = table(title, ("result", "applies", "not proved here", "source"))
+    for one in results:
+        missing = ", ".join(one.missing) or "-"
+        made.add_row(one.statement, answer(one.applies, one.applies | one.fails), missing, escape(one.citation))
     return made
 
 
 def _limits(diagnosis: Diagnosis) -> Table:
-    title = f"\nPredicted limits, {diagnosis.bias.norm.name} norm ({diagnosis.bias.standing.value})"
+    conjectured = " (conjectured)" if diagnosis.bias.standing is Standing.CONJECTURED else ""
+    title = f"\nPredicted limits, {diagnosis.bias.norm.name} norm{conjectured}"
     made = table(title, ("limit", "selection", "separable", "attracts", "margin"), right=("margin",))
     for one in diagnosis.limits:
         selection = " ".join(map(str, one.selected.tolist())) if one.selected.ndim == 1 else "one for each data set"
-        solution, separable = one.solution, one.solution.separable
-        margin = torch.where(separable, 1 / solution.certificate.primal_value, torch.nan)
-        attracts = _count(one.locally_optimal, solution.solved | solution.infeasible)
-        made.add_row(one.name, selection, _count(separable, ~solution.undecided), attracts, median(margin, 3))
-    made.caption, made.caption_justify = f"predicted by: {diagnosis.rule}", "left"
+        solution = one.solution
+        separable = solution.separable
+        margin = torch.where(solution.solved, 1 / solution.certificate.primal_value, torch.nan)
+        made.add_row(
+            one.name,
+            selection,
+            answer(separable, ~solution.undecided),
+            answer(one.locally_optimal, solution.solved | solution.infeasible),
+            median(margin, 3),
+        )
+    made.caption, made.caption_justify = _founded(diagnosis), "left"
     return made
 
 
+def _founded(diagnosis: Diagnosis) -> str:
+    """How the prediction is founded, and by which rule it was made where no theorem names it."""
+    counts = [(kind, diagnosis.standing.count(kind)) for kind in dict.fromkeys(diagnosis.standing)]
+    if len(diagnosis.standing) == 1:
+        founded = f"the selection is {counts[0][0].value}"
+    else:
+        founded = "the selections are " + ", ".join(f"{kind.value} ({count})" for kind, count in counts)
+    measured = diagnosis.accuracy or "no accuracy was measured for this kind of problem"
+    return f"{founded}; predictions are made by: {diagnosis.rule}; {measured}"
+
+
 def _local(diagnosis: Diagnosis) -> Iterator[str]:
-    local = diagnosis.local or ()
+    if diagnosis.local is None:
+        return
+    local = diagnosis.local
     yield from ("", "Locally optimal selections")
     for element, one in enumerate(local):
         label = f"data set {element}: " if len(local) > 1 else ""
@@ -84,10 +113,14 @@ def _local(diagnosis: Diagnosis) -> Iterator[str]:
             yield f"  {' '.join(map(str, selection))}   margin {1 / size:.4g}" if size > 0 else f"  {selection}"
 
 
-def _count(value: Tensor, certain: Tensor | None = None) -> str:
-    """Yes, no, or how many; a "no" that is not `certain` is "not known"."""
-    open_ends = torch.zeros_like(value) if certain is None else ~value & ~certain
-    if value.ndim == 0:
-        return "yes" if bool(value) else "not known" if bool(open_ends) else "no"
-    unknown = int(open_ends.sum())
-    return f"{int(value.sum())} of {value.numel()}" + (f", {unknown} not known" if unknown else "")
+def answer(holds: Tensor, certain: Tensor) -> str:
+    """ "yes", "no" or "not known"; over a batch how many hold, and of how many it is not known."""
+    if holds.ndim == 0:
+        return "yes" if bool(holds) and bool(certain) else "no" if bool(certain) else _unsure(bool(holds))
+    unknown = int((~certain).sum())
+    said = f"{int((holds & certain).sum())} of {holds.numel()}"
+    return f"{said} ({unknown} not known)" if unknown else said
+
+
+def _unsure(holds: bool) -> str:
+    return "not refuted" if holds else "not known"

@@ -1,8 +1,9 @@
-"""A run held against its diagnosis: what was predicted, and what was reached."""
+"""A run held against its diagnosis, part by part: the same problem, trained, saturated, selection, direction."""
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -12,8 +13,9 @@ from torch import Tensor
 
 from attsvm.data.checks import check_positive, check_shape
 from attsvm.descent import Run
-from attsvm.norms import direction_cosine
-from attsvm.svm import AttentionSVM, SVMSolution, margin_efficiency, solve
+from attsvm.descent.fingerprint import data_digest, head_digest
+from attsvm.norms import Nuclear, direction_cosine
+from attsvm.svm import AttentionSVM, SVMSolution, distance_to_solution_set, margin_efficiency, solve
 from attsvm.sweep.manifest import to_plain
 from attsvm.theory.diagnosis.diagnose import Diagnosis
 from attsvm.theory.diagnosis.tables import median, printed, table
@@ -28,6 +30,9 @@ class Outcome(Enum):
     NOT_LOCAL = "reached a selection that is not locally optimal"
     NOT_SATURATED = "has not saturated: some input still divides its attention"
     NOT_SEPARABLE = "leans to a selection that no weights separate"
+    UNDECIDED = "leans to a selection whose max-margin problem was not solved"
+    NOT_TRAINED = "has taken no step"
+    ANOTHER_PROBLEM = "is a run of another problem than the diagnosed one"
 
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
@@ -40,95 +45,294 @@ class Verification:
     Attributes:
         reached: argmax of the final attention ``[*batch, n]``.
         codes: index into `OUTCOMES`.
+        same_problem: nothing was found in which the run differs from what was diagnosed.
+        problem_known: everything could be compared; False for runs saved without a fingerprint.
+        trained: at least one step was taken.
+        saturated_at_start: attention was saturated before the first step, so that training may have changed nothing;
+            False where the start was not recorded.
         saturated: every input gives one token at least the threshold.
-        locally_optimal: whether the reached selection attracts.
+        selection: the reached selection is the predicted one.
+        locally_optimal: whether the reached selection attracts, in the norm predicted.
+        direction_holds: margin efficiency and cosine (or the distance to the set of solutions, where the solution is
+            not known to be the only one) are within their thresholds.
+        still_improving: a remark: the margin efficiency was still growing over the second half of the records.
         cosine: between the run's weights and the max-margin direction of the reached selection, in the norm predicted.
+        distance: from W / N(W) to the set of nuclear-norm solutions over their norm; NaN where the solution is unique,
+            the norm is another, or the cosine suffices (it is a conic program for each data set).
         efficiency: margin of the run's direction over the best one.
         growth: final norm over the norm half-way through the recorded steps.
         solution: SVM of the reached selection.
+        differences: in what the run differs from the diagnosis, in words.
+        unknown: what could not be compared.
+        thresholds: of attention, cosine, distance and efficiency, by name.
     """
 
     reached: Int[Tensor, "*batch n"]
     codes: Int[Tensor, "*batch"]
+    same_problem: Bool[Tensor, "*batch"]
+    problem_known: Bool[Tensor, "*batch"]
+    trained: Bool[Tensor, "*batch"]
+    saturated_at_start: Bool[Tensor, "*batch"]
     saturated: Bool[Tensor, "*batch"]
+    selection: Bool[Tensor, "*batch"]
     locally_optimal: Bool[Tensor, "*batch"]
+    direction_holds: Bool[Tensor, "*batch"]
+    still_improving: Bool[Tensor, "*batch"]
     cosine: Float[Tensor, "*batch"]
+    distance: Float[Tensor, "*batch"]
     efficiency: Float[Tensor, "*batch"]
     growth: Float[Tensor, "*batch"]
     solution: SVMSolution
+    differences: tuple[str, ...]
+    unknown: tuple[str, ...]
+    thresholds: dict[str, float]
 
     @property
     def holds(self) -> Bool[Tensor, "*batch"]:
-        """Where the predicted selection was reached."""
-        return self.codes == OUTCOMES.index(Outcome.AS_PREDICTED)
+        """Where a trained run of the same problem saturated on the predicted selection and that is locally optimal.
+
+        What could not be compared (`unknown`) does not count against it; the sentence says it.
+        """
+        return self.same_problem & self.trained & self.saturated & self.selection & self.locally_optimal
 
     @property
     def outcomes(self) -> dict[Outcome, int]:
         """How many runs ended in each way; none is left out."""
         return {outcome: int((self.codes == code).sum()) for code, outcome in enumerate(OUTCOMES)}
 
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """One sentence for each data set, in row-major order."""
+        return tuple(self._sentence(element) for element in range(self.codes.numel()))
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for all of them."""
+        if self.codes.numel() == 1:
+            return self.sentences[0]
+        total = self.codes.numel()
+        said = f"{int(self.holds.sum())} of {total} runs went as predicted, and {int(self.direction_holds.sum())} of"
+        said += f" {total} are within the thresholds of the max-margin direction"
+        if self.differences:
+            said += f"; the run is of another problem: {', '.join(self.differences)}"
+        if self.unknown:
+            said += f"; not known to be the same: {', '.join(self.unknown)}"
+        return f"{said}."
+
+    def _sentence(self, element: int) -> str:
+        def at(value: Tensor) -> float:
+            return float(value.reshape(-1)[element])
+
+        said = f"The run {OUTCOMES[int(at(self.codes))].value}"
+        if self.differences:
+            said += f" ({', '.join(self.differences)})"
+        if at(self.saturated_at_start) and at(self.trained):
+            said += "; its start was saturated already"
+        if not math.isnan(at(self.efficiency)):
+            near = "within" if at(self.direction_holds) else "not within"
+            said += f"; margin efficiency {at(self.efficiency):.4g} and cosine {at(self.cosine):.4g}, {near} their"
+            said += " thresholds"
+            said += ", still improving" if at(self.still_improving) else ""
+        if self.unknown:
+            said += f"; not known to be the same: {', '.join(self.unknown)}"
+        return f"{said}."
+
     def to_json(self) -> str:
-        """The reached selections, how many runs ended in each way, and medians, as JSON."""
+        """Every part, the reached selections, how many runs ended in each way, and medians, as JSON."""
         content = {
             "reached": self.reached,
             "outcomes": self.outcomes,
+            "parts": {name: value for name, value, _ in self._parts()},
+            "holds": self.holds,
+            "thresholds": self.thresholds,
+            "differences": self.differences,
+            "unknown": self.unknown,
+            "sentence": self.sentence,
             "median_cosine": self.cosine.nanmedian(),
             "median_efficiency": self.efficiency.nanmedian(),
         }
         return json.dumps(to_plain(content), indent=1, allow_nan=False)
 
+    def _parts(self) -> tuple[tuple[str, Tensor, str], ...]:
+        limit = self.thresholds
+        return (
+            ("same_problem", self.same_problem, _remark(self.differences, self.unknown)),
+            ("trained", self.trained, f"{int(self.saturated_at_start.sum())} began saturated"),
+            ("saturated", self.saturated, f"attention of every winner at least {limit['attention']:g}"),
+            ("selection", self.selection, "the predicted one"),
+            ("locally_optimal", self.locally_optimal, f"in the {self.solution.norm.name} norm"),
+            (
+                "direction_holds",
+                self.direction_holds,
+                f"efficiency at least {limit['efficiency']:g}, cosine at least {limit['cosine']:g} (or distance to the"
+                f" solutions at most {limit['distance']:.3g}); {int(self.still_improving.sum())} still improving",
+            ),
+        )
+
     def __str__(self) -> str:
+        parts = table("Predicted against reached", ("part", "holds", "meaning"), right=("holds",))
+        total = self.codes.numel()
+        for name, value, meaning in self._parts():
+            parts.add_row(name.replace("_", " "), f"{int(value.sum())} of {total}", meaning)
         numbers = ("runs", "median cosine", "median efficiency", "median growth")
-        made = table("Predicted against reached", ("outcome", *numbers), right=numbers)
+        made = table("\nOutcomes", ("outcome", *numbers), right=numbers)
         codes = self.codes.reshape(-1)
         for code, (outcome, count) in enumerate(self.outcomes.items()):
             if count:
                 here = codes == code
                 medians = [median(value.reshape(-1)[here], 4) for value in (self.cosine, self.efficiency, self.growth)]
                 made.add_row(outcome.value, str(count), *medians)
-        return printed(made)
+        return f"{printed(parts, made)}\n{self.sentence}"
 
 
-def verify(diagnosis: Diagnosis, run: Run, *, threshold: float = 0.99) -> Verification:
-    """Compare a run with what was predicted of it: selection, cosine, norm growth, and a plain verdict.
+def verify(
+    diagnosis: Diagnosis,
+    run: Run,
+    *,
+    threshold: float = 0.99,
+    least_cosine: float = 0.99,
+    least_efficiency: float = 0.9,
+) -> Verification:
+    """Compare a run with what was predicted of it, part by part: see `Verification`.
 
     Arguments:
         diagnosis: of the data the run was trained on.
         run: with shapes ``[*batch]`` (one start).
         threshold: attention on the winner from which an input counts as saturated.
+        least_cosine: with the max-margin direction from which the direction counts as reached. Where the solution is
+            not the only one, the distance to the set of solutions must be at most ``sqrt(2 (1 - least_cosine))``, the
+            distance of two unit vectors of that cosine.
+        least_efficiency: share of the largest margin, in the norm predicted, that the direction must have.
 
     Raises:
-        ValueError: if the run does not belong to data of this shape.
+        ValueError: if the run does not belong to data of this shape, or a threshold is out of range.
     """
     if not isinstance(diagnosis, Diagnosis) or not isinstance(run, Run):
         kinds = f"{type(diagnosis).__name__} and {type(run).__name__}"
         raise ValueError(f"verify needs a Diagnosis and a Run, in this order; got {kinds}")
     check_positive(threshold, "threshold")
-    data = diagnosis.data
+    for name, value in (("least_cosine", least_cosine), ("least_efficiency", least_efficiency)):
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must lie in [0, 1]; got {value!r}")
+    data, norm = diagnosis.data, diagnosis.bias.norm
     check_shape(run.selected, "run.selected", (*data.batch_shape, data.n), "batch, n")
+    differences, unknown = _compared(diagnosis, run)
     reached = run.selected.to(data.device)
-    saturated = (run.attention.amax(-1) >= threshold).all(-1)
-    norm = diagnosis.bias.norm
     problem = AttentionSVM(data, reached)
     solution = solve(problem, norm)
-    attracts = is_locally_optimal(data, diagnosis.head, reached, solution=solution).holds
-    as_predicted = (reached == diagnosis.predicted).all(-1)
-    codes = torch.full_like(saturated, 0, dtype=torch.int64)
-    codes[~as_predicted] = OUTCOMES.index(Outcome.ANOTHER_LOCAL)
-    codes[~as_predicted & ~attracts] = OUTCOMES.index(Outcome.NOT_LOCAL)
-    codes[~as_predicted & ~solution.solved] = OUTCOMES.index(Outcome.NOT_SEPARABLE)
-    codes[~saturated] = OUTCOMES.index(Outcome.NOT_SATURATED)
     weights = run.weights.to(device=data.device, dtype=torch.float64)
+    cosine = direction_cosine(weights, torch.nan_to_num(solution.weights)).masked_fill(~solution.solved, torch.nan)
+    efficiency = margin_efficiency(weights, problem, norm, solution=solution)
+    farthest = math.sqrt(2 * (1 - least_cosine))
+    distance = _distance(weights, problem, solution, cosine < least_cosine)
+    near = torch.where(torch.isnan(distance), cosine >= least_cosine, distance <= farthest)
+    everywhere = torch.ones(data.batch_shape, dtype=torch.bool, device=data.device)
+    parts = {
+        "same_problem": everywhere & (not differences),
+        "problem_known": everywhere & (not unknown),
+        "trained": run.steps_taken.to(data.device) > 0,
+        "saturated": _saturated(run.attention, threshold).to(data.device),
+        "selection": (reached == diagnosis.predicted).all(-1),
+        "locally_optimal": is_locally_optimal(data, diagnosis.head, reached, solution=solution).holds,
+    }
     return Verification(
         reached=reached,
-        codes=codes,
-        saturated=saturated,
-        locally_optimal=attracts,
-        cosine=direction_cosine(weights, torch.nan_to_num(solution.weights)).masked_fill(~solution.solved, torch.nan),
-        efficiency=margin_efficiency(weights, problem, norm, solution=solution),
+        codes=_codes(parts, solution),
+        **parts,
+        saturated_at_start=_saturated_at_start(run, threshold).to(data.device),
+        direction_holds=solution.solved & (efficiency >= least_efficiency) & near,
+        still_improving=_improving(run, problem, solution, efficiency),
+        cosine=cosine,
+        distance=distance,
+        efficiency=efficiency,
         growth=_growth(run),
         solution=solution,
+        differences=differences,
+        unknown=unknown,
+        thresholds={
+            "attention": threshold,
+            "cosine": least_cosine,
+            "distance": farthest,
+            "efficiency": least_efficiency,
+        },
     )
+
+
+def _compared(diagnosis: Diagnosis, run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """In what a run differs from what was diagnosed, and what it does not say."""
+    plain = {name: value for name, value in diagnosis.configuration.items() if name != "start"}
+    differences = [
+        f"{name} {run.configuration[name]} instead of {value}"
+        for name, value in plain.items()
+        if name in run.configuration and run.configuration[name] != value
+    ]
+    unknown = [name for name in plain if name not in run.configuration and name != "ridge"]
+    digests = {"data": data_digest(diagnosis.data), "head": head_digest(diagnosis.head)}
+    if diagnosis.configuration["start"] is not None:
+        digests["start"] = str(diagnosis.configuration["start"])
+    stored = run.configuration.get("fingerprint", {})
+    differences += [f"another {name}" for name, digest in digests.items() if stored.get(name, digest) != digest]
+    unknown += [name for name in digests if name not in stored]
+    return tuple(differences), tuple(unknown)
+
+
+def _remark(differences: tuple[str, ...], unknown: tuple[str, ...]) -> str:
+    said = [*differences, *(f"{name} not known" for name in unknown)]
+    return ", ".join(said) or "data, head, parameterization, optimizer, loss and, where given, start"
+
+
+def _codes(parts: dict[str, Tensor], solution: SVMSolution) -> Int[Tensor, "*batch"]:
+    """The outcome of each run; the later lines have the last word."""
+    codes = torch.zeros_like(parts["saturated"], dtype=torch.int64)
+    for outcome, where in (
+        (Outcome.ANOTHER_LOCAL, ~parts["selection"]),
+        (Outcome.NOT_LOCAL, ~parts["locally_optimal"]),
+        (Outcome.UNDECIDED, ~solution.solved),
+        (Outcome.NOT_SEPARABLE, solution.infeasible),
+        (Outcome.NOT_SATURATED, ~parts["saturated"]),
+        (Outcome.NOT_TRAINED, ~parts["trained"]),
+        (Outcome.ANOTHER_PROBLEM, ~parts["same_problem"]),
+    ):
+        codes[where] = OUTCOMES.index(outcome)
+    return codes
+
+
+def _saturated(attention: Float[Tensor, "*batch n T"], threshold: float) -> Bool[Tensor, "*batch"]:
+    return (attention.amax(-1) >= threshold).all(-1)
+
+
+def _saturated_at_start(run: Run, threshold: float) -> Bool[Tensor, "*batch"]:
+    """Whether the recorded start was saturated; False where it was not recorded."""
+    history = run.history
+    if history.attention is None or len(history) == 0 or int(history.step[0]) != 0:
+        return torch.zeros_like(run.stalled)
+    return _saturated(history.attention[0], threshold)
+
+
+def _distance(
+    weights: Tensor, problem: AttentionSVM, solution: SVMSolution, asked: Bool[Tensor, "*batch"]
+) -> Float[Tensor, "*batch"]:
+    """Distance to the set of nuclear-norm solutions where it is asked for and there may be several; NaN elsewhere."""
+    asked = asked & solution.solved & ~solution.unique & (torch.linalg.matrix_norm(weights) > 0)
+    found = torch.full_like(solution.certificate.primal_value, torch.nan)
+    if isinstance(solution.norm, Nuclear) and bool(asked.any()):
+        if asked.ndim == 0:
+            return distance_to_solution_set(weights, problem, solution.norm, solution=solution)
+        found[asked] = distance_to_solution_set(weights[asked], problem[asked], solution.norm, solution=solution[asked])
+    return found
+
+
+def _improving(run: Run, problem: AttentionSVM, solution: SVMSolution, now: Tensor) -> Bool[Tensor, "*batch"]:
+    """Whether the margin efficiency grew by more than rounding over the second half; False without recorded weights."""
+    weights = run.history.weights
+    if weights is None or len(weights) < 3:
+        return torch.zeros_like(solution.solved)
+    before = weights[_half(run)].to(device=now.device, dtype=torch.float64)
+    return now > margin_efficiency(before, problem, solution.norm, solution=solution) + 1e-6
+
+
+def _half(run: Run) -> int:
+    return max(int((run.history.step <= run.step / 2).sum()) - 1, 0)
 
 
 def _growth(run: Run) -> Tensor:
@@ -136,5 +340,4 @@ def _growth(run: Run) -> Tensor:
     norms = run.history.norm
     if norms is None or len(norms) < 2:
         return torch.full_like(run.risk, torch.nan)
-    half = int((run.history.step <= run.step / 2).sum()) - 1
-    return norms[-1] / norms[max(half, 0)]
+    return norms[-1] / norms[_half(run)]
