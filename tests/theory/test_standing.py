@@ -241,9 +241,9 @@ def test_every_loss_that_fit_takes() -> None:
 
 def test_separable_is_yes_no_or_not_known() -> None:
     """Two tokens 1e-6 apart: weights of margin 1 are in hand, so the answer is never no."""
-    data = random_sphere(n=4, T=4, d=6, batch=50, seed=4117)
+    data = random_sphere(n=4, T=4, d=6, batch=20, seed=4117)
     tokens = data.tokens.clone()
-    tokens[:, :, 1] = tokens[:, :, 0] + 1e-6 * gaussian(1, 50, 4, 6)
+    tokens[:, :, 1] = tokens[:, :, 0] + 1e-6 * gaussian(1, 20, 4, 6)
     close = TokenDataset(tokens, data.queries, data.labels, head=data.head)
     assert not bool(condition(diagnose(close), "separable optimum").refuted.any())
     line, scores = torch.tensor([[[-1.0], [0.0], [1.0]]]).double(), torch.tensor([[[0.0], [1.0], [0.0]]]).double()
