@@ -111,8 +111,10 @@ class Conditions:
 
 def _several(checked: Conditions) -> Condition:
     training = checked.training
-    found = several_optimal(training.data, optimal_token_set(training.data, training.head), limit=_SMALL)
-    tied = ~checked.get("unique").holds
+    best = optimal_token_set(training.data, training.head)
+    found = several_optimal(training.data, best, limit=_SMALL)
+    # Where all tokens tie the risk is constant, and nothing is selected.
+    tied = ~checked.get("unique").holds & (training.data.real & ~best).any(-1).any(-1)
     solved = tied & found.solution.solved
     return Condition(
         name="several optima, separable",
