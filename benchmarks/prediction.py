@@ -1,44 +1,79 @@
-"""How often each rule names the selection descent reaches: ``python -m benchmarks.prediction [--quick | --learn]``.
+"""How often each rule names the selection that descent reaches: ``python -m benchmarks.prediction``.
 
 Every rule of `benchmarks.prediction_rules.RULES` on unit-sphere data, against 10,000 steps of normalized descent from
 the same start. Accuracy is the share of data sets whose whole selection is named (with its standard error), and the
 share of inputs. Radii, steps and coefficients of the rules were chosen on seeds below 1000; the table is of seed 5000.
 
-``--learn`` fits the coefficients of the one learned rule, on seeds below 1000, and prints them.
+What the shipped rule reached is also written beside it, into the package, where `diagnose` reads it.
+``--shipped`` measures that rule only; ``--learn`` fits the coefficients of the one learned rule, on seeds below 1000,
+and prints them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import attsvm
 from attsvm.theory.optimality import is_locally_optimal
-from attsvm.theory.prediction import Situation, predict_selection
+from attsvm.theory.prediction import GrowingSteps, Rule, Situation, predict_selection
+from attsvm.theory.prediction.accuracy import optimizer_kind
 from benchmarks.prediction_rules import RULES, learned_features, nearby_candidates
-from benchmarks.record import publish
+from benchmarks.record import RESULTS, publish
 
 STEPS = 10_000
 SEED = 5000
 LEARN_SEED = 300
 SATURATED = 1e-3
-# n, T, d, trained, start
+MEASURED = Path(attsvm.theory.prediction.__file__).with_name("measured.json")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kind of training: a size, what is trained, where it starts, and by which steps."""
+
+    n: int
+    T: int
+    d: int
+    trained: str = "W"
+    start: str = "default"
+    optimizer: attsvm.descent.Optimizer = attsvm.NormalizedGradientDescent(0.1)  # noqa: RUF009 (it is frozen)
+
+    @property
+    def start_norm(self) -> float:
+        """What the norm of W(0) is at most, roughly; starts drawn by default have about sqrt(d / 3)."""
+        return {"default": 3.0, "zero": 3.0}.get(self.start) or float(self.start)
+
+
+# Every rule is measured in these.
 CASES = [
-    (6, 8, 10, "W", "default"),
-    (6, 8, 10, "W", "zero"),
-    (4, 6, 10, "W", "default"),
-    (4, 6, 10, "W", "zero"),
-    (4, 6, 20, "W", "default"),
-    (6, 8, 20, "W", "default"),
-    (8, 8, 8, "W", "default"),
-    (10, 12, 16, "W", "default"),
-    (6, 8, 10, "(K,Q)", "default"),
-    (4, 6, 10, "(K,Q)", "default"),
+    Case(6, 8, 10),
+    Case(6, 8, 10, start="zero"),
+    Case(4, 6, 10),
+    Case(4, 6, 10, start="zero"),
+    Case(4, 6, 20),
+    Case(6, 8, 20),
+    Case(8, 8, 8),
+    Case(10, 12, 16),
+    Case(6, 8, 10, "(K,Q)"),
+    Case(4, 6, 10, "(K,Q)"),
+]
+# Only the rule that ships is measured in these: other steps, and starts of large norm.
+MORE = [
+    *(Case(6, 8, 10, start=norm) for norm in ("20", "100", "500")),
+    Case(6, 8, 10, optimizer=attsvm.GradientDescent(1.0)),
+    Case(6, 8, 10, optimizer=attsvm.SteepestDescent(attsvm.MaxEntry(), 0.01)),
+    Case(6, 8, 10, optimizer=attsvm.SteepestDescent(attsvm.Spectral(), 0.03)),
+    Case(6, 8, 10, optimizer=attsvm.Adam(0.01)),
 ]
 NOTES = [
     f"truth: {STEPS} steps of normalized descent (0.1); data and starts of seed {SEED}, unseen in tuning",
@@ -68,50 +103,77 @@ TRIED = [
 KINDS = {"W": attsvm.Weights(), "(K,Q)": attsvm.KeyQuery()}
 
 
-def reached(
-    data: attsvm.TokenDataset, trained: str, start: str, seed: int, steps: int
-) -> tuple[dict[str, torch.Tensor], attsvm.Run]:
-    """Where descent starts and where it ends."""
-    common: dict[str, Any] = {
-        "parameterization": KINDS[trained],
-        "seed": seed,
-        "initial": None if start == "default" else "zeros",
-        "keep": (),
-    }
-    begin = attsvm.fit(data, steps=0, **common).parameters
-    return dict(begin), attsvm.fit(data, steps=steps, record=steps, **common)
+def begin(data: attsvm.TokenDataset, case: Case, seed: int) -> dict[str, torch.Tensor]:
+    """Where descent starts."""
+    if case.start == "zero":
+        return {"weights": torch.zeros(*data.batch_shape, data.d, data.dq, dtype=data.dtype)}
+    drawn = attsvm.fit(data, parameterization=KINDS[case.trained], steps=0, seed=seed, keep=()).parameters
+    if case.start == "default":
+        return dict(drawn)
+    norms = torch.linalg.matrix_norm(drawn["weights"], keepdim=True)
+    return {"weights": float(case.start) * drawn["weights"] / norms}
 
 
-def measure(case: tuple[int, int, int, str, str], sets: int, steps: int) -> list[dict[str, Any]]:
-    """Every rule on one kind of data."""
-    n, T, d, trained, start = case
-    data = attsvm.data.random_sphere(n=n, T=T, d=d, batch=sets, seed=SEED)
-    begin, run = reached(data, trained, start, SEED, steps)
+def measure(case: Case, rules: Iterable[Rule], sets: int, steps: int) -> list[dict[str, Any]]:
+    """Some rules on one kind of training."""
+    data = attsvm.data.random_sphere(n=case.n, T=case.T, d=case.d, batch=sets, seed=SEED)
+    start = begin(data, case, SEED)
+    how: dict[str, Any] = {"parameterization": KINDS[case.trained], "optimizer": case.optimizer, "initial": start}
+    attsvm.fit(data, steps=2, record=2, keep=(), **how)  # compiles
+    began = time.perf_counter()
+    run = attsvm.fit(data, steps=steps, record=steps, keep=(), **how)
+    training = time.perf_counter() - began
     unsaturated = int(((1 - run.attention.amax(-1)).amax(-1) > SATURATED).sum())
     open_ended = int((~is_locally_optimal(data, None, run.selected).holds).sum())
+    optimal = (attsvm.optimal_tokens(data) == run.selected).all(-1).double()
     rows = []
-    baseline = None
-    for name, rule in RULES.items():
+    for rule in rules:
         began = time.perf_counter()
-        guess = predict_selection(data, initial=begin, rule=rule, parameterization=KINDS[trained])
+        guess = predict_selection(data, rule=rule, **how)
         taken = time.perf_counter() - began
         right = (guess.selected == run.selected).all(-1).double()
-        baseline = right if baseline is None else baseline
-        gain = right - baseline
+        gain = right - optimal
         sure = guess.confidence >= guess.confidence.median()
         rows.append({
-            "size": f"n={n} T={T} d={d}", "trained": trained, "start": start, "rule": name, "family": rule.family,
-            "accuracy": float(right.mean()), "standard_error": float(right.std() / math.sqrt(sets)),
-            "gain_over_optimal": float(gain.mean()), "its_standard_error": float(gain.std() / math.sqrt(sets)),
+            "size": f"n={case.n} T={case.T} d={case.d}", "trained": case.trained, "start": case.start,
+            "start_norm": case.start_norm, "optimizer": optimizer_kind(case.optimizer), "rule": rule.name,
+            "family": rule.family, "accuracy": float(right.mean()),
+            "standard_error": float(right.std() / math.sqrt(sets)), "gain_over_optimal": float(gain.mean()),
+            "its_standard_error": float(gain.std() / math.sqrt(sets)),
             "input_accuracy": float((guess.selected == run.selected).double().mean()),
             "accuracy_of_surer_half": float(right[sure].mean()),
             "locally_optimal": float(guess.locally_optimal.double().mean()),
-            "seconds": round(taken, 2), "sets": sets, "unsaturated_runs": unsaturated,
-            "runs_not_at_a_local_optimum": open_ended,
+            "seconds": round(taken, 2), "cost": round(taken / training, 4), "sets": sets,
+            "unsaturated_runs": unsaturated, "runs_not_at_a_local_optimum": open_ended,
         })  # fmt: skip
-        sys.stdout.write(f"{rows[-1]['size']} {trained} {start} {name}: {rows[-1]['accuracy']:.3f}\n")
+        row = rows[-1]
+        sys.stdout.write(
+            f"{row['size']} {case.trained} {row['optimizer']} start {case.start} {rule.name}: {row['accuracy']:.3f},"
+            f" {row['cost']:.1%} of the training\n"
+        )
         sys.stdout.flush()
     return rows
+
+
+def step_size_alone(case: Case, sets: int, steps: int) -> dict[str, Any]:
+    """How much of what the rule misses the step size decides: the same training with half and twice the step."""
+    data = attsvm.data.random_sphere(n=case.n, T=case.T, d=case.d, batch=sets, seed=SEED)
+    start = begin(data, case, SEED)
+    ends = [
+        attsvm.fit(
+            data, parameterization=KINDS[case.trained], optimizer=attsvm.NormalizedGradientDescent(size), initial=start,
+            steps=round(steps * 0.1 / size), record=(), keep=(),
+        ).selected
+        for size in (0.05, 0.1, 0.2)
+    ]  # fmt: skip
+    guess = predict_selection(data, parameterization=KINDS[case.trained], initial=start).selected
+    missed = (guess != ends[1]).any(-1)
+    sensitive = (ends[0] != ends[1]).any(-1) | (ends[2] != ends[1]).any(-1)
+    return {
+        "size": f"n={case.n} T={case.T} d={case.d}", "trained": case.trained, "start": case.start, "sets": sets,
+        "changed_by_step_size": float(sensitive.double().mean()), "missed": int(missed.sum()),
+        "missed_and_changed_by_step_size": int((missed & sensitive).sum()),
+    }  # fmt: skip
 
 
 def learn(sets: int) -> dict[str, float]:
@@ -120,9 +182,10 @@ def learn(sets: int) -> dict[str, float]:
     offset = 0
     for n, T, d in ((6, 8, 10), (4, 6, 10), (8, 8, 8)):
         data = attsvm.data.random_sphere(n=n, T=T, d=d, batch=sets, seed=LEARN_SEED)
-        begin, run = reached(data, "W", "default", LEARN_SEED, STEPS)
+        start = begin(data, Case(n, T, d), LEARN_SEED)
+        run = attsvm.fit(data, initial=start, steps=STEPS, record=STEPS, keep=())
         problem = Situation(
-            data, attsvm.LinearHead(data.head), attsvm.Logistic(), attsvm.Weights(), {"weights": begin["weights"][None]}
+            data, attsvm.LinearHead(data.head), attsvm.Logistic(), attsvm.Weights(), {"weights": start["weights"][None]}
         )
         candidates = nearby_candidates(problem)
         features = learned_features(problem, candidates)
@@ -152,14 +215,26 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="100 data sets of two sizes; writes nothing")
     parser.add_argument("--learn", action="store_true", help="fit the learned rule and print its coefficients")
+    parser.add_argument("--shipped", action="store_true", help="measure the shipped rule only, keep the other rows")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    ships = [GrowingSteps()]
     if options.learn:
         for name, value in learn(1000).items():
             sys.stdout.write(f'    "{name}": {value:.4g},\n')
     elif options.quick:
         for case in CASES[:1] + CASES[-1:]:
-            measure(case, 100, 2000)
+            measure(case, RULES.values(), 100, 2000)
     else:
-        table = [row for case in CASES for row in measure(case, 1000, STEPS)]
+        chosen = ships if options.shipped else list(RULES.values())
+        table = [row for case in CASES for row in measure(case, chosen, 1000, STEPS)]
+        table += [row for case in MORE for row in measure(case, ships, 1000, STEPS)]
+        steps = [step_size_alone(case, 1000, STEPS) for case in CASES]
+        if options.shipped:  # the rows of the other rules stay as they were measured
+            before = json.loads((RESULTS / "prediction.json").read_text())["rows"]
+            table = [row for row in before if row["rule"] != ships[0].name] + table
         publish("prediction", table, "python -m benchmarks.prediction", [*NOTES, *TRIED])
+        publish("prediction_step_size", steps, "python -m benchmarks.prediction")
+        keys = ("size", "trained", "optimizer", "start", "start_norm", "accuracy", "cost", "sets")
+        kept = [{key: row[key] for key in keys} for row in table if row["rule"] == ships[0].name]
+        MEASURED.write_text("[\n" + ",\n".join("  " + json.dumps(row) for row in kept) + "\n]\n")

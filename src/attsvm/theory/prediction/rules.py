@@ -1,192 +1,107 @@
-"""The prediction rules that ship: the local regularization path, coarse descent, and the ascent after either.
+"""The prediction rule that ships: the optimizer's own steps, few and growing.
 
-The benchmark that compares them with others, ``python -m benchmarks.prediction``, has its own in
-``benchmarks/prediction_rules.py``.
+The rules it is compared with, those that take no step of descent among them, are in ``benchmarks/prediction_rules.py``;
+``python -m benchmarks.prediction`` measures them all.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import torch
-from jaxtyping import Float, Int
+import numpy as np
 from torch import Tensor
 
-from attsvm.attention.linear_maps import flat_logits
-from attsvm.data.checks import check_count, check_positive
-from attsvm.svm import AttentionSVM, solve
-from attsvm.svm.solution import SUPPORT_TOLERANCE
-from attsvm.theory.prediction.situation import Parameters, Rule, Situation
+from attsvm.attention import Head, Loss
+from attsvm.data import TokenDataset
+from attsvm.data.checks import check_count
+from attsvm.descent import Schedule, fit
+from attsvm.theory.prediction.situation import Rule, Situation
 
 
 @dataclass(frozen=True)
-class LocalPath(Rule):
-    """The branch of the regularization path that begins at the start.
+class GrowingSteps(Rule):
+    """Descent itself in a few hundred steps: the first as large as the optimizer's own, the last as many at once.
 
-    For growing radii R it solves min L(W) over ||W - W(0)||_F <= R, from the solution before: stationary points are
-
-        W = W(0) + R D,     D = -grad L(W) / ||grad L(W)||,
-
-    found by the damped iteration of this equation (conditional gradient). No time, no step size and no history of the
-    descent enters: only where minima of the risk lie. (K,Q): both factors, each on its own sphere around its start.
+    The selection is decided early, while attention is still soft; later on only the length of the weights grows. So
+    `horizon` steps of the optimizer are taken in `steps` blocks whose lengths grow geometrically from one step on, each
+    block as one step of the sum of its step sizes. It costs ``steps / horizon`` of the training that it predicts.
 
     Arguments:
-        radii: how many, geometric from `smallest` to `largest`, in the unit of `Situation.stride`.
-        iterations: of the equation at every radius. With fewer, D keeps a memory and the rule turns into a coarse
-            descent, which is more often right: honest only under that name.
-        damping: share of the new D.
-
-    Confidence: the share of radii at which every input already has the winner it has at the last; a weak sign (the
-    benchmark shows the accuracy of the surer half).
-    """
-
-    radii: int = 9
-    smallest: float = 1.0
-    largest: float = 15.0
-    iterations: int = 40
-    damping: float = 0.05
-    family: ClassVar[str] = "path"
-
-    def __post_init__(self) -> None:
-        check_count(self.radii, "radii")
-        check_count(self.iterations, "iterations")
-        check_positive(self.smallest, "smallest")
-        if not self.smallest <= self.largest < math.inf:
-            raise ValueError(f"largest must be finite and at least smallest, {self.smallest:g}; got {self.largest!r}")
-        if not 0 < self.damping <= 1:
-            raise ValueError(f"damping must lie in (0, 1]; got {self.damping!r}")
-
-    @property
-    def name(self) -> str:
-        return f"local path, {self.radii} radii to {self.largest:g}"
-
-    def select(self, problem: Situation) -> tuple[Tensor, Tensor]:
-        points = self.points(problem)
-        winners = torch.stack([problem.looked_at(point)[0] for point in points])
-        return winners[-1], (winners == winners[-1]).all(-1).double().mean(0)
-
-    def points(self, problem: Situation) -> list[Parameters]:
-        """The parameters at every radius."""
-        towards = problem.direction(problem.start)
-        points = []
-        for k in range(self.radii):
-            radius = self.smallest * (self.largest / self.smallest) ** (k / max(1, self.radii - 1))
-            reach = problem.stride(radius)
-            for _ in range(self.iterations):
-                here = {name: value + reach * towards[name] for name, value in problem.start.items()}
-                fresh = problem.direction(here)
-                towards = {
-                    name: _unit((1 - self.damping) * towards[name] + self.damping * fresh[name]) for name in here
-                }
-            points.append({name: value + reach * towards[name] for name, value in problem.start.items()})
-        return points
-
-
-@dataclass(frozen=True)
-class CoarseDescent(Rule):
-    """A short integration of normalized descent: a few large steps of growing size. Descent, made cheap.
-
-    Arguments:
-        steps: how many.
-        first: size of the first, in the unit of `Situation.stride`.
-        growth: each step is so many times the one before.
+        steps: how many steps are taken.
+        horizon: how many steps of the optimizer they stand for.
 
     Confidence: the smallest probability of a winning token at the end.
     """
 
-    steps: int = 20
-    first: float = 0.5
-    growth: float = 1.1
+    steps: int = 400
+    horizon: int = 10_000
     family: ClassVar[str] = "descent"
 
     def __post_init__(self) -> None:
         check_count(self.steps, "steps")
-        check_positive(self.first, "first")
-        check_positive(self.growth, "growth")
+        check_count(self.horizon, "horizon")
 
     @property
     def name(self) -> str:
-        return f"{self.steps} coarse steps of descent"
+        return f"{self.steps} growing steps"
 
     def select(self, problem: Situation) -> tuple[Tensor, Tensor]:
-        here, length = problem.start, 0.0
-        for k in range(self.steps):
-            longer = length + self.first * self.growth**k
-            step = problem.stride(longer) - (problem.stride(length) if length else 0)
-            direction = problem.direction(here)
-            here = {name: value + step * direction[name] for name, value in here.items()}
-            length = longer
-        return problem.looked_at(here)
+        schedule = Blocks(problem.optimizer.schedule, self.steps, self.horizon)
+        optimizer = replace(problem.optimizer, step_size=schedule)  # type: ignore[type-var]
+        run = fit(
+            problem.data,
+            problem.head,
+            parameterization=problem.parameterization,
+            optimizer=optimizer,
+            loss=problem.loss,
+            steps=schedule.count,
+            initial=problem.start,
+            record=(schedule.count,),
+            keep=(),
+        )
+        return run.selected[0], run.attention[0].amax(-1).amin(-1)
 
 
 @dataclass(frozen=True)
-class Ascent(Rule):
-    """Another rule's selection, changed token by token until it is locally optimal.
+class Blocks(Schedule):
+    """Another schedule's first `horizon` steps, in at most `blocks` steps that each add up a block of them.
 
-    Saturated attention at alpha moves along the max-margin direction against the tokens it must beat, the lower-scoring
-    ones; a higher-scoring token whose margin there is not above 1 gains weight and takes over. So: solve the SVM of
-    alpha with lower-scoring rows only; among higher-scoring tokens of margin m <= 1 swap in the one that pulls hardest,
-    the largest (gamma_t - gamma_alpha) exp(-sharpness m); repeat. The total score grows with every swap, so it ends,
-    and it ends locally optimal (or at the optimal tokens, where those cannot be separated).
+    Blocks begin with single steps and grow geometrically.
 
-    Confidence: the other rule's.
+    >>> from attsvm.descent import Constant
+    >>> Blocks(Constant(1.0), 4, 15).sizes(0, 4).round(9).tolist()
+    [1.0, 2.0, 4.0, 8.0]
     """
 
-    first: Rule
-    sharpness: float = 3.0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.first, Rule):
-            raise ValueError(f"first must be a rule such as LocalPath(); got {self.first!r}")
-        check_positive(self.sharpness, "sharpness")
+    schedule: Schedule
+    blocks: int
+    horizon: int
 
     @property
-    def family(self) -> str:  # type: ignore[override]
-        """That of the rule it starts from, and at least "svm"."""
-        return "svm" if self.first.family == "closed form" else self.first.family
+    def count(self) -> int:
+        """How many steps there are."""
+        return min(self.blocks, self.horizon)
 
-    @property
-    def name(self) -> str:
-        return f"{self.first.name}, then ascent"
+    def sizes(self, first: int, count: int) -> np.ndarray:
+        whole = self.schedule.sizes(0, self.horizon)
+        if self.count == self.horizon:
+            return whole[first : first + count]
+        # Ends of the blocks as real numbers of steps: (g^k - 1) / (g - 1), the last one the horizon.
+        growth = _growth(self.count, self.horizon)
+        ends = np.expm1(np.arange(self.count + 1) * np.log(growth)) / (growth - 1)
+        sums = np.interp(ends, np.arange(self.horizon + 1), np.concatenate([[0.0], np.cumsum(whole)]))
+        return np.diff(sums)[first : first + count]
 
-    def select(self, problem: Situation) -> tuple[Tensor, Tensor]:
-        selected, confidence = self.first.select(problem)
-        selected = selected.clone()
-        left = torch.arange(selected.shape[0], device=selected.device)
-        while left.numel():
-            now = selected[left]
-            _, margins = relaxed_svm(problem, left, now)
-            gain = problem.scores[left] - problem.scores[left].gather(-1, now.unsqueeze(-1))
-            pulls = (gain > 0) & ((margins <= 1 + SUPPORT_TOLERANCE) | margins.isnan())
-            # Where even the lower-scoring tokens cannot be beaten, every margin counts as 0.
-            strength = gain.clamp(min=1e-300).log() - self.sharpness * margins.nan_to_num(0.0, 0.0, 0.0)
-            best = strength.masked_fill(~pulls, -math.inf).flatten(1).argmax(-1)
-            moves = pulls.flatten(1).any(-1)
-            left, best = left[moves], best[moves]
-            selected[left, best // problem.data.T] = best % problem.data.T
-        return selected, confidence
+    def factors(self, data: TokenDataset, head: Head, loss: Loss) -> Tensor:
+        return self.schedule.factors(data, head, loss)
 
 
-def relaxed_svm(
-    problem: Situation, element: Int[Tensor, "k"], selected: Int[Tensor, "k n"]
-) -> tuple[Float[Tensor, "k d dq"], Float[Tensor, "k n T"]]:
-    """The SVM of selections of ``problem.data[element]`` with rows against lower-scoring tokens only.
-
-    Returns:
-        W ``[k, d, dq]``, and the margins of all tokens, also those without a row, ``[k, n, T]``; NaN where it has no
-        solution.
-    """
-    scores = problem.scores[element]
-    lower = torch.isfinite(scores) & (scores <= scores.gather(-1, selected.unsqueeze(-1)))
-    some = problem.data[element]
-    if element.numel() == 0:
-        return torch.zeros(0, some.d, some.dq, dtype=some.dtype, device=some.device), torch.zeros_like(scores)
-    weights = solve(AttentionSVM(some, selected, rows=lower)).weights
-    logits = flat_logits(some, weights[None])[0]
-    return weights, logits.gather(-1, selected.unsqueeze(-1)) - logits
-
-
-def _unit(matrix: Tensor) -> Tensor:
-    return matrix / torch.linalg.matrix_norm(matrix).clamp(min=1e-300)[..., None, None]
+def _growth(count: int, total: int) -> float:
+    """The g > 1 with 1 + g + ... + g^(count - 1) = total, for count < total."""
+    # At this g the last term alone exceeds the total.
+    low, high = 0.0, float(np.log(total)) / max(1, count - 1)
+    for _ in range(100):
+        rate = (low + high) / 2
+        low, high = (low, rate) if np.expm1(count * rate) / np.expm1(rate) > total else (rate, high)
+    return float(np.exp(high))

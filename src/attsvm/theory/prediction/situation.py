@@ -16,6 +16,7 @@ from attsvm.attention import Head, Loss, Parameterization, token_scores
 from attsvm.attention.gradient import Attended, attend, fixed_scores, risk_gradient
 from attsvm.attention.linear_maps import flat_adjoint, flat_logits
 from attsvm.data import TokenDataset
+from attsvm.descent import NormalizedGradientDescent, Optimizer
 
 Parameters = dict[str, Tensor]
 
@@ -30,6 +31,7 @@ class Situation:
         loss: whose risk descent lowers.
         parameterization: what is trained.
         start: its parameters at the start, ``[1, batch, ...]``.
+        optimizer: how it is trained.
     """
 
     data: TokenDataset
@@ -37,6 +39,7 @@ class Situation:
     loss: Loss
     parameterization: Parameterization
     start: Parameters
+    optimizer: Optimizer = NormalizedGradientDescent(0.1)  # noqa: RUF009 (it is frozen)
 
     @cached_property
     def scores(self) -> Float[Tensor, "batch n T"]:
