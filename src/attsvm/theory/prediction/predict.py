@@ -66,7 +66,7 @@ def predict_selection(
         data: ``[*batch]`` data sets.
         head: a prediction head, a vector v, a torch module, or None for the data's own vector.
         initial: W(0), a mapping of parameters, "zeros", or None for the start that `fit` draws with this seed.
-        rule: `GrowingSteps()` by default, which takes 400 growing steps in place of 10,000.
+        rule: `GrowingSteps()` by default, which takes 270 growing steps in place of 10,000.
         parameterization: `Weights()` (default) or `KeyQuery(rank)`.
         loss: `Logistic()` by default.
         seed: of the starting point, as in `fit`.

@@ -34,7 +34,7 @@ class GrowingSteps(Rule):
     Confidence: the smallest probability of a winning token at the end.
     """
 
-    steps: int = 400
+    steps: int = 270
     horizon: int = 10_000
     family: ClassVar[str] = "descent"
 
