@@ -245,11 +245,17 @@ def diagnose(
     always, here = (results[name].applies if name in results else none for name in ("every start", "this start"))
     predicted, rule, accuracy = optimal, "the optimal tokens, a guess: no start was given", None
     if initial is not None:
-        guess = predict_selection(data, own, doubled_start(initial), parameterization=parameterization, loss=own_loss)
+        guess = predict_selection(
+            data,
+            own,
+            doubled_start(initial),
+            parameterization=parameterization,
+            loss=own_loss,
+            optimizer=optimizer,
+        )
         predicted = torch.where((always | here).unsqueeze(-1), optimal, guess.selected)
         rule = guess.rule
-        measured = getattr(guess, "accuracy", None)
-        accuracy = None if measured is None else str(measured)
+        accuracy = None if guess.accuracy is None else str(guess.accuracy)
         limits.append(_limit("predicted", data, own, predicted, bias.norm))
     start = None if weights is None else _position(training, weights, limits[-1], here)
     attracts = Condition(
