@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,7 +17,7 @@ from attsvm.svm.infeasibility import proves_infeasible
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solution import SUPPORT_TOLERANCE, Status, SVMSolution
 from attsvm.svm.solvers.active_set.solver import ActiveSet
-from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver, one_thread
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.batched.solver import BatchedFrobenius
 from attsvm.svm.solvers.block_descent.solver import BlockDescent
 from attsvm.svm.solvers.dense.conic import Conic
@@ -24,8 +25,10 @@ from attsvm.svm.solvers.dense.linear_program import LinearProgram
 from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint
 
 RAY_TOLERANCE = 1e-10
-_TINY = 2**18  # numbers in all rows of a batch, up to which one thread is faster than several
 _MOST_NUMBERS = 2**26  # of rows that are written out to look at a ray once more
+# Numbers in all rows of a batch, up to which it is solved on one thread: more threads gain next to nothing on a quiet
+# machine, and on a busy one they wait for each other many times longer than they compute.
+_TINY = 2**17
 
 
 def solve(
@@ -70,12 +73,23 @@ def solve(
         raise ValueError(f"norm must be a norm such as Frobenius() or Nuclear(); got {norm!r}")
     flat = problem.flatten()
     chosen = choose_solver(solver, flat, norm, warm=initial is not None)
-    with one_thread(flat.rows.numel() * (flat.data.d + flat.data.dq) <= _TINY):
+    with _one_thread(flat.rows.numel() * (flat.data.d + flat.data.dq) <= _TINY):
         raw = chosen.solve(flat, norm, _start(initial, problem, flat), progress)
         judged = _judge(flat, norm, raw, chosen.accuracy)
         _ask_frobenius(flat, norm, judged, chosen)
         _settle_rays(flat, norm, judged, chosen.accuracy)
         return _assemble(problem, flat, norm, chosen, raw, judged, began)
+
+
+@contextmanager
+def _one_thread(wanted: bool) -> Iterator[None]:
+    """Run PyTorch on one thread inside the block, if wanted."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if wanted else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _start(initial: SVMSolution | Tensor | None, problem: AttentionSVM, flat: AttentionSVM) -> Tensor | None:

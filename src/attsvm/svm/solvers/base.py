@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -129,17 +128,6 @@ class RowList(Rows):
     def combine(self, duals: Tensor) -> Tensor:
         """sum_k lam_k d_k z_k^T, ``[batch, d, dq]``."""
         return (self.differences * duals[..., None]).mT @ self.queries
-
-
-@contextmanager
-def one_thread(wanted: bool) -> Iterator[None]:
-    """Run PyTorch on one thread inside the block, if wanted: on small tensors more threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if wanted else before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 # What compiled code knows of a row: its kind.

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from attsvm.norms import Norm, Nuclear
 from attsvm.svm.problem import AttentionSVM
-from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver, one_thread
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver
 from attsvm.svm.solvers.nuclear import interior
 from attsvm.svm.solvers.nuclear.polish import (
     Candidate,
@@ -36,7 +36,6 @@ from attsvm.svm.solvers.nuclear.rows import ReducedRows, reduce, unit
 _STAGES = (1e-5, 1e-7, 1e-9, 1e-12)  # gaps at which a polish is tried
 _TARGET = 1e-11  # error at which a problem needs no further stage
 _PATIENCE, _LIMIT = 16, 1e4  # iterations of a stage, and normalised dual value, after which a ray is looked for
-_FEW_ROWS = 128  # of a problem, up to which one thread is faster than several, however many problems there are
 _PER_INPUT = 2  # working rows of an input at the start, and at most as many more in every round
 _ROUNDS = 50  # of working sets
 
@@ -108,8 +107,7 @@ def _solve_all(rows: Rows, tolerance: float) -> _Found:
     budget, most = (6e5, 256) if rows.differences.device.type == "cpu" else (2e8, 2**13)
     chunk = min(max(int(budget / max(1, n * length) ** 2), 1), most)
     starts = range(0, max(len(rows), 1), chunk)
-    with one_thread(n * length <= _FEW_ROWS):
-        return _joined([_solve(rows[first : first + chunk], tolerance) for first in starts])
+    return _joined([_solve(rows[first : first + chunk], tolerance) for first in starts])
 
 
 def _solve_large(rows: Rows, tolerance: float, report: Callable[[int, int, int, float], None]) -> _Found:
