@@ -111,6 +111,19 @@ def test_an_input_may_keep_everything_beside_others() -> None:
     assert solution.margins[1, 1:].min() >= 1 - 1e-10
 
 
+def test_an_element_may_keep_everything_where_that_is_said() -> None:
+    """With `rows` or `equality_values` given; by itself such a set is refused (`test_bad_input`)."""
+    data = random_sphere(n=2, T=3, d=5, seed=7)
+    kept = np.ones((2, 3), bool)
+    rest = AttentionSVM(data, selected_set=kept, rows=kept)
+    assert int(rest.equalities.sum()) == 4
+    assert not bool(rest.inequalities.any())
+    assert not bool(solve(rest).require_solved().weights.any())
+    values = np.array([[0.0, 0.5, 0.25], [0.0, 0.0, 0.0]])
+    found = solve(AttentionSVM(data, selected_set=kept, equality_values=values)).require_solved()
+    torch.testing.assert_close(found.margins, -torch.from_numpy(values), rtol=0, atol=1e-12)
+
+
 @every_norm
 def test_an_infeasible_set(norm: Norm) -> None:
     """A token outside the set halfway between two inside it gets the margin 0 whatever W."""

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, check_shape
+from attsvm.data.checks import ArrayLike, as_floating, as_mask, as_tensor, check_shape, place
 from attsvm.norms import Entrywise, Frobenius, Norm, Nuclear
-from attsvm.svm.problem import AttentionSVM, finite_component_problem
+from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solution import SVMSolution
 from attsvm.svm.solve import solve
 from attsvm.svm.solvers.base import Solver
@@ -82,9 +82,26 @@ def finite_component(
 ) -> SVMSolution:
     """W_fin: the smallest W whose logits reproduce the attention's ratios within each selected set [TaSVM].
 
-    min N(W)  s.t.  (x_it - x_iu)^T W z_i = log(s_it / s_iu)   for t, u in O_i
+        min N(W)  s.t.  (x_it - x_iu)^T W z_i = log(s_it / s_iu)   for t, u in O_i
+
+    Arguments:
+        attention: probabilities s, ``[*batch, n, T]``, positive on `selected_set`.
+        selected_set: O, a mask ``[*batch, n, T]``.
+        norm: N, `Frobenius()` by default.
     """
-    return solve(finite_component_problem(data, attention, selected_set), norm or Frobenius())
+    shape = (*data.batch_shape, data.n, data.T)
+    probabilities = as_tensor(attention, "attention").to(torch.float64)
+    check_shape(probabilities, "attention", shape, "batch, n, T")
+    kept = as_mask(selected_set, "selected_set").to(probabilities.device)
+    check_shape(kept, "selected_set", shape, "batch, n, T")
+    bad = kept & ~(probabilities > 0)
+    if bool(bad.any()):
+        where = torch.nonzero(bad)[0].tolist()
+        got = f"{probabilities[tuple(where)].item():g} at {place(where, ('input', 'token'))}"
+        raise ValueError(f"attention must be positive on selected_set; got {got}")
+    logs = probabilities.clamp(min=torch.finfo(torch.float64).tiny).log()
+    problem = AttentionSVM(data, selected_set=kept, equality_values=logs, rows=torch.zeros_like(kept))
+    return solve(problem, norm or Frobenius())
 
 
 def distance_to_solution_set(

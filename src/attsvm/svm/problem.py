@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attsvm.attention.linear_maps import folded, logits, logits_adjoint
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, ArrayOrList, as_mask, as_tensor, check_finite, check_shape, type_name
+from attsvm.data.checks import ArrayLike, ArrayOrList, as_mask, as_tensor, check_finite, check_shape, place, type_name
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,7 +35,8 @@ class AttentionSVM:
         equality_values: c, ``[*batch, n, T]``, read at the tokens of `selected_set`; default 0. Only differences to the
             representative's value matter.
         rows: mask ``[*batch, n, T]`` of the inequality rows to keep, for relaxed problems that leave some tokens out;
-            None keeps them all. Equality rows always stay.
+            None keeps them all. Equality rows always stay. A `selected_set` may keep every token of an element only
+            where `rows` or `equality_values` are given: by itself it leaves nothing to separate.
 
     Attributes:
         reference: r_i, ``[*batch, n]``.
@@ -78,6 +79,8 @@ class AttentionSVM:
             kept = torch.zeros(shape, dtype=torch.bool, device=data.device).scatter(-1, reference.unsqueeze(-1), True)
         else:
             kept = _checked_set(selected_set, data)
+            if rows is None and equality_values is None:
+                _check_separates(kept, data)
             reference = kept.to(torch.uint8).argmax(-1)
         equalities = kept.scatter(-1, reference.unsqueeze(-1), False)
         inequalities = data.real & ~kept
@@ -112,7 +115,7 @@ class AttentionSVM:
 
     def __getitem__(self, index: Any) -> AttentionSVM:
         """One problem, or some of them, along the batch."""
-        return problem_from_rows(self.data[index], *(getattr(self, name)[index] for name in _TENSORS))
+        return _unchecked(self.data[index], *(getattr(self, name)[index] for name in _TENSORS))
 
     def flatten(self) -> AttentionSVM:
         """The same problems with all batch axes in one."""
@@ -123,7 +126,7 @@ class AttentionSVM:
         def fold(tensor: Tensor) -> Tensor:
             return tensor[None] if axes == 0 else tensor.flatten(0, axes - 1)
 
-        return problem_from_rows(self.data.flatten(), *(fold(getattr(self, name)) for name in _TENSORS))
+        return _unchecked(self.data.flatten(), *(fold(getattr(self, name)) for name in _TENSORS))
 
     def margins(self, weights: ArrayLike) -> Float[Tensor, "*lead n T"]:
         """``(x_i,r_i - x_it)^T W z_i`` of every row: one attention forward; 0 where there is no row."""
@@ -177,43 +180,13 @@ class AttentionSVM:
         return lengths.masked_fill(~self.rows, 0.0)
 
 
-def finite_component_problem(data: TokenDataset, attention: ArrayLike, selected_set: ArrayLike) -> AttentionSVM:
-    """Equality rows only: ``(x_it - x_iu)^T W z_i = log(s_it / s_iu)`` for t, u in O_i [TaSVM, generalized SVM].
-
-    Arguments:
-        attention: probabilities s, ``[*batch, n, T]``, positive on `selected_set`.
-        selected_set: O, ``[*batch, n, T]``.
-    """
-    probabilities = as_tensor(attention, "attention").to(torch.float64)
-    check_shape(probabilities, "attention", (*data.batch_shape, data.n, data.T), "batch, n, T")
-    kept = _checked_set(selected_set, data, full_makes_sense=True)
-    bad = kept & ~(probabilities > 0)
-    if bool(bad.any()):
-        where = torch.nonzero(bad)[0].tolist()
-        raise ValueError(
-            f"attention must be positive on selected_set; got {probabilities[tuple(where)].item():g} at {_place(where)}"
-        )
-    whole = data.to(dtype=torch.float64)
-    reference = kept.to(torch.uint8).argmax(-1)
-    equalities = kept.scatter(-1, reference.unsqueeze(-1), False)
-    logs = probabilities.clamp(min=torch.finfo(torch.float64).tiny).log()
-    sides = torch.where(equalities, _equality_values(logs, whole, equalities, reference), torch.zeros_like(logs))
-    return problem_from_rows(whole, reference, torch.zeros_like(kept), equalities, sides)
-
-
-def problem_from_rows(
-    data: TokenDataset, reference: Tensor, inequalities: Tensor, equalities: Tensor, right_hand_side: Tensor
-) -> AttentionSVM:
-    """The problem with these attributes, which are taken as they are: for callers whose rows are right by construction.
-
-    `AttentionSVM` refuses problems with nothing to separate; here they may have equality rows alone.
-    """
-    problem = object.__new__(AttentionSVM)
-    _fill(problem, data, reference, inequalities, equalities, right_hand_side)
-    return problem
-
-
 _TENSORS = ("reference", "inequalities", "equalities", "right_hand_side")
+
+
+def _unchecked(data: TokenDataset, *tensors: Tensor) -> AttentionSVM:
+    problem = object.__new__(AttentionSVM)
+    _fill(problem, data, *tensors)
+    return problem
 
 
 def _fill(problem: AttentionSVM, data: TokenDataset, *tensors: Tensor) -> None:
@@ -229,41 +202,35 @@ def _checked_selection(selected: ArrayOrList, data: TokenDataset) -> Tensor:
     check_shape(index, "selected", (*data.batch_shape, data.n), "batch, n")
     outside = (index < 0) | (index >= data.T)
     if bool(outside.any()):
-        where = torch.nonzero(outside)[0].tolist()
-        raise ValueError(
-            f"selected must lie in 0..{data.T - 1}; got {index[tuple(where)].item()} at {_place_input(where)}"
-        )
+        where, said = _first(outside, "input")
+        raise ValueError(f"selected must lie in 0..{data.T - 1}; got {index[where].item()} at {said}")
     hidden = ~data.real.gather(-1, index.unsqueeze(-1)).squeeze(-1)
     if bool(hidden.any()):
-        where = torch.nonzero(hidden)[0].tolist()
-        raise ValueError(
-            f"selected must be a real token; token {index[tuple(where)].item()} of {_place_input(where)} is masked"
-        )
+        where, said = _first(hidden, "input")
+        raise ValueError(f"selected must be a real token; token {index[where].item()} of {said} is masked")
     return index
 
 
-def _checked_set(selected_set: Any, data: TokenDataset, full_makes_sense: bool = False) -> Tensor:
+def _checked_set(selected_set: Any, data: TokenDataset) -> Tensor:
     kept = as_mask(selected_set, "selected_set").to(data.device)
     check_shape(kept, "selected_set", (*data.batch_shape, data.n, data.T), "batch, n, T")
-    real = data.real
-    if bool((kept & ~real).any()):
-        raise ValueError(
-            f"selected_set must hold real tokens; {_place(torch.nonzero(kept & ~real)[0].tolist())} is masked"
-        )
-    empty = ~kept.any(-1)
+    hidden, empty = kept & ~data.real, ~kept.any(-1)
+    if bool(hidden.any()):
+        raise ValueError(f"selected_set must hold real tokens; {_first(hidden, 'input', 'token')[1]} is masked")
     if bool(empty.any()):
-        raise ValueError(
-            f"selected_set must keep a token of every input; {_place_input(torch.nonzero(empty)[0].tolist())} has none"
-        )
-    if not full_makes_sense and data.T > 1:
-        full = (kept == real).all(-1).all(-1) & (real.sum(-1) > 1).any(-1)
-        if bool(full.any()):
-            element = "".join(f" of element {index}" for index in torch.nonzero(full)[0].tolist()) if full.ndim else ""
-            raise ValueError(
-                f"selected_set keeps every token{element}, so there is nothing to separate;"
-                " use finite_component for equalities alone"
-            )
+        raise ValueError(f"selected_set must keep a token of every input; {_first(empty, 'input')[1]} has none")
     return kept
+
+
+def _check_separates(kept: Tensor, data: TokenDataset) -> None:
+    """Raise if an element keeps all of its tokens, unless every input has but one."""
+    full = (kept == data.real).all(-1).all(-1) & (data.real.sum(-1) > 1).any(-1)
+    if bool(full.any()):
+        element = f" of {_first(full)[1]}" if full.ndim else ""
+        raise ValueError(
+            f"selected_set keeps every token{element}, so there is nothing to separate;"
+            " use finite_component for equalities alone"
+        )
 
 
 def _checked_rows(rows: ArrayLike, data: TokenDataset) -> Tensor:
@@ -295,17 +262,15 @@ def _equality_values(value: ArrayLike, data: TokenDataset, equalities: Tensor, r
     for t in range(data.T):
         twins = kept & kept[..., t, None] & (given != given[..., t, None]) & (tokens == tokens[..., t, None, :]).all(-1)
         if bool(twins.any()):
-            where = torch.nonzero(twins)[0].tolist()
+            *where, other = torch.nonzero(twins)[0].tolist()
             raise ValueError(
-                f"tokens {t} and {where[-1]} of {_place_input(where[:-1])} are equal but are asked for different"
-                " values; no weights can tell them apart"
+                f"tokens {t} and {other} of {place(where, ('input',))} are equal but are asked for different values;"
+                " no weights can tell them apart"
             )
     return given.gather(-1, reference.unsqueeze(-1)) - given
 
 
-def _place_input(where: list[int]) -> str:
-    return ", ".join([*(f"element {b}" for b in where[:-1]), f"input {where[-1]}"])
-
-
-def _place(where: list[int]) -> str:
-    return f"{_place_input(where[:-1])}, token {where[-1]}"
+def _first(wrong: Tensor, *axes: str) -> tuple[tuple[int, ...], str]:
+    """The first place where a mask is True, as an index and in words; `axes` name the trailing axes."""
+    where = torch.nonzero(wrong)[0].tolist()
+    return tuple(where), place(where, axes)

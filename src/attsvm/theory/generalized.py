@@ -13,7 +13,6 @@ from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, as_tensor, check_finite, check_positive, check_shape
 from attsvm.norms import Frobenius, Norm, direction_cosine
 from attsvm.svm import AttentionSVM, SVMSolution, finite_component, solve
-from attsvm.svm.problem import problem_from_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +139,9 @@ def generalized_components(
         where = torch.nonzero(~kept.any(-1))[0].tolist()
         raise ValueError(f"every input must keep a token {asked}; {where} keeps none")
     finite = finite_component(whole, probabilities, kept, norm)
-    problem, full = _separation(whole, kept)
+    # Elements that keep every token have equality rows alone, and the solution 0.
+    problem = AttentionSVM(whole, selected_set=kept, rows=real)
+    full = ~problem.inequalities.any(-1).any(-1)
     svm = solve(problem, norm)
     single = solve(AttentionSVM(whole, probabilities.masked_fill(~real, -1.0).argmax(-1)), norm)
 
@@ -162,15 +163,6 @@ def generalized_components(
             (single.weights == 0).all(-1).all(-1), torch.nan
         ),
     )
-
-
-def _separation(data: TokenDataset, kept: Bool[Tensor, "*lead n T"]) -> tuple[AttentionSVM, Bool[Tensor, "*lead"]]:
-    """The problem of W_svm, and which elements keep every token: they have equality rows alone and the solution 0."""
-    reference = kept.to(torch.uint8).argmax(-1)
-    equalities = kept.scatter(-1, reference.unsqueeze(-1), False)
-    inequalities = data.real & ~kept
-    problem = problem_from_rows(data, reference, inequalities, equalities, inequalities.to(torch.float64))
-    return problem, ~inequalities.any(-1).any(-1)
 
 
 def _checked(data: TokenDataset, attention: ArrayLike, weights: ArrayLike) -> tuple[Tensor, Tensor, TokenDataset]:

@@ -96,7 +96,7 @@ import resource, sys
 sys.path.insert(0, {tests!r})
 import torch; torch.set_num_threads(1)
 from attsvm.svm import solve, BlockDescent
-from svm.test_large import planted
+from svm.test_block_descent import planted
 solve(planted(20, 8, 8, 0), solver=BlockDescent())
 problem = planted(500, 64, 64, 6)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
