@@ -20,8 +20,8 @@ class BlockDescent(Solver):
     them and polishes the face by conjugate gradients, or by proximal Newton where the support fills the space. A dual
     that grows past every bound is refined to a ray of infeasibility.
 
-    Both limits hold for `solve` as a whole: where they are reached it returns NOT_CONVERGED with the certificate of
-    the best pair so far, and looks no further for a ray.
+    Both limits hold for `solve` as a whole: where one is reached it returns what it has with its certificate, SEPARABLE
+    or NOT_CONVERGED, and looks no further for a ray.
 
     Arguments:
         accuracy: relative gap and violation to which the certificate must hold.
