@@ -9,7 +9,7 @@ from rich.progress import Progress
 
 import attsvm.experiments
 import attsvm.plots.figures
-from attsvm.cli.common.experiments import Bars, TimeLeft, summarize, verdict_line
+from attsvm.cli.common.experiments import Bars, TimeLeft, print_summary, summarize, verdict_line
 from attsvm.experiments import Check, SweepResult, Verdict, run
 from cli.runner import invoke, refused
 from experiments.tiny import KNOWN, PICTURES, TINY
@@ -66,7 +66,8 @@ def test_run_computes_draws_and_judges(tmp_path):
     assert any("uniform (nobody)" in line and "✗ does not hold" in line for line in lines)
     assert any("limit" in line and "· not judged" in line for line in lines)
     assert any("negative" in line and line.split()[-1] == "4" for line in lines)
-    assert any("1 other reason" in line and line.split()[-1] == "0" for line in lines)
+    assert "not finite" not in result.output  # nothing was discarded for this reason
+    assert "Nothing was discarded" not in result.output
     assert any(line.startswith("tiny: CPU 0.0") and ", public code 190 s: " in line for line in lines)
     assert lines[-1] == f"1 experiment in {tmp_path}: 2 of 4 checks hold; 1 does not; 1 is not judged"
     assert {path.name for path in (tmp_path / "tiny").iterdir()} == {
@@ -177,7 +178,55 @@ def test_a_folder_with_another_configuration_is_refused_before_anything_is_compu
     again = figure("run", "tiny", "draw-on", "--seed", 1, "--out", tmp_path, "--resume")
     refused(again, "another configuration (seed 1 instead of 0)", "choose another folder")
     assert not (tmp_path / "tiny").exists()
+    refused(again, "replace it with --overwrite")
     refused(figure("run", "draw-on", "--out", tmp_path), "holds draw-on with this configuration, finished", "--resume")
+
+
+def test_overwrite_starts_over(tmp_path):
+    options = ("run", "tiny", "--out", tmp_path, "--format", "png", "--quiet")
+    assert figure(*options, "--quick").exit_code == 0
+    refused(figure(*options), "draws 12 instead of 4", "--overwrite")
+    refused(figure(*options, "--resume", "--overwrite"), "contradict")
+    assert figure(*options, "--overwrite").exit_code == 0
+    full = stored(tmp_path / "tiny")
+    assert SweepResult.load(tmp_path / "tiny").configuration == Tiny().to_json()
+    assert len({path.parent for path in chunk_files(tmp_path)}) == 1  # the quick run's chunks are gone
+    refused(figure(*options), "finished; keep it and only draw and judge it again with --resume", "--overwrite")
+    chunk_files(tmp_path)[0].unlink()
+    assert figure(*options, "--overwrite").exit_code == 0
+    assert stored(tmp_path / "tiny") == full
+    refused(figure("run", "draw-on", "--out", tmp_path / "other", "--overwrite", "--runs", 0), "--runs")
+
+
+def test_overwrite_does_not_touch_another_result(tmp_path):
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "manifest.json").write_text('{"kind": "train"}')
+    refused(figure("run", "tiny", "--out", tmp_path, "--overwrite"), "holds another result")
+    assert (tmp_path / "tiny" / "manifest.json").read_text() == '{"kind": "train"}'
+
+
+def test_nothing_discarded_is_said_in_one_line(tmp_path, capsys):
+    def printed(summaries):
+        print_summary(summaries, 0.0)
+        return capsys.readouterr().out
+
+    results = [summarize(TINY, run(TINY, folder=tmp_path), [], 0.0)]
+    none = [dataclasses.replace(each, counts=dict.fromkeys(each.counts, 0)) for each in results]
+    assert "Nothing was discarded, and nothing failed." in printed(none)
+    assert "discarded or failed" not in printed(none)
+    assert "discarded or failed" in printed(results)
+
+
+def test_draw_goes_on_past_a_damaged_result(tmp_path):
+    assert figure("run", "all", "--out", tmp_path, "--format", "png", "--quiet").exit_code == 0
+    name = next(path for path in sorted((tmp_path / "draw-on").iterdir()) if path.suffix in (".npz", ".parquet"))
+    name.write_bytes(name.read_bytes()[:-9])
+    (tmp_path / "tiny" / "tiny.png").unlink()
+    result = figure("draw", tmp_path, "--format", "png", "--quiet")
+    assert result.exit_code == 1
+    assert (tmp_path / "tiny" / "tiny.png").is_file()
+    assert result.stderr.startswith(f"attsvm: 1 of 2 results were not drawn: {tmp_path / 'draw-on'} cannot be read")
+    assert "1 experiment in" in result.stdout
 
 
 def test_a_damaged_chunk_is_said_on_stderr_and_in_the_summary(tmp_path):

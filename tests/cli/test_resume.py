@@ -132,6 +132,16 @@ def test_an_unfinished_run_is_not_thrown_away(monkeypatch, tmp_path, file):
     assert Run.load(tmp_path / "run.safetensors").step == 95
 
 
+def test_a_finished_run_is_not_thrown_away(tmp_path, file):
+    options = ("train", file, *SHORT, "--out", tmp_path, "--steps")
+    assert invoke(*options, 20).exit_code == 0
+    before = (tmp_path / "run.safetensors").read_bytes()
+    refused(invoke(*options, 30), "finished run", "--resume", "with more --steps than 20", "--overwrite", "--out")
+    assert (tmp_path / "run.safetensors").read_bytes() == before
+    assert invoke(*options, 30, "--overwrite").exit_code == 0
+    assert Run.load(tmp_path / "run.safetensors").step == 30
+
+
 @pytest.mark.parametrize(
     ("change", "word"),
     [

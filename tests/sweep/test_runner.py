@@ -188,11 +188,24 @@ def test_another_configuration_is_refused_with_what_differs(tmp_path):
         run(TINY, Tiny(seed=3, draws=5), folder=tmp_path, resume=True)
     with pytest.raises(ValueError, match="holds another result"):
         run(DRAW_ON, folder=tmp_path, resume=True)
-    with pytest.raises(ValueError, match="holds tiny with this configuration, finished; go on from it with --resume"):
+    with pytest.raises(ValueError, match="holds tiny with this configuration, finished; keep it and only draw"):
         run(TINY, folder=tmp_path)
     with pytest.raises(ValueError, match="configuration of tiny must be Tiny; got Fixed"):
         run(TINY, Fixed(), folder=tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_overwriting(tmp_path, whole):
+    run(TINY, Tiny(draws=5), folder=tmp_path)
+    with pytest.raises(ValueError, match="contradict each other"):
+        run(TINY, folder=tmp_path, resume=True, overwrite=True)
+    with pytest.raises(ValueError, match="holds another result"):
+        run(DRAW_ON, folder=tmp_path, overwrite=True)
+    assert run(TINY, folder=tmp_path, overwrite=True).configuration == Tiny().to_json()
+    assert stored(tmp_path) == stored(whole.folder)
+    (tmp_path / "manifest.json").unlink()
+    run(TINY, folder=tmp_path, overwrite=True)
+    assert stored(tmp_path) == stored(whole.folder)
 
 
 def test_a_run_that_found_nothing_does_not_bind_the_folder(tmp_path):

@@ -41,6 +41,7 @@ WorkerTimeout = Annotated[
     option("--worker-timeout", "SECONDS", "Give up when a Dask cluster has no worker for so long; else wait for one."),
 ]
 Resume = Annotated[bool, flag("--resume", "Go on from the chunks that are there.")]
+Overwrite = Annotated[bool, flag("--overwrite", "Start over although FOLDER holds results of these experiments.")]
 Seed = Annotated[int, option("--seed", "N", "Seed of all random draws.")]
 
 
@@ -81,6 +82,7 @@ def run_experiments(
     scheduler: Scheduler = None,
     worker_timeout: WorkerTimeout = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     out: Out = Path("out/figures"),
     formats: Formats = "png,pdf,svg",
     seed: Seed = 0,
@@ -91,7 +93,7 @@ def run_experiments(
     """Compute experiments, store tables, draw pictures, and hold what was measured against what was expected.
 
     Everything lands in FOLDER/ID: Parquet tables, arrays.npz, manifest.json, summary.json and pictures. A run that was
-    stopped goes on with --resume.
+    stopped goes on with --resume; --overwrite computes afresh what is there.
 
     The exit code is 0 when everything was computed and drawn, even if a check does not hold: the last line says how
     many do. If one of several experiments fails, the others go on, and the exit code is 1.
@@ -105,7 +107,7 @@ def run_experiments(
     chosen = _configured(ids, quick=quick, runs=runs, seed=seed)
     folder = checked_folder(out)
     for each, configuration in chosen:
-        check_folder(each, configuration, folder=folder / each.id, resume=resume, device=where)
+        check_folder(each, configuration, folder=folder / each.id, resume=resume, overwrite=overwrite, device=where)
     imports = time.process_time()
 
     summaries: list[FigureSummary] = []
@@ -115,8 +117,8 @@ def run_experiments(
             for each, configuration in chosen:
                 try:
                     result = run(
-                        each, configuration, folder=folder / each.id, backend=computing, resume=resume, device=where,
-                        progress=bars.reporter(each.id), say=bars.say,
+                        each, configuration, folder=folder / each.id, backend=computing, resume=resume,
+                        overwrite=overwrite, device=where, progress=bars.reporter(each.id), say=bars.say,
                     )  # fmt: skip
                     summaries.append(summarize(each, result, *_drawn(result, wanted)))
                     summaries[-1].save()
@@ -137,18 +139,33 @@ def run_experiments(
 
 @figure.command("draw", cls=Command)
 def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quiet = False, json: Json = False) -> None:
-    """Draw stored results again, without computing, and hold them against what was expected once more."""
+    """Draw stored results again, without computing, and hold them against what was expected once more.
+
+    If one of several results is damaged or unfinished, the others are drawn, and the exit code is 1.
+    """
     from attsvm.cli.common.experiments import summarize
 
     wanted = _formats(formats)
-    stored = attsvm.experiments.SweepResult
-    results = [stored.load(path) for folder in folders for path in _results_in(folder)]
-    drawn = [(attsvm.experiments.experiment(result.id), result) for result in results]
+    paths = [path for folder in folders for path in _results_in(folder)]
     imports = time.process_time()
-    summaries = [summarize(each, result, *_drawn(result, wanted)) for each, result in drawn]
-    for summary in summaries:
-        summary.save()
+    summaries: list[FigureSummary] = []
+    failures: list[str] = []
+    for path in paths:
+        try:
+            result = attsvm.experiments.SweepResult.load(path)
+            summaries.append(summarize(attsvm.experiments.experiment(result.id), result, *_drawn(result, wanted)))
+            summaries[-1].save()
+        except OSError:
+            raise  # no disk: the next picture would fare no better
+        except Exception as error:
+            if len(paths) == 1:
+                raise
+            own = str(path) in str(error)
+            failures.append(str(error) if own else f"{path} cannot be drawn ({type(error).__name__}: {error})")
     _report(summaries, imports, folders[0], quiet=quiet, json=json)
+    if failures:
+        typer.echo(f"attsvm: {len(failures)} of {len(paths)} results were not drawn: {'; '.join(failures)}", err=True)
+        raise typer.Exit(1)
 
 
 def _drawn(result: SweepResult, formats: list[str]) -> tuple[list[Path], float]:

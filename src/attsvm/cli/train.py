@@ -49,7 +49,7 @@ Record = Annotated[int, option("--record", "N", "Record every N steps, and the f
 Keep = Annotated[str, option("--keep", "NAMES", "What to record: risk, norm, attention, weights, parameters.", _FILES)]
 Checkpoint = Annotated[float, option("--checkpoint", "SECONDS", "Seconds between checkpoints.", _FILES)]
 Resume = Annotated[bool, flag("--resume", "Go on from the checkpoint in FOLDER, if there is one.", _FILES)]
-Overwrite = Annotated[bool, flag("--overwrite", "Start over although FOLDER holds an unfinished run.", _FILES)]
+Overwrite = Annotated[bool, flag("--overwrite", "Start over although FOLDER holds a run.", _FILES)]
 
 
 def train(
@@ -181,11 +181,14 @@ def _earlier(
 ) -> tuple[attsvm.Run | None, float]:
     """The run to go on from and the time already spent on it."""
     found, path = manifest_in(folder), folder / RUN
-    unfinished = found is not None and found.get("status") == "running" and path.is_file()
     if not resume:
-        if unfinished and not overwrite and found is not None:
-            at = f"at step {found.get('step')}"
-            raise ValueError(f"{folder} holds an unfinished run, {at}: --resume goes on, --overwrite starts over")
+        if not overwrite and found is not None and found.get("kind") == "train" and path.is_file():
+            unfinished = found.get("status") == "running"
+            state = f"an unfinished run, at step {found.get('step')}" if unfinished else "a finished run"
+            more = "" if unfinished else f" with more --steps than {found.get('steps')}"
+            raise ValueError(
+                f"{folder} holds {state}: --resume goes on{more}, --overwrite starts over, and another --out keeps it"
+            )
         return None, 0.0
     if overwrite:
         raise ValueError("--resume and --overwrite contradict each other; give one of them")

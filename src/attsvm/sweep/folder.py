@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
+import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import pyarrow as pa
 from attsvm.data.files import PARTIAL, locked, npz_bytes, write_atomically
 from attsvm.sweep.chunks import Chunk, DamagedChunkError, decode, parquet_bytes
 from attsvm.sweep.configuration import differences
-from attsvm.sweep.manifest import RESUME, digest, read_manifest, write_manifest
+from attsvm.sweep.manifest import NAME, OVERWRITE, RESUME, digest, read_manifest, write_manifest
 from attsvm.sweep.result import ARRAYS, id_of
 from attsvm.sweep.task import Task
 
@@ -50,40 +51,60 @@ class ResultFolder:
         """Where this configuration's chunks are."""
         return self.path / "chunks" / self.fingerprint
 
-    def check(self, sweep: str, configuration: Mapping[str, Any], *, resume: bool) -> dict[str, Any] | None:
-        """The manifest that is there already, None if the folder is free.
+    def check(
+        self, sweep: str, configuration: Mapping[str, Any], *, resume: bool, overwrite: bool = False
+    ) -> dict[str, Any] | None:
+        """The manifest to go on from, None if the folder is free or what it holds of this sweep may be overwritten.
 
         Raises:
-            ValueError: if the folder holds something else, or the same and nobody asked to resume.
+            ValueError: if the folder holds something else, or this sweep and nobody asked to resume or overwrite it.
         """
+        if resume and overwrite:
+            raise ValueError(f"{RESUME} and {OVERWRITE} contradict each other; give one of them")
         try:
             found = read_manifest(self.path)
         except ValueError as error:
             raise ValueError(f"{error}; choose another folder, or remove that file and add {RESUME}") from None
         if found is None:
-            if not resume and any(self.chunks.glob("*.chunk")):
+            if not resume and not overwrite and any(self.chunks.glob("*.chunk")):
                 raise ValueError(
                     f"{self.path} holds chunks of {sweep} with this configuration but no manifest; use them with"
-                    f" {RESUME}, or choose another folder"
+                    f" {RESUME}, start over with {OVERWRITE}, or choose another folder"
                 )
             return None
         if id_of(found) != sweep:
             raise ValueError(f"{self.path} holds another result and its manifest; choose another folder")
         if not found.get("complete") and not any(self.path.glob("chunks/*/*.chunk")):
             return None  # stopped before it found anything
+        if overwrite:
+            return None
         if found.get("fingerprint") != self.fingerprint:
             changed = differences(found.get("configuration", {}), configuration)
             raise ValueError(
                 f"{self.path} holds {sweep} with another configuration ({changed or 'another version or device'});"
-                " choose another folder, or remove this one"
+                f" choose another folder, or replace it with {OVERWRITE}"
             )
         if not resume:
-            state = "finished" if found.get("complete") else "unfinished"
+            done = bool(found.get("complete"))
+            go_on = "keep it and only draw and judge it again" if done else "go on from it"
             raise ValueError(
-                f"{self.path} holds {sweep} with this configuration, {state}; go on from it with {RESUME}, or choose"
-                " another folder"
+                f"{self.path} holds {sweep} with this configuration, {'finished' if done else 'unfinished'}; {go_on}"
+                f" with {RESUME}, compute it afresh with {OVERWRITE}, or choose another folder"
             )
         return found
+
+    def clear(self) -> None:
+        """Remove the result that is there: its manifest, tables, arrays and all its chunks, of any configuration."""
+        with self._writing():
+            try:
+                found = read_manifest(self.path) or {}
+            except ValueError:
+                found = {}
+            (self.path / NAME).unlink(missing_ok=True)
+            for name in found.get("files") or {}:
+                (self.path / Path(name).name).unlink(missing_ok=True)
+            shutil.rmtree(self.path / "chunks", ignore_errors=True)
+            self.chunks.mkdir(parents=True, exist_ok=True)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:

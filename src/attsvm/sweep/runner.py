@@ -34,6 +34,7 @@ def run(
     folder: Path | str,
     backend: Backend | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
     say: Callable[[str], None] | None = None,
@@ -49,7 +50,8 @@ def run(
         configuration: by default the sweep's own.
         folder: made if need be; it belongs to one configuration.
         backend: `Processes(jobs)` or `DaskCluster(address)`; this process by default.
-        resume: go on from the chunks that are there; without it a folder that holds a run is refused.
+        resume: go on from the chunks that are there; a folder that holds a run is refused without this or `overwrite`.
+        overwrite: remove what the folder holds of this sweep, whatever its configuration, and start over.
         device: where chunks are computed.
         progress: called after every chunk with the number of chunks done and the number known so far.
         say: called with a sentence when a damaged chunk is computed again, other versions computed earlier chunks, or a
@@ -59,14 +61,16 @@ def run(
         The stored result.
 
     Raises:
-        ValueError: if the folder holds something else, or the same and `resume` was not asked for.
+        ValueError: if the folder holds something else, or the same and neither `resume` nor `overwrite` was asked for.
         OSError: if the folder cannot be written, or workers are lost; what was finished before stays.
     """
     configuration = sweep.default if configuration is None else configuration
-    before = check_folder(sweep, configuration, folder=folder, resume=resume, device=device)
+    before = check_folder(sweep, configuration, folder=folder, resume=resume, overwrite=overwrite, device=device)
     store = _store(sweep, configuration, folder, device)
     session = _Session(sweep, configuration, store, str(device), backend or Processes(), progress, say)
     with store.open():
+        if overwrite:
+            store.clear()
         return session.run(before)
 
 
@@ -76,6 +80,7 @@ def check_folder(
     *,
     folder: Path | str,
     resume: bool = False,
+    overwrite: bool = False,
     device: torch.device | str = "cpu",
 ) -> dict[str, Any] | None:
     """What `run` checks before it computes anything.
@@ -90,7 +95,7 @@ def check_folder(
         expected = type(sweep.default).__name__
         raise ValueError(f"configuration of {sweep.id} must be {expected}; got {type(configuration).__name__}")
     store = _store(sweep, configuration, folder, device)
-    return store.check(sweep.id, configuration.to_json(), resume=resume)
+    return store.check(sweep.id, configuration.to_json(), resume=resume, overwrite=overwrite)
 
 
 def _store(

@@ -21,7 +21,6 @@ from rich.table import Table
 from rich.text import Text
 
 from attsvm.cli.common.files import write_text
-from attsvm.cli.common.report import plural
 from attsvm.experiments import Check, Experiment, SweepResult, Verdict
 
 if TYPE_CHECKING:
@@ -249,12 +248,12 @@ def print_summary(summaries: Sequence[FigureSummary], imports: float) -> None:
     counts = _table("discarded or failed", "", "instances", right=("instances",))
     for each in summaries:
         rows = [(reason, count) for reason, count in each.counts.items() if count]
-        never = len(each.counts) - len(rows)
-        rows += [(plural(never, "other reason") if rows else "none", 0)] if never else []
         for number, (reason, count) in enumerate(rows):
             counts.add_row("" if number else each.experiment, escape(reason), f"{count:,}")
     if counts.row_count:
         console.print(counts)
+    elif summaries:
+        console.print("Nothing was discarded, and nothing failed.")
 
     kinds = ("computing", "compiling", "importing", "drawing")
     spent = _table("CPU seconds", *kinds, right=kinds)
