@@ -1,11 +1,13 @@
-"""Shapes checked at run time, one thread, one hypothesis profile and one browser for all tests."""
+"""Shapes checked at run time, one thread, one hypothesis profile, one browser and one shared folder for all tests."""
 
 from __future__ import annotations
 
+import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
@@ -38,3 +40,13 @@ settings.register_profile("thorough", settings.get_profile("attsvm"), max_exampl
 # `make quick`: a few of the same examples.
 settings.register_profile("quick", settings.get_profile("attsvm"), max_examples=10)
 settings.load_profile("attsvm")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of one test run share; what is no fixture finds it in the environment."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    os.environ["ATTSVM_TESTS_SHARE"] = str(folder)
+    return folder

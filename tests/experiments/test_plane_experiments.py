@@ -7,17 +7,17 @@ import pytest
 
 from attsvm.experiments import EXPERIMENTS, describe_columns, run
 from attsvm.experiments.plane_runs import PICTURE
-from experiments.plane_results import SMALL, result_of, verdicts
+from experiments.results import PLANE, result_of, verdicts
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", PLANE)
 def test_every_check_holds(name):
     said = verdicts(name)
     assert len(said) >= 3
     assert {what: verdict for what, verdict in said.items() if verdict != "holds"} == {}
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", PLANE)
 def test_every_column_is_described(name):
     for table in result_of(name).tables.values():
         assert all(describe_columns(table).values())

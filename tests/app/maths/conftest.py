@@ -31,14 +31,11 @@ def maths(browser: Browser) -> Iterator[MathsPage]:
 
 
 @pytest.fixture(scope="session")
-def vectors(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def vectors(browser: Browser, shared_folder: Path) -> dict[str, Any]:
     """Test vectors by name; written by a fresh Python, without the run-time checks of shapes, which slow `fit` down."""
     del browser  # only asked for so that nothing is computed where there is none
-    folder = tmp_path_factory.getbasetemp()
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        folder = folder.parent  # processes that test in parallel share what the first of them writes
-    path = folder / "playground-vectors.json"
-    with (folder / "playground-vectors.lock").open("w") as lock:
+    path = shared_folder / "playground-vectors.json"
+    with (shared_folder / "playground-vectors.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
             command = [sys.executable, "-m", "app.vectors", str(path)]

@@ -9,23 +9,23 @@ from attsvm.plots.curves import series
 from attsvm.plots.figures import FIGURES
 from attsvm.plots.figures.plane import unchosen
 from attsvm.plots.style import house_style
-from experiments.plane_results import SMALL, result_of
+from experiments.results import PLANE, result_of
 from plots.checks import assert_no_clipped_text, drawn
 
 
 @pytest.fixture(scope="module")
 def pictures():
     with house_style():
-        return {name: FIGURES[name](result_of(name))[name] for name in SMALL}
+        return {name: FIGURES[name](result_of(name))[name] for name in PLANE}
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", PLANE)
 def test_no_text_is_cut_off(pictures, name):
     with house_style():
         assert_no_clipped_text(pictures[name])
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", PLANE)
 def test_curves_have_labelled_axes(pictures, name):
     curves = [axes for axes in pictures[name].get_axes() if axes.axison and axes.spines["left"].get_visible()]
     assert curves

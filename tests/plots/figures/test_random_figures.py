@@ -9,7 +9,7 @@ from matplotlib.text import Text
 from attsvm.plots import house_style
 from attsvm.plots.figures import FIGURES, draw
 from attsvm.plots.style import KQ_LINE
-from experiments.random_results import SMALL, result_of
+from experiments.results import RANDOM, result_of
 from plots.checks import assert_no_clipped_text
 
 
@@ -18,7 +18,7 @@ def figures_of(name):
         return FIGURES[name](result_of(name))
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", RANDOM)
 def test_every_picture_is_whole_and_labelled(name):
     figures = figures_of(name)
     assert next(iter(figures)) == name
