@@ -40,7 +40,7 @@ def paths(problem: VectorProblem) -> list[dict[str, Any]]:
 
 
 def ragged(data: TokenDataset, values: Tensor) -> list[list[float]]:
-    """``[n, T]`` as one list an input, real tokens only."""
+    """``[n, T]`` as one list per input, real tokens only."""
     return [row[:length] for row, length in zip(values.tolist(), data.real.sum(-1).tolist(), strict=True)]
 
 

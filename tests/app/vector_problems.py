@@ -33,7 +33,7 @@ class VectorProblem:
     """A data set with a head, its starting points and its plans.
 
     Attributes:
-        weights: W(0) or p(0), one row a start ``[starts, 2, dq]``.
+        weights: W(0) or p(0), one row for each start ``[starts, 2, dq]``.
         key, query: K(0) and Q(0), ``[1, 2, 2]``.
         head: v(0) where the head is trained.
     """

@@ -1,4 +1,4 @@
-"""The playground as one ES module: its parts joined to a single text without imports, the same for every host."""
+"""The playground as one ES module: its files joined to a single text without imports, for page, server and widget."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def module_text() -> str:
 
 
 def join_parts(sources: Mapping[str, str], style: str) -> str:
-    """Join parts, file name -> text, to one module: dependencies first, imports and the word export taken away.
+    """Join `sources`, texts by file name, to one module: dependencies first, without imports and the word export.
 
-    Every name at top level must be unique over all parts, since they come to share one scope. Parts may import
+    Every name at top level must be unique over all parts, since they share one scope in the end. Parts may import
     ``styleText`` from ``./style.js``, which is made here from `style`.
 
     Raises:

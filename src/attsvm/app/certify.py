@@ -1,4 +1,4 @@
-"""Python's certified answer about a problem of the playground: the max-margin solution, its proof, local optimality."""
+"""What Python proves about a problem of the playground: max-margin solution, certificate, local optimality."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NORMS: dict[str, type[Norm]] = {
 }
 """Norms by the names the page uses."""
 
-# One solve at a time: they take milliseconds, and fifty at once would fight for the same cores.
+# One solve at a time: each takes milliseconds, and fifty at once would compete for the same cores.
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -38,7 +38,7 @@ def certify(request: object) -> dict[str, Any]:
         selected token scores highest in its input.
 
     Raises:
-        ValueError: naming the entry, what was expected and what came.
+        ValueError: if an entry is missing or wrong; the message names it, what was expected and what came.
     """
     if not isinstance(request, dict):
         raise ValueError(f"the request must be an object with problem and selected; got {type(request).__name__}")

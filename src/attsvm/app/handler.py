@@ -1,4 +1,4 @@
-"""One request to the local server: who may ask, what is answered, and what is refused in a sentence."""
+"""One request to the local server: who may send it, how it is answered, and with which sentence it is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DRAIN_SECONDS = 1.0
 
 
 class RefusedError(Exception):
-    """A request that is answered with a status of 400 to 499 and a sentence."""
+    """A request is refused, with a status from 400 to 499 and a sentence that says why."""
 
     def __init__(self, status: HTTPStatus, sentence: str) -> None:
         super().__init__(sentence)
@@ -43,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
     sys_version = ""
     server: PlaygroundServer
 
-    # What http.server sets when it has read a request line; an answer may be due before.
+    # http.server sets these when it has read a request line, but a request may be refused before that.
     command = path = requestline = ""
     request_version = "HTTP/1.0"
 
@@ -51,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
         super().setup()
         self.connection.settimeout(self.server.seconds)
         self.rfile.close()
-        self.rfile = io.BufferedReader(_Hurried(self.connection, self.server.seconds))
+        self.rfile = io.BufferedReader(_WithinSeconds(self.connection, self.server.seconds))
 
     def handle(self) -> None:
         try:
@@ -84,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send(status, JSON, _error(message or status.phrase))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - named by http.server
-        """Stay silent: the terminal shows the address and nothing else."""
+        """Print nothing: the terminal shows only the address."""
 
     def _answer(self, make: Callable[[], tuple[str, bytes]]) -> None:
         self._check_sender()
@@ -161,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _let_go(self) -> None:
-        """Read for a moment what the client still sends, or the system would cut off the answer it is owed."""
+        """Read for a moment what the client still sends; otherwise the system would cut off the answer."""
         end = time.monotonic() + _DRAIN_SECONDS
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
@@ -172,11 +172,11 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class _SentNothingError(Exception):
-    """A connection without a request; browsers open some in advance."""
+    """The connection brought no request; browsers open some in advance."""
 
 
-class _Hurried(io.RawIOBase):
-    """Reads from a connection for some seconds in all, however slowly the bytes trickle in."""
+class _WithinSeconds(io.RawIOBase):
+    """Reads from a connection for so many seconds in all, however slowly the bytes arrive."""
 
     def __init__(self, connection: socket.socket, seconds: float) -> None:
         self._connection = connection
@@ -201,7 +201,7 @@ class _Hurried(io.RawIOBase):
 
 
 def parse_json(body: bytes) -> Any:
-    """JSON as its standard has it: UTF-8, no NaN, no infinities; and not too deep.
+    """The content of a request: JSON as its standard has it, in UTF-8, without NaN and infinities, not too deep.
 
     Raises:
         RefusedError: with status 400.
@@ -218,7 +218,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def refuse_client(connection: socket.socket, sentence: str) -> None:
-    """Tell a client, without reading its request, to come again."""
+    """Tell a client to try again later, without reading its request."""
     body = _error(sentence)
     head = (
         f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\n"

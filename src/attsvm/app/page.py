@@ -22,7 +22,7 @@ CERTIFY_PATH = "/certify"
 _STYLE = "html, body { margin: 0; height: 100%; } #playground { min-height: 100%; }"
 _NO_SCRIPT = "The playground draws and computes in the browser, with JavaScript, which is switched off here."
 
-# A state in the address comes first: it is what the person last saw, or what a colleague sent.
+# A state in the address comes first: it is what the reader last saw, or what a colleague sent.
 _START = """\
 const element = document.getElementById("playground");
 const given = document.getElementById("state");

@@ -1,4 +1,4 @@
-"""The playground's problems, plain JSON, as token data sets and back."""
+"""Between the playground's problems, which are plain JSON, and token data sets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def problem_to_data(problem: object) -> TokenDataset:
         problem: what JSON gives: dictionaries, lists, numbers, strings, None.
 
     Raises:
-        ValueError: naming the entry, what was expected and what came.
+        ValueError: if an entry is missing or wrong; the message names it, what was expected and what came.
 
     >>> token = {"x": [1, 0], "score": None}
     >>> problem_to_data({"kind": "prompt", "head": [0, 1], "inputs": [{"label": 1, "query": None, "tokens": [token]}]})
@@ -92,21 +92,21 @@ def data_to_problem(data: TokenDataset) -> dict[str, Any]:
         row = i // plain.queries_per_sequence
         real = torch.nonzero(plain.real[i]).flatten().tolist()
         places = [plain.tokens[row, t].tolist() for t in real]
-        worth = [None if scores is None else float(scores[row, t]) for t in real]
-        tokens = [{"x": place, "score": score} for place, score in zip(places, worth, strict=True)]
+        own = [None if scores is None else float(scores[row, t]) for t in real]
+        tokens = [{"x": place, "score": score} for place, score in zip(places, own, strict=True)]
         query = plain.queries[i].tolist() if plain.dq == 2 else None
         inputs.append({"label": int(plain.labels[i]), "query": query, "tokens": tokens})
     return {"kind": "prompt" if plain.dq == 1 else "matrix", "head": head.tolist(), "inputs": inputs}
 
 
 def selection(selected: object, data: TokenDataset) -> Tensor:
-    """One token index an input, checked.
+    """The selected token of each input, checked.
 
     Raises:
         ValueError: naming the input whose token does not exist.
     """
     if not isinstance(selected, list) or len(selected) != data.n:
-        raise ValueError(f"selected must be a list of {data.n} token indices, one an input; got {_shown(selected)}")
+        raise ValueError(f"selected must be a list of {data.n} token indices, one per input; got {_shown(selected)}")
     for i, token in enumerate(selected):
         length = int(data.real[i].sum())
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < length:
@@ -129,12 +129,12 @@ def _assembled(
     mask = None if min(lengths) == longest else torch.arange(longest) < torch.tensor(lengths)[:, None]
     vector, values = torch.tensor(head, dtype=torch.float64), None
     if any(score is not None for each in scores for score in each):
-        worth = tokens @ vector  # what a token without a given score is worth
+        heights = tokens @ vector  # the scores of tokens without a given one
         for i, each in enumerate(scores):
             for t, score in enumerate(each):
                 if score is not None:
-                    worth[i, t] = score
-        values = torch.cat([tokens, worth.unsqueeze(-1)], -1)
+                    heights[i, t] = score
+        values = torch.cat([tokens, heights.unsqueeze(-1)], -1)
         vector = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
     return TokenDataset(
         tokens,
@@ -199,7 +199,7 @@ def _number(value: object, where: str) -> float:
 
 
 def _shown(value: object) -> str:
-    """What came, in a few characters, however large or deep it is."""
+    """`value` in at most sixty characters, however large or deep it is."""
     if isinstance(value, list | tuple | Mapping) and len(value) > 8:
         return f"{type(value).__name__} of {len(value)} entries"
     if isinstance(value, int) and abs(value) > 10**20:
@@ -217,9 +217,9 @@ MOST_COMPANIONS = 12
 
 
 def data_to_state(data: TokenDataset, starting: StartingPoints | None = None) -> dict[str, Any]:
-    """The page's state that shows `data`; the page fills in what is not said here.
+    """A state of the page that shows `data`; the page fills in everything else.
 
-    Data without a head show it being trained. A built-in example is shown as the page's own preset of that name, with
+    For data without a head the page trains one. A built-in example is shown as the page's own preset of that name, with
     its advice, its runs (which start where the paper's do) and its view, unless other starting points are given.
 
     Arguments:

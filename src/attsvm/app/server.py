@@ -28,7 +28,7 @@ class PlaygroundServer(ThreadingHTTPServer):
 
     A request must name this server as its host, and, where it names an origin, this server as its origin: another site
     open in the same browser can neither read the page nor ask for certificates. Nothing is read from the disk while
-    serving. `MOST_CLIENTS` connections are served at a time; one more is told to come again.
+    serving. At most `MOST_CLIENTS` connections are served at a time; a further client is told to try again.
 
     Arguments:
         port: 0 lets the system choose.
@@ -73,7 +73,7 @@ class PlaygroundServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False):
-            refuse_client(request, f"{MOST_CLIENTS} clients are being served; come again in a moment")
+            refuse_client(request, f"{MOST_CLIENTS} clients are being served; try again in a moment")
             self.shutdown_request(request)
             return
         try:
@@ -101,7 +101,7 @@ def open_server(port: int | None = None, state: Mapping[str, Any] | None = None)
     """A server on `port`, or, if None, on `USUAL_PORT` or the next free one.
 
     Raises:
-        ValueError: if `port` is no port, or cannot be had (with one that can).
+        ValueError: if `port` is no port, or cannot be used; the message names one that can.
     """
     if port is None:
         for candidate in range(USUAL_PORT, USUAL_PORT + NEXT_PORTS):

@@ -1,4 +1,4 @@
-"""The playground in a notebook: a widget for Jupyter and marimo whose values go both ways."""
+"""The playground as a widget for Jupyter and marimo that exchanges its state with Python in both directions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ except ImportError as error:
 
 
 class Playground(anywidget.AnyWidget):  # type: ignore[misc]
-    """The playground as a notebook widget; what is dragged in the page is read in Python, and the other way round.
+    """The playground as a notebook widget: Python reads what is dragged in the page, the page shows what Python sets.
 
     Arguments:
         data: a token data set in the plane to show first, or None for the playground's own choice. Built-in examples

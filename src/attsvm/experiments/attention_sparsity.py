@@ -24,7 +24,7 @@ class AttentionSparsity(Configuration):
 
     Arguments:
         models: trained from different seeds, on different splits.
-        recorded: epochs after which the model is looked at.
+        recorded: epochs after which attention, norms and margins are measured.
         kept_images: test images whose hidden states are stored, for the first model (`attsvm.heads` reads them).
     """
 
@@ -47,12 +47,12 @@ class AttentionSparsity(Configuration):
 
 
 def tasks(configuration: AttentionSparsity) -> Sequence[Task]:
-    """One task a model."""
+    """One task for each model."""
     return [Task(f"model-{number:03d}", {"model": number}) for number in range(configuration.models)]
 
 
 def compute(configuration: AttentionSparsity, task: Task, device: torch.device) -> Piece:
-    """Train one model and look at the attention of [CLS] on the test images as training goes on."""
+    """Train one model, and measure the attention of [CLS] on the test images as training goes on."""
     number = task.values["model"]
     draw = torch.Generator().manual_seed(configuration.seed * 1_000_003 + number)
     train, test = _split(configuration, draw, device)
@@ -65,7 +65,7 @@ def compute(configuration: AttentionSparsity, task: Task, device: torch.device) 
     rows: dict[str, list[float | int]] = {}
     arrays: dict[str, list[Tensor]] = {}
     for epoch in _trained(configuration, model, train, draw):
-        _look(configuration, model, test, number, epoch, rows)
+        _measure(configuration, model, test, number, epoch, rows)
         if number == 0:
             _keep(configuration, model, test, arrays)
     stored = {name: torch.stack(parts) for name, parts in arrays.items()}
@@ -95,7 +95,7 @@ def _split(
 def _trained(
     configuration: AttentionSparsity, model: VisionTransformer, train: tuple[Tensor, Tensor], draw: torch.Generator
 ) -> Iterator[int]:
-    """Train; yields every recorded epoch when it is done, 0 before the first."""
+    """Train the model; yields the number of every recorded epoch once it is done, 0 before the first."""
     optimizer = torch.optim.Adam(model.parameters(), configuration.learning_rate)
     loss = nn.CrossEntropyLoss()
     if 0 in configuration.recorded:
@@ -111,7 +111,7 @@ def _trained(
 
 
 @torch.no_grad()
-def _look(
+def _measure(
     configuration: AttentionSparsity,
     model: VisionTransformer,
     test: tuple[Tensor, Tensor],
@@ -119,7 +119,7 @@ def _look(
     epoch: int,
     rows: dict[str, list[float | int]],
 ) -> None:
-    """One row a head: how sparse the attention of [CLS] is, how large K Q^T, how wide the margins of its choices."""
+    """Append a row for each head: how sparse [CLS] attends, how large K Q^T is, how wide the margins of its choices."""
     accuracy = float((model(test[0]).argmax(-1) == test[1]).double().mean())
     for layer, own in enumerate(model.attentions):
         attention, seen = own.attention, own.seen
@@ -156,7 +156,7 @@ def _keep(
     test: tuple[Tensor, Tensor],
     arrays: dict[str, list[Tensor]],
 ) -> None:
-    """States, attention and key-query weights of this moment, for some test images."""
+    """Append the states, attention and key-query weights for some test images as they are now."""
     model(test[0][: configuration.kept_images])
     own = model.attentions
     factors = [each.key_query() for each in own]

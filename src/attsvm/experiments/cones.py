@@ -28,7 +28,7 @@ class Cones(DataSets):
     Arguments:
         openings: mu = 1 - cosine of the start to W_mm.
         radii: norm of the start.
-        directions: random directions of each cell.
+        directions: random directions for each opening and radius.
     """
 
     n: int = 4
@@ -50,7 +50,7 @@ def tasks(configuration: Cones) -> Sequence[Task]:
 
 
 def compute(configuration: Cones, task: Task, device: torch.device) -> Piece:
-    """For a selection of each kind of every data set: the share of starts that end at it."""
+    """For a selection of each kind of every data set: the share of starts whose runs end at it."""
     seeds = seeds_of(configuration, task)
     data = random_sphere(n=configuration.n, T=configuration.T, d=configuration.d, batch=len(seeds), seed=seeds)
     tables: list[dict[str, object]] = []
@@ -86,7 +86,7 @@ def compute(configuration: Cones, task: Task, device: torch.device) -> Piece:
 
 
 def _selections(data: TokenDataset, seed: tuple[int, int]) -> dict[str, Tensor]:
-    """The optimal selection, another locally optimal one of least norm, and a separable one that is not; if there."""
+    """By kind, if there is one: the optimal selection, another locally optimal one of least norm, one that is not."""
     best = optimal_tokens(data)
     found = {"global": best} if bool(solve(AttentionSVM(data, best)).solved) else {}
     optima = locally_optimal_selections(data)

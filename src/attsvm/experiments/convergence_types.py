@@ -36,7 +36,7 @@ class ConvergenceTypes(DataSets):
     """Random data on the sphere; W(0) = 0 and W(0) random.
 
     Arguments:
-        datasets: of each dimension; `everywhere` of them are asked whether all tokens support *every* SVM.
+        datasets: for each dimension; for `everywhere` of them it is asked whether all tokens support *every* SVM.
         saturation: least attention on the selected token of every input that counts as saturated.
     """
 
@@ -58,7 +58,7 @@ def tasks(configuration: ConvergenceTypes) -> Sequence[Task]:
 
 
 def compute(configuration: ConvergenceTypes, task: Task, device: torch.device) -> Piece:
-    """Train from zero and from a random start, and ask what the selections that were reached are."""
+    """Train from zero and from a random start, and tell the types of the selections that were reached."""
     d, first, last = (task.values[name] for name in ("d", "first", "last"))
     seeds = seeds_of(configuration, task)
     data = random_sphere(n=configuration.n, T=configuration.T, d=d, batch=len(seeds), seed=seeds)

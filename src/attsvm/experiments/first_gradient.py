@@ -26,7 +26,8 @@ class FirstGradient(DataSets):
 
     Arguments:
         large_step: norm of W(1) where the first step is a large one.
-        record: how often it is asked whether the run is inside the cone of all W that rank the optimal tokens first.
+        record: number of steps after which it is asked, again and again, whether the run is inside the cone of all W
+            that rank the optimal tokens first.
     """
 
     n: int = 4
@@ -48,7 +49,7 @@ def tasks(configuration: FirstGradient) -> Sequence[Task]:
 
 
 def compute(configuration: FirstGradient, task: Task, device: torch.device) -> Piece:
-    """Ask the first gradient, then run from zero in small steps and after one large step along it."""
+    """Judge the first gradient, then run from zero in small steps and after one large step along it."""
     d, seeds = task.values["d"], seeds_of(configuration, task)
     data = random_sphere(n=configuration.n, T=configuration.T, d=d, batch=len(seeds), seed=seeds)
     small, _, _ = reduced_spans(data)  # gradients lie in these spans: the run is the same, and smaller

@@ -33,7 +33,7 @@ class JointTraining(Configuration):
 
 
 def tasks(configuration: JointTraining) -> Sequence[Task]:
-    """The data where all inputs are label-support vectors, and those where the third is not."""
+    """The data where all inputs support the label margin, and those where the third does not."""
     return [Task(variant, {"variant": variant}) for variant in ("tight", "relaxed")]
 
 

@@ -27,7 +27,7 @@ _QUOTED = {300: 0.707, 1000: 0.87, 5000: 0.995, 20_000: 0.9997}
 
 @dataclass(frozen=True, kw_only=True)
 class LossComparison(Configuration):
-    """From p(0) = 0; `scores` are the values of C, and `steps` goes beyond the paper's 1000 for the largest of them."""
+    """From p(0) = 0; `scores` are the values of C, and the largest needs more `steps` than the paper's 1000."""
 
     scores: tuple[float, ...] = (*(float(score) for score in range(1, 11)), 100.0)
     steps: int = 20_000
@@ -35,7 +35,7 @@ class LossComparison(Configuration):
 
 
 def tasks(configuration: LossComparison) -> Sequence[Task]:
-    """One for each loss."""
+    """One task for each loss."""
     return [Task(loss, {"loss": loss}) for loss in _LOSSES]
 
 

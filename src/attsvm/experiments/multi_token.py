@@ -6,9 +6,10 @@ Three protocols on the same draws:
   lies in (1e-6, 1e-3], if none is at most 1e-6, or if the SVM is infeasible. Draws go on until enough are accepted.
 - **public constant**: the same with ``grad / (||grad|| + 1e-9)``, as the public code has it; a fixed number of draws.
 - **decaying**: steps of `decaying_step` / sqrt(t + 1). A head with kinks holds a run at a kink, where the gradient does
-  not vanish; normalized steps then bounce there, and what is to be dropped only falls like the inverse of the length
-  walked: reaching 1e-6 would take for ever. So O_i is told by the trend instead: with s ~ (length)^k from a sixteenth
-  of the run to its end, a token is dropped if k < `falling`, kept if k > `steady`, and the draw is ambiguous between.
+  not vanish; normalized steps then bounce there, and the probability of a token that is to be dropped falls only like
+  the inverse of the distance walked, so that it would practically never reach 1e-6. Here the trend decides instead:
+  with s ~ (distance)^k from a sixteenth of the run to its end, a token is dropped if k < `falling`, kept if k >
+  `steady`, and the draw is ambiguous if k lies between.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class MultiToken(Configuration):
     """Random data on the sphere, head 1^T relu(V^T x) with V Gaussian of Frobenius norm 1, W from PyTorch's start.
 
     Arguments:
-        accepted: instances wanted for each d by the paper's protocol; `cap` is the most draws.
-        draws: of each d for the two other protocols.
+        accepted: instances wanted for each d by the paper's protocol, from at most `cap` draws.
+        draws: for each d, by the two other protocols.
     """
 
     n: int = 3
@@ -72,7 +73,7 @@ class MultiToken(Configuration):
 
 @dataclass(frozen=True)
 class _PublicDescent(Optimizer):
-    """``W <- W - step_size * grad / (||grad||_F + 1e-9)``: once the gradient is small the run stands still."""
+    """``W <- W - step_size * grad / (||grad||_F + 1e-9)``: once the gradient is that small, the run stands still."""
 
     step_size: float = 0.1
 
@@ -196,7 +197,7 @@ def _between(configuration: MultiToken, attention: Tensor) -> Tensor:
 
 
 def _by_trend(configuration: MultiToken, run: Run) -> tuple[Tensor, Tensor]:
-    """What is kept, and what cannot be told, from k in s ~ (length walked)^k; the length grows like sqrt(t)."""
+    """Masks of kept and of ambiguous tokens, from k in s ~ (distance walked)^k; the distance grows like sqrt(t)."""
     history: Any = run.history.attention
     before, after = history[0].clamp(min=1e-300).log(), history[-1].clamp(min=1e-300).log()
     steps = run.history.step
@@ -217,7 +218,7 @@ def _named(protocol: str, d: int, outcome: str) -> str:
 
 
 def used(result: SweepResult, column: str, d: int, protocol: str = "paper") -> np.ndarray:
-    """A column of the accepted draws; of the paper's protocol the first so many that were asked for."""
+    """A column of the accepted draws; for the paper's protocol only as many as were asked for."""
     values = result.column("draws", column, protocol=protocol, d=d, outcome=ACCEPTED)
     return values[: result.configuration["accepted"]] if protocol == "paper" else values
 

@@ -1,4 +1,4 @@
-"""New: which max-margin solution does each optimizer turn to? A measurement; for attention nothing of it is proved.
+"""New: which max-margin solution does each optimizer turn to? A measurement; for attention most of it is not proved.
 
 Steepest descent in a norm (sign: the largest entry; spectral, as in Muon: the spectral norm) and mirror descent with an
 entrywise power are known, for linear models, to tend to the max-margin solution in that norm (arXiv 2502.04664); for

@@ -20,19 +20,19 @@ from attsvm.sweep import Configuration, Done, Piece, SweepResult, Task
 TOLERANCES = (1e-3, 1e-4, 1e-6, 1e-8)
 """Thresholds relative to the largest singular value at which ranks are counted."""
 TOLERANCE = 1e-6
-"""The one that is drawn: certified gaps are below 1e-10 and leave a wide empty stretch on both sides of it."""
+"""The one that is drawn: no relative singular value of a certified solution lies in the nine decades below it."""
 FEASIBLE = "feasible"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rank(Configuration):
-    """Random data on the sphere, alpha = opt; n and T by turns.
+    """Random data on the sphere with the optimal selection; first n varies, then T.
 
     Arguments:
         dimensions: values of d.
         shapes: pairs (n, T).
         draws: data sets of each cell; where fewer are separable, more are drawn up to `cap` (not for d = 1).
-        batch: data sets drawn on at a time.
+        batch: how many more are drawn at a time.
     """
 
     dimensions: tuple[int, ...] = (1, 2, 3, 4, 5, 10, 15, 20)
@@ -116,7 +116,7 @@ def _named(n: int, T: int, d: int, reason: str) -> str:
 
 
 def checks(result: SweepResult) -> Sequence[Check]:
-    """What holds of the ranks of solutions that exist, and how much hangs on the tolerance."""
+    """What holds of the ranks of solutions that exist, and how much they depend on the tolerance."""
     chosen = f"rank_{TOLERANCE:g}"
     largest = max(result.configuration["dimensions"])
     shapes = [tuple(shape) for shape in result.configuration["shapes"]]

@@ -1,4 +1,4 @@
-"""[both papers] regularization paths tend to the max-margin solutions; gradient descent is put next to them.
+"""[both papers] regularization paths tend to the max-margin solutions; gradient descent is drawn beside them.
 
 Four kinds of path: W in a Frobenius ball; (K, Q) in a ball, which is a nuclear ball for W; the prompt p with the head
 v; W behind a ReLU head with one winner, which positive labels guarantee. The joint theorem lets the head grow first, so

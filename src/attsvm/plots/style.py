@@ -13,10 +13,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#8C6D31")
-"""Okabe and Ito's colours, darkest contrasts first, and two more; input i takes colour i."""
+"""Okabe and Ito's colours, those of strongest contrast first, and two more; input i takes colour i."""
 
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "h")
-"""Shapes beside the colours, so that nothing hangs on colour alone; input i takes shape i."""
+"""Shapes beside the colours, so that no information depends on colour alone; input i takes shape i."""
 
 Dashes = tuple[float, ...] | None
 """Lengths of dashes and gaps, in line widths; None is a solid line."""
@@ -67,7 +67,7 @@ STYLE: Mapping[Any, Any] = MappingProxyType(
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw in the house style inside this block; the caller's own settings come back after it."""
+    """Draw in the house style inside this block; afterwards the caller's own settings are back."""
     with mpl.rc_context(dict(STYLE)):
         yield
 
@@ -87,7 +87,7 @@ def settle(figure: Figure, title: str | None, size: float = 12) -> None:
 
 
 def colour_of(index: int) -> str:
-    """The colour of input or series `index`; colours come round again after eight."""
+    """The colour of input or series `index`; they repeat after eight."""
     return PALETTE[index % len(PALETTE)]
 
 

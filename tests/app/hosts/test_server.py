@@ -276,7 +276,7 @@ def test_one_client_too_many_comes_again(monkeypatch):
         with socket.create_connection(address) as one, socket.create_connection(address) as two:
             one.sendall(b"G")
             two.sendall(b"G")
-            refused(raw(server, b""), 503, "come again")
+            refused(raw(server, b""), 503, "try again")
         assert ask_again(server) == 200
 
 

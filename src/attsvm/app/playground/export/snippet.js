@@ -61,7 +61,7 @@ export function snippetOf(model) {
     "    data,",
     `    parameterization=attsvm.${settings.trained === "KQ" ? "KeyQuery()" : "Weights()"},`,
     `    optimizer=${optimizerText(settings)},`,
-    `    loss=attsvm.${LOSS_CLASSES[settings.loss]}(),`,
+    `    loss=attsvm.attention.${LOSS_CLASSES[settings.loss]}(),`,
     `    steps=${settings.steps},`,
     `    initial=${startText(settings, headTrained)},`,
   );
