@@ -333,7 +333,7 @@ class TestRestarts:
     def test_they_agree_where_all_other_tokens_score_alike(self):
         data = attsvm.data.equal_scores(n=3, T=4, d=6, batch=8, seed=0)
         path = regularization_path(data, radii=DECADES, restarts=4)
-        print(f"8 data sets, {path.starts} starts each: {int(path.elsewhere.sum())} ended elsewhere")
+        print(f"8 data sets, {int(path.starts.max())} starts each: {int(path.elsewhere.sum())} ended elsewhere")
         assert int(path.elsewhere.sum()) == 0
         other = regularization_path(data, radii=DECADES, restarts=1, seed=7)
         assert float(direction_distance(path.weights, other.weights).max()) < 1e-9
@@ -341,10 +341,34 @@ class TestRestarts:
     def test_disagreement_is_reported(self):
         data = attsvm.data.random_sphere(n=6, T=8, d=10, batch=6, seed=0)
         path = regularization_path(data, radii=[10.0, 100.0], restarts=3)
-        print(f"6 data sets, {path.starts} starts each: {path.elsewhere.tolist()} ended elsewhere")
+        print(f"6 data sets, {int(path.starts.max())} starts each: {path.elsewhere.tolist()} ended elsewhere")
         assert int(path.elsewhere.sum()) > 0
         assert bool((path.risk_spread[path.elsewhere > 0] > 0).all())
         assert any("elsewhere" in note for note in path.notes)
+
+    @pytest.mark.slow
+    def test_no_plain_restart_finds_less_where_the_best_tokens_are_not_separable(self):
+        drawn = attsvm.data.random_sphere(n=5, T=6, d=3, batch=160, seed=12)
+        infeasible = solve(AttentionSVM(drawn, attsvm.optimal_tokens(drawn))).infeasible
+        data, radius = drawn[torch.nonzero(infeasible).flatten()[:20]], 20.0
+        assert data.batch_shape == (20,)
+        path = regularization_path(data, radii=[radius])
+        plain = _lowest_of_plain_restarts(data, radius, starts=30)
+        beaten = path.risk[0] > plain * (1 + 1e-6)
+        print(f"20 data sets: plain descent from 30 starts finds less in {int(beaten.sum())}")
+        print(f"and more in {int((path.risk[0] < plain * (1 - 1e-6)).sum())}")
+        assert int(beaten.sum()) <= 1  # with four starts: about 10
+        assert path.separable.tolist() == [False] * 20
+        assert int(path.starts.min()) > 30
+        assert "20 of 20 data sets have best tokens that no known weights separate" in repr(path)
+        assert "lower ones may exist" in repr(path)
+
+    def test_a_point_is_called_the_best_found(self):
+        data = attsvm.data.random_sphere(n=2, T=3, d=6, seed=0)
+        path = regularization_path(data, radii=[1.0])
+        assert path.separable.item() is True
+        assert path.starts.tolist() == [4]
+        assert "best found from 4 starts" in repr(path)
 
     def test_a_batch_equals_its_single_runs(self):
         data = attsvm.data.random_sphere(n=3, T=4, d=5, batch=3, seed=9)
@@ -407,7 +431,7 @@ class TestShapes:
         ({"head_radii": [1.0]}, "train_head=True"),
         ({"train_head": True, "head_radii": [1.0, 2.0]}, "one entry for each radius, 1"),
         ({"train_head": True, "head_radii": [-1.0]}, "head_radii must be positive"),
-        ({"train_head": True, "head": ReluHead(torch.eye(3).double())}, "linear head"),
+        ({"train_head": True, "head": ReluHead(torch.eye(3).double())}, "linear prediction head"),
         ({"cone": 0.1}, "AngleCone"),
         ({"cone": AngleCone(torch.eye(3).double(), 0.1), "norm": Nuclear()}, "Frobenius"),
         ({"cone": AngleCone(torch.eye(2).double(), 0.1)}, "direction of the cone must have shape"),
@@ -438,3 +462,31 @@ def test_bad_cones(direction, opening, message):
 def test_not_a_data_set():
     with pytest.raises(ValueError, match="TokenDataset"):
         regularization_path(torch.ones(2, 3, 4))
+
+
+def _lowest_of_plain_restarts(data: TokenDataset, radius: float, starts: int) -> Tensor:
+    """The lowest risk of plain projected gradient steps from random directions, written without the library."""
+    tokens, queries = data.tokens, data.queries
+    signed = torch.einsum("bntd,bd->bnt", tokens, data.head) * data.labels.unsqueeze(-1)
+
+    def risk(weights: Tensor) -> Tensor:
+        logits = torch.einsum("bntd,sbde,bne->sbnt", tokens, weights, queries)
+        return torch.nn.functional.softplus(-(logits.softmax(-1) * signed).sum(-1)).mean(-1)
+
+    def lengths(weights: Tensor) -> Tensor:
+        return weights.flatten(-2).norm(dim=-1)[..., None, None]
+
+    shape = (starts, *data.batch_shape, data.d, data.dq)
+    weights = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    weights = weights * radius / lengths(weights)
+    step, now = torch.full(shape[:2], radius / 3, dtype=torch.float64), risk(weights)
+    for _ in range(600):
+        point = weights.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(risk(point).sum(), point)
+        trial = weights - step[..., None, None] * gradient / lengths(gradient).clamp(min=1e-300)
+        trial = trial * radius / lengths(trial).clamp(min=radius)
+        then = risk(trial)
+        weights = torch.where((then < now)[..., None, None], trial, weights)
+        step = torch.where(then < now, 1.3 * step, 0.5 * step)
+        now = torch.minimum(now, then)
+    return now.amin(0)

@@ -29,6 +29,9 @@ DEFAULT_RADII = tuple(10.0 ** (k / 2) for k in range(9))
 class RegularizationPath:
     """The best weights found in each ball; ``*lead`` is ``[radii, *batch]``.
 
+    The risk is not convex, and nothing here proves that a point is the lowest of its ball: it is the best found from
+    `starts` starts.
+
     Attributes:
         radii: R, increasing ``[radii]``.
         weights: W_R with N(W_R) <= R.
@@ -41,10 +44,13 @@ class RegularizationPath:
         log_attention: their logarithms.
         residual: how far from stationary, ``1 - <W, -G> / (N(W) N°(G))`` for a gradient G; 0 is exact. For a rank below
             the spans' it is that of the factors; inside the ball (a nonlinear head) it is R ||G|| instead.
-        converged: the residual is so small that it cannot matter at this radius.
+        converged: the point is stationary: its residual is so small that it cannot matter at this radius. A stationary
+            point need not be the lowest.
         on_boundary: the minimiser lies on the boundary of the ball.
         at_cone_edge: the minimiser lies on the edge of the cone it was restricted to; always False without a cone.
-        starts: how many starts were tried at each radius.
+        starts: how many starts were tried for each point; more where `separable` is False.
+        separable: weights that separate the best tokens of the data set are known, and the path of a fixed head tends
+            to the smallest of them ``[*batch]``; None for a cone.
         elsewhere: how many of them ended in another direction (1 - cosine above 1e-3) with a higher risk.
         risk_spread: largest minus smallest risk over the starts, of log(L - L_*) where that is known.
         norm: N.
@@ -64,7 +70,8 @@ class RegularizationPath:
     converged: Bool[Tensor, "*lead"]
     on_boundary: Bool[Tensor, "*lead"]
     at_cone_edge: Bool[Tensor, "*lead"]
-    starts: int
+    starts: Int[Tensor, "*lead"]
+    separable: Bool[Tensor, "*batch"] | None
     elsewhere: Int[Tensor, "*lead"]
     risk_spread: Float[Tensor, "*lead"]
     norm: Norm
@@ -87,13 +94,21 @@ class RegularizationPath:
         ):
             if count:
                 said.append(f"{count} of {total} points {sentence}.")
+        if self.separable is not None and not bool(self.separable.all()):
+            without = int((~self.separable).sum())
+            said.append(
+                f"{without} of {self.separable.numel()} data sets have best tokens that no known weights separate;"
+                f" their points are the best found from up to {int(self.starts.max())} starts; lower ones may exist."
+            )
         return said
 
     def __repr__(self) -> str:
         shape = list(self.risk.shape[1:])
         head = f"batch {shape}, " if shape else ""
         radii = f"{len(self.radii)} radii {float(self.radii[0]):g}..{float(self.radii[-1]):g}"
-        return f"RegularizationPath({head}{self.norm.name} norm, {', '.join([radii, *self.notes])})"
+        few, many = int(self.starts.min()), int(self.starts.max())
+        found = f"best found from {few if few == many else f'{few} to {many}'} starts"
+        return f"RegularizationPath({head}{self.norm.name} norm, {', '.join([radii, found, *self.notes])})"
 
 
 def regularization_path(
@@ -116,7 +131,9 @@ def regularization_path(
 
     The risk is not convex: at each radius the search starts from the path so far, from the max-margin direction of the
     best tokens and, until attention saturates, from random directions; the lowest risk is kept and starts that
-    disagree are counted. Directions and comparisons use logarithms, so radii of 1e4 and more are no harder than 10.
+    disagree are counted. Where the best tokens are not separable and the head is fixed, 32 more random directions are
+    tried at each radius and the eight lowest minima of the one before are followed. Directions and comparisons use
+    logarithms, so radii of 1e4 and more are no harder than 10.
 
     Arguments:
         data: ``[*batch]`` data sets.
@@ -188,8 +205,9 @@ def _assembled(
     key = query = None
     if isinstance(kind, KeyQuery):
         key, query = balanced_factors(parts["weights"], kind.rank or data.d)
+    separable = None if search.cone is not None else search.separable.reshape(data.batch_shape)
     return RegularizationPath(
-        radii=radii, key=key, query=query, head_radii=limits, starts=search.starts, norm=search.norm, **parts
+        radii=radii, key=key, query=query, head_radii=limits, separable=separable, norm=search.norm, **parts
     )
 
 

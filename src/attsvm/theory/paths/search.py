@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -31,6 +31,7 @@ from attsvm.theory.paths.solvers import (
 
 _RATIO = 10**0.5  # radii grow at most by this factor from one solve to the next
 _SATURATED = 30.0  # logits this far apart keep the selection a start has; fresh random starts no longer help
+_FRESH, _CARRIED = 32, 8  # further starts where the best tokens are not separable: drawn at each radius, and kept
 _ELSEWHERE = 1e-3  # 1 - cosine from which two directions count as different
 _LOOSE, _TIGHT, _GUIDE = 1e-3, 1e-4, 1e-2  # residual times radius: called converged, aimed at, on the way
 
@@ -49,6 +50,7 @@ class Found:
     converged: Bool[Tensor, "elements"]
     on_boundary: Bool[Tensor, "elements"]
     at_cone_edge: Bool[Tensor, "elements"]
+    starts: Int[Tensor, "elements"]
     elsewhere: Int[Tensor, "elements"]
     risk_spread: Float[Tensor, "elements"]
 
@@ -60,6 +62,10 @@ class Search:
     One chain continues the path so far, one begins at the max-margin direction of the best tokens (or at the centre of
     the cone), and `restarts` chains begin at random. At each radius every chain is solved, the lowest risk is kept, and
     chains that end elsewhere are counted. Chains and elements share one axis, ``[starts * elements]``.
+
+    Where no weights are known that separate the best tokens, the risk has no direction to tend to and many local minima
+    that compete as the ball grows. There `_searched_widely` adds `_FRESH` random starts at each radius, and carries the
+    `_CARRIED` lowest minima of different directions on to the next. Still, nothing proves that a minimum is the lowest.
     """
 
     data: TokenDataset
@@ -87,7 +93,10 @@ class Search:
         self.landscape = WeightsLandscape.of(self.data, self.head, self.loss, self.chart).take(index)
         self.rows = self.chart.row_size
         self.streams = streams(self.keys, (self.count,), purpose=Purpose.PATH_START)
-        self.centre, self.head_centre = self._max_margin()
+        self.centre, self.head_centre, self.separable = self._max_margin()
+        wide = ~self.separable if self.cone is None and not self.train_head else torch.zeros_like(self.separable)
+        self.hard = torch.nonzero(wide).flatten()
+        self.carried: Tensor | None = None  # the lowest minima of the last radius, ``[carried, hard, d, dq]``
 
     # ------------------------------------------------------------ geometry
 
@@ -115,20 +124,23 @@ class Search:
         mixed = torch.einsum("bnt,bntd->bnd", real / real.sum(-1, keepdim=True), self.data.input_values)
         return (self.data.labels.unsqueeze(-1) * mixed).mean(-2)
 
-    def _max_margin(self) -> tuple[Tensor, Tensor | None]:
-        """Max-margin weights of the best tokens, or the centre of the cone, and v_mm where the head is trained.
+    def _max_margin(self) -> tuple[Tensor, Tensor | None, Bool[Tensor, "elements"]]:
+        """Max-margin weights of the best tokens, or the centre of the cone; v_mm where the head is trained.
 
-        Zero where there are none.
+        Zero where there are none. The last says for which elements weights that separate the best tokens are in hand;
+        a cone does not ask.
         """
         if self.cone is not None:
-            return self.cone.direction, None
+            return self.cone.direction, None, torch.ones(self.count, dtype=torch.bool, device=self.data.device)
         best = flat_scores(self.data, self.head).argmax(-1)
-        solution = solve(AttentionSVM(self.data, best), self.norm)
+        problem = AttentionSVM(self.data, best)
+        solution = solve(problem, self.norm)
+        separable = (solution.certificate.min_margin > 0) | ~problem.rows.flatten(1).any(-1)
         weights = torch.nan_to_num(solution.weights)
         if not self.train_head:
-            return weights, None
+            return weights, None, separable
         vector = label_svm(self.data, best).vector
-        return weights, torch.where(torch.isfinite(vector), vector, self._mean_head())
+        return weights, torch.where(torch.isfinite(vector), vector, self._mean_head()), separable
 
     def _random(self) -> Float[Tensor, "restarts elements d dq"]:
         shape = (self.restarts, self.data.d, self.data.dq)
@@ -187,7 +199,9 @@ class Search:
                 theta, landscape = self._solve(self.landscape, theta, size, wanted), self.landscape
             else:
                 theta, head, landscape = self._solve_joint(theta, size, head, limit, wanted)
-            point, chains = self._best(landscape, theta, head, size, limit)
+            point, chains = self._best(landscape, theta, head, size, limit, self.count)
+            if self.hard.numel():
+                point = self._searched_widely(point, chains, radius, wanted)
             past = [*past[-1:], (radius, chains, point.weights)]
             if wanted:
                 found.append(point)
@@ -216,6 +230,34 @@ class Search:
 
         steps = max(1, round(share * (self.iterations or 4000)))
         return projected_gradient(landscape, theta, project, residual, steps, _TIGHT if wanted else _GUIDE)
+
+    def _searched_widely(self, point: Found, chains: Tensor, radius: float, wanted: bool) -> Found:
+        """`point` with the lowest minima of many more starts, where the best tokens are not separable."""
+        many, shape = self.hard.numel(), (self.data.d, self.data.dq)
+        drawn = [torch.from_numpy(self.streams[h].standard_normal((_FRESH, *shape))) for h in self.hard.tolist()]
+        starts = torch.stack(drawn, 1).to(self.data.device)
+        if self.carried is not None:
+            starts = torch.cat([self.carried, starts])
+        starts = self._sized(starts, radius)
+        plain = WeightsLandscape.of(self.data, self.head, self.loss, self.chart)
+        landscape = plain.take(self.hard.repeat(len(starts)))
+        size = torch.full((len(starts) * many,), radius, dtype=torch.float64, device=self.data.device)
+        theta = landscape.chart.coordinates(starts.reshape(1, -1, *shape))[0]
+        theta = self._solve(landscape, theta, size, wanted)
+        ended = landscape.chart.weights(theta[None])[0].reshape(-1, many, *shape)
+        # The chains that were solved already take part in the comparison.
+        every = torch.cat([chains[:, self.hard], ended])
+        landscape = plain.take(self.hard.repeat(len(every)))
+        theta = landscape.chart.coordinates(every.reshape(1, -1, *shape))[0]
+        size = torch.full((len(every) * many,), radius, dtype=torch.float64, device=self.data.device)
+        found, every = self._best(landscape, theta, None, size, None, many)
+        value = landscape.value(theta[None])[0].reshape(len(every), many)
+        self.carried = _lowest_apart(every, value, _CARRIED)
+        merged = {}
+        for each in fields(Found):
+            old, new = getattr(point, each.name), getattr(found, each.name)
+            merged[each.name] = old if old is None else old.index_copy(0, self.hard, new)
+        return Found(**merged)
 
     def _solve_in_cone(self, landscape: WeightsLandscape, theta: Tensor, radius: Tensor, wanted: bool) -> Tensor:
         """Newton steps on the sphere where they stay in the cap, else on its edge; projected gradients for the rest."""
@@ -294,10 +336,16 @@ class Search:
         return torch.where(still, 0.0, torch.where(bound, residual, inside)), bound
 
     def _best(
-        self, landscape: WeightsLandscape, theta: Tensor, head: Tensor | None, radius: Tensor, limit: float | None
+        self,
+        landscape: WeightsLandscape,
+        theta: Float[Tensor, "chains size"],
+        head: Tensor | None,
+        radius: Tensor,
+        limit: float | None,
+        count: int,
     ) -> tuple[Found, Tensor]:
         """The lowest of the chains for each element, what became of the others, and all chains' weights."""
-        lead = (self.starts, self.count)
+        lead = (theta.shape[0] // count, count)
         if limit is None:
             value = landscape.value(theta[None])[0]
         else:
@@ -310,7 +358,7 @@ class Search:
         lowest = value.amin(0)
         close = value <= lowest + 1e-12 * (1 + lowest.abs())
         best = torch.where(close, slopes, torch.inf).argmin(0)
-        chosen = best * self.count + torch.arange(self.count, device=best.device)
+        chosen = best * count + torch.arange(count, device=best.device)
         part = landscape.take(chosen)
         own, own_radius = theta[chosen], radius[chosen]
         attended = part.attend(own[None])
@@ -340,10 +388,23 @@ class Search:
             converged=residual * (1 + own_radius * part.chart.row_size) <= _LOOSE,
             on_boundary=bound,
             at_cone_edge=edge,
+            starts=torch.full_like(best, lead[0]),
             elsewhere=(turned & (value - lowest > (1e-4 if logarithmic else 1e-10))).sum(0),
             risk_spread=value.amax(0) - lowest,
         )
         return found, every
+
+
+def _lowest_apart(weights: Tensor, value: Tensor, many: int) -> Tensor:
+    """The `many` points ``[starts, elements, d, dq]`` of lowest value, none in the direction of a lower one."""
+    order = value.argsort(0)
+    index = order[..., None, None].expand_as(weights)
+    weights, value = weights.gather(0, index), value.gather(0, order)
+    near = direction_distance(weights.unsqueeze(0), weights.unsqueeze(1)) <= _ELSEWHERE
+    lower = torch.ones(near.shape[:2], dtype=torch.bool, device=near.device).tril(-1).unsqueeze(-1)
+    repeated = (near & lower).any(1)
+    keep = (value + torch.where(repeated, torch.inf, 0.0)).argsort(dim=0, stable=True)[:many]
+    return weights.gather(0, keep[..., None, None].expand(-1, *weights.shape[1:]))
 
 
 def _stages(radii: list[float], limits: list[float] | None, rows: float) -> list[tuple[float, float | None, bool]]:
