@@ -226,3 +226,16 @@ def test_loading_a_run_as_data_keeps_it(tmp_path, file):
     invoke("train", file, *SHORT, "--out", tmp_path)
     refused(invoke("train", tmp_path / "run.safetensors", "--out", tmp_path / "two"), "tokens")
     assert isinstance(TokenDataset.load(file), TokenDataset)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--starts", 10**9), ("starts=1,000,000,000", "TB of memory")),
+        (("--parameterization", "kq", "--rank", 10**6), ("rank must be at most", "got 1,000,000")),
+        (("--steps", 10**14, "--record", 1), ("100,000,000,000,001 records", "of memory")),
+    ],
+)
+def test_what_cannot_fit_is_refused_before_anything_is_made(tmp_path, file, options, words):
+    refused(invoke("train", file, "--out", tmp_path / "out", *options), *words)
+    assert not (tmp_path / "out").exists()

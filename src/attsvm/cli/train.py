@@ -89,6 +89,8 @@ def train(
     FOLDER/run.safetensors holds the run (attsvm.Run.load reads it), history.csv a row for each recorded step, and
     manifest.json how it was made. The run is saved as it goes: after a crash, the same command with --resume goes on.
     """
+    from attsvm.descent.initial import check_size
+
     began = time.perf_counter()
     if record < 1:
         raise ValueError(f"--record must be a positive number of steps; got {record}")
@@ -113,6 +115,9 @@ def train(
         record=record,
         keep=tuple(name.strip() for name in keep.split(",") if name.strip()),
     )
+    if starts is None or starts > 0:  # `fit` sees one stretch at a time; what all of them record must fit
+        records = 1 if stop is not None else steps // record + 1
+        check_size(loaded, task.parameterization, starts, records, task.keep)
     folder = checked_folder(out)
     earlier, spent = _earlier(folder, task, steps, resume, overwrite)
 

@@ -6,7 +6,7 @@ import math
 import numbers
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Sized
 from difflib import get_close_matches
 from typing import Any
 
@@ -24,7 +24,7 @@ from attsvm.descent.batches import InputBatches
 from attsvm.descent.engines.choice import choose_engine
 from attsvm.descent.engines.torch import Engine, Progress, Task, check_optimizer_fits
 from attsvm.descent.fingerprint import start_digest
-from attsvm.descent.initial import Initial, starting_point
+from attsvm.descent.initial import Initial, check_size, starting_point
 from attsvm.descent.optimizers import NormalizedGradientDescent, Optimizer
 from attsvm.descent.resuming import describe, resumed
 from attsvm.descent.run import Recorder, Run, record_steps
@@ -136,6 +136,8 @@ def fit(
         ridge=float(ridge),
     )
     configuration = describe(task, own_head, steps, keys, batch_size, stop)
+    if starts is None or (isinstance(starts, int) and starts > 0):
+        check_size(data, parameterization, starts, 1 if stop is not None else _records(record, steps), keep)
     if resume is None:
         parameters, several = starting_point(data, own_head, parameterization, initial, starts, keys, train_head)
         first = 0
@@ -187,6 +189,13 @@ def _named(given: object) -> str:
     names = {name.lower(): name for name in optimizers.__all__ if name != "Optimizer"}
     near = get_close_matches(shown.strip("'").lower(), names, n=1)
     return f"{shown}; did you mean {names[near[0]]}(...)?" if near else shown
+
+
+def _records(record: object, steps: int) -> int:
+    """How many iterates `record` asks for, without listing them."""
+    if isinstance(record, numbers.Integral) and record > 0:
+        return steps // int(record) + 1
+    return len(record) if isinstance(record, Sized) else 1
 
 
 def _moved(head: object, device: torch.device) -> object:

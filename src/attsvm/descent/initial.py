@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from attsvm.attention import Head, Parameterization
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_finite, check_same_kind
+from attsvm.data.memory import check_fits, in_words
 from attsvm.data.streams import Purpose, streams
 
 Initial = ArrayLike | Mapping[str, ArrayLike] | str | float | None
@@ -51,6 +53,42 @@ def starting_point(
     ordered = {name: parameters[name] for name in (*shapes, *(name for name in parameters if name not in shapes))}
     parameterization.check_initial(ordered)
     return ordered, several is not None or starts is not None
+
+
+_WIDEST = 1000  # columns of K and Q for each of the d or dq rows
+
+
+def check_size(
+    data: TokenDataset, parameterization: Parameterization, starts: int | None, records: int, keep: Collection[str]
+) -> None:
+    """Refuse a run that cannot fit into memory, before anything is allocated.
+
+    Arguments:
+        records: how many iterates will be kept for certain.
+        keep: what of each.
+
+    Raises:
+        ValueError: that names starts, rank and records, with a lower bound on the memory: three copies of the
+            parameters (they, their gradient, the next ones) and of the attention, and what is recorded.
+    """
+    shapes = parameterization.shapes(data)
+    own, attention, weights = sum(math.prod(shape) for shape in shapes.values()), data.n * data.T, data.d * data.dq
+    kept = {"risk": 1, "norm": 1, "attention": attention, "weights": weights, "parameters": own}
+    row = sum(size for name, size in kept.items() if name in keep)
+    runs = (starts or 1) * math.prod(data.batch_shape)
+    size = data.tokens.element_size()
+    rank = getattr(parameterization, "rank", None)
+    if rank is not None and rank > _WIDEST * max(data.d, data.dq):
+        raise ValueError(
+            f"rank must be at most {_WIDEST} times d or dq, here {_WIDEST * max(data.d, data.dq):,}; got {rank:,}:"
+            f" K and Q would take {in_words(runs * own * size)} and every step read them, while K Q^T has rank"
+            f" {min(data.d, data.dq)} at most"
+        )
+    about = [f"{runs:,} runs" if starts is None else f"starts={starts:,}"]
+    about += [] if rank is None else [f"rank={rank:,}"]
+    about += [f"{records:,} records of {', '.join(name for name in kept if name in keep)}"] if records > 1 else []
+    needed = runs * size * (3 * (own + attention) + records * row)
+    check_fits(needed, data.device, f"training with {', '.join(about)}", "use fewer starts or records, or keep less")
 
 
 def doubled_start(initial: Initial) -> Initial:

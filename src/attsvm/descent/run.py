@@ -221,7 +221,7 @@ def record_steps(record: int | Sequence[int], first: int, steps: int) -> frozens
     if isinstance(record, numbers.Integral) and not isinstance(record, bool):
         if record < 1:
             raise ValueError(f"record must be a positive number of steps or a sequence of steps; got {record}")
-        return frozenset({first, *range(0, steps + 1, int(record)), steps}) & frozenset(range(first, steps + 1))
+        return frozenset({first, *range(-(-first // int(record)) * int(record), steps + 1, int(record)), steps})
     if isinstance(record, (str, bytes, bool)) or (
         not isinstance(record, (Sequence, range)) and not hasattr(record, "__iter__")
     ):

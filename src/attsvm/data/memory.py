@@ -1,0 +1,72 @@
+"""How much memory there is: sizes that cannot fit are refused before anything is allocated."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import torch
+
+_MEMINFO = Path("/proc/meminfo")
+_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+
+
+def available_memory(device: torch.device | str = "cpu") -> int | None:
+    """Bytes that a process can still get on `device`, from above; None where the system does not say.
+
+    On Linux what the kernel calls available, within the container's limit; elsewhere all of the machine's memory.
+    """
+    where = torch.device(device)
+    if where.type == "cuda":
+        return int(torch.cuda.mem_get_info(where)[0])
+    found = [size for size in (_free(), _limit()) if size is not None]
+    return min(found, default=None)
+
+
+def check_fits(needed: int, device: torch.device | str, what: str, cure: str) -> None:
+    """Refuse what needs more memory than there is.
+
+    Arguments:
+        needed: bytes, a lower bound.
+        what: what needs them, with the numbers it follows from.
+        cure: what to do about it.
+
+    Raises:
+        ValueError: with the estimate.
+    """
+    there = available_memory(device)
+    if there is not None and needed > there:
+        raise ValueError(f"{what} needs at least {in_words(needed)} of memory; {in_words(there)} are free, {cure}")
+
+
+def in_words(size: int) -> str:
+    """A number of bytes for a reader.
+
+    >>> in_words(160_000_000_000), in_words(2_500)
+    ('160 GB', '2.5 kB')
+    """
+    units = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
+    place = min((len(str(int(size))) - 1) // 3, len(units) - 1)
+    return f"{size / 1000**place:.3g} {units[place]}"
+
+
+def _free() -> int | None:
+    try:
+        match = re.search(r"^MemAvailable:\s+(\d+) kB", _MEMINFO.read_text(encoding="ascii"), re.MULTILINE)
+        if match is not None:
+            return 1024 * int(match[1])
+    except (OSError, ValueError):
+        pass  # not on Linux
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _limit() -> int | None:
+    try:
+        text = _LIMIT.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return int(text) if text.isdigit() else None
