@@ -193,7 +193,7 @@ def _named(given: object) -> str:
 
 def _records(record: object, steps: int) -> int:
     """How many iterates `record` asks for, without listing them."""
-    if isinstance(record, numbers.Integral) and record > 0:
+    if isinstance(record, numbers.Integral) and int(record) > 0:
         return steps // int(record) + 1
     return len(record) if isinstance(record, Sized) else 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -253,7 +254,7 @@ class Search:
         found, every = self._best(landscape, theta, None, size, None, many)
         value = landscape.value(theta[None])[0].reshape(len(every), many)
         self.carried = _lowest_apart(every, value, _CARRIED)
-        merged = {}
+        merged: dict[str, Any] = {}
         for each in fields(Found):
             old, new = getattr(point, each.name), getattr(found, each.name)
             merged[each.name] = old if old is None else old.index_copy(0, self.hard, new)
