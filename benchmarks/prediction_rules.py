@@ -31,7 +31,7 @@ from attsvm.data.dataset import replace_unchecked
 from attsvm.svm import AttentionSVM, solve
 from attsvm.svm.solution import SUPPORT_TOLERANCE
 from attsvm.theory.prediction import GrowingSteps, Rule, Situation
-from attsvm.theory.prediction.situation import Parameters
+from attsvm.theory.prediction.rules import Parameters
 
 
 @dataclass(frozen=True)

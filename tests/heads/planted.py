@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attsvm.heads import HeadModel, HeadsReport, HeadWeights, Sentence, analyze, from_arrays
-from attsvm.heads.analysis.views import SentenceView
+from attsvm.heads.analysis.selections import SentenceView
 
 WIDTH = 24
 POSITIONS = 10

@@ -12,7 +12,7 @@ import torch
 import attsvm
 from attsvm.theory.optimality import is_locally_optimal
 from attsvm.theory.prediction import GrowingSteps, predict_selection
-from attsvm.theory.prediction.accuracy import _measured, optimizer_kind
+from attsvm.theory.prediction.predict import _measured, optimizer_kind
 from attsvm.theory.prediction.rules import Blocks
 
 FRESH = 7000  # no rule was tuned on seeds from 1000 on

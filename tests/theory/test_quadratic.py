@@ -19,8 +19,7 @@ from attsvm import (
 from attsvm.attention import evaluate
 from attsvm.data import orthonormal_tokens, random_sphere
 from attsvm.descent import Geometric
-from attsvm.theory.generalized import generalized_components
-from attsvm.theory.quadratic import quadratic_attention
+from attsvm.theory.generalized import generalized_components, quadratic_attention
 
 PENALTIES = (0.05, 0.2, 0.5, 2.0)
 SEEDS = 10

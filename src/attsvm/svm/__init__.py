@@ -9,8 +9,7 @@ from attsvm.svm.solvers.active_set.solver import ActiveSet
 from attsvm.svm.solvers.base import Solver
 from attsvm.svm.solvers.batched.solver import BatchedFrobenius
 from attsvm.svm.solvers.block_descent.solver import BlockDescent
-from attsvm.svm.solvers.dense.conic import Conic
-from attsvm.svm.solvers.dense.cvxpy import Cvxpy
+from attsvm.svm.solvers.dense.conic import Conic, Cvxpy
 from attsvm.svm.solvers.dense.linear_program import LinearProgram
 from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint
 

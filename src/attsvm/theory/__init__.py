@@ -26,13 +26,17 @@ from attsvm.theory.diagnosis import (
     verify,
 )
 from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections, locally_optimal_selections_of_each
-from attsvm.theory.generalized import GeneralizedComponents, generalized_components
+from attsvm.theory.generalized import (
+    GeneralizedComponents,
+    QuadraticAttention,
+    generalized_components,
+    quadratic_attention,
+)
 from attsvm.theory.joint import JointComparison, JointPrediction, joint_prediction, verify_joint
 from attsvm.theory.mixtures import label_margin_assumption, one_winner
 from attsvm.theory.optimality import LocalOptimality, effective_scores, is_locally_optimal
 from attsvm.theory.paths import RegularizationPath, regularization_path
 from attsvm.theory.prediction import Prediction, predict_selection
-from attsvm.theory.quadratic import QuadraticAttention, quadratic_attention
 from attsvm.theory.separability import (
     Separability,
     constructive_weights,

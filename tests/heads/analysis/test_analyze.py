@@ -9,7 +9,7 @@ import torch
 from attsvm.heads import SINKS, HeadsReport, Progress, SelectionKind, Settings, analyze, from_arrays, load
 from attsvm.heads.analysis.cache import HeadCache, from_plain
 from attsvm.heads.analysis.head import HeadTask
-from attsvm.heads.analysis.views import layers_of
+from attsvm.heads.analysis.selections import layers_of
 from attsvm.heads.loading.folder import quiet
 from attsvm.heads.report.records import HeadReport
 from attsvm.norms import Frobenius, Nuclear

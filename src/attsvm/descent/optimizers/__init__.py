@@ -3,8 +3,7 @@
 from attsvm.descent.optimizers.adam import Adam
 from attsvm.descent.optimizers.base import Optimizer
 from attsvm.descent.optimizers.gradient import GradientDescent, NormalizedGradientDescent, PolyakDescent
-from attsvm.descent.optimizers.mirror import MirrorDescent, NormalizedMirrorDescent
-from attsvm.descent.optimizers.steepest import SteepestDescent
+from attsvm.descent.optimizers.steepest import MirrorDescent, NormalizedMirrorDescent, SteepestDescent
 
 __all__ = [
     "Adam",

@@ -15,8 +15,8 @@ from torch import Tensor
 from attsvm.heads.analysis.cache import HeadCache
 from attsvm.heads.analysis.head import HeadTask, analyze_head
 from attsvm.heads.analysis.kinds import SelectionKind
+from attsvm.heads.analysis.selections import LayerView, layers_of, state_bytes
 from attsvm.heads.analysis.settings import Settings
-from attsvm.heads.analysis.views import LayerView, layers_of, state_bytes
 from attsvm.heads.loading.texts import sample_texts
 from attsvm.heads.model import HeadModel, Sentence, Text, check_index
 from attsvm.heads.report.records import HeadReport

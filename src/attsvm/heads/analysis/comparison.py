@@ -14,9 +14,8 @@ from torch import Tensor
 
 from attsvm.heads.analysis.kinds import RULES, Rule
 from attsvm.heads.analysis.problem import SelectionProblem, selection_problem
-from attsvm.heads.analysis.selections import Choices
+from attsvm.heads.analysis.selections import Choices, SentenceView
 from attsvm.heads.analysis.settings import Settings
-from attsvm.heads.analysis.views import SentenceView
 from attsvm.heads.report.records import Closeness, Efficiency, Spectrum
 from attsvm.norms import Frobenius, Norm, Nuclear, direction_cosine
 from attsvm.svm import (

@@ -9,8 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from attsvm.heads.analysis.selections import Choices
-from attsvm.heads.analysis.views import SentenceView
+from attsvm.heads.analysis.selections import Choices, SentenceView
 from attsvm.heads.model import HeadWeights
 
 

@@ -15,9 +15,8 @@ from attsvm.heads.analysis.comparison import Compared, best_rule, compare_with_m
 from attsvm.heads.analysis.controls import matching_temperature, same_spectrum, shuffled
 from attsvm.heads.analysis.kinds import kind_shares
 from attsvm.heads.analysis.problem import SelectionProblem
-from attsvm.heads.analysis.selections import Choices, choices, selectivity
+from attsvm.heads.analysis.selections import Choices, SentenceView, choices, selectivity
 from attsvm.heads.analysis.settings import Settings
-from attsvm.heads.analysis.views import SentenceView
 from attsvm.heads.model import HeadWeights
 from attsvm.heads.report.records import Closeness, Comparison, Example, HeadReport, SupportToken
 from attsvm.norms import Norm

@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.heads.analysis.selections import Choices
-from attsvm.heads.analysis.views import SentenceView
+from attsvm.heads.analysis.selections import Choices, SentenceView
 from attsvm.svm import AttentionSVM
 
 

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from attsvm.data.checks import ArrayOrList, as_tensor
 from attsvm.heads.loading.architectures import Reads, architecture_of
-from attsvm.heads.loading.folder import precision_notes, read_config, read_weights
+from attsvm.heads.loading.folder import precision_notes, read_config, read_openai_whisper, read_weights
 from attsvm.heads.loading.lens import LensModel, is_lens
-from attsvm.heads.loading.openai_whisper import read_openai_whisper
 from attsvm.heads.loading.tokenizers import SmilesTokenizer, Tokenizer, choose_tokenizer
 from attsvm.heads.loading.transformers_model import (
     ImagesModel,

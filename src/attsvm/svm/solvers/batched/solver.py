@@ -18,8 +18,7 @@ from attsvm.norms import Frobenius, Norm
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.active_set.solver import ActiveSet
 from attsvm.svm.solvers.base import INFEASIBLE, OPTIMAL, UNSURE, ProgressReport, RawSolution, Rows, Solver
-from attsvm.svm.solvers.batched.cuda import active_set, supported
-from attsvm.svm.solvers.batched.interior_point import interior_point
+from attsvm.svm.solvers.batched.guesses import active_set, interior_point, supported
 from attsvm.svm.solvers.batched.polish import polish, polish_ray
 from attsvm.svm.solvers.batched.rows import Guess, ScaledRows, scale
 

@@ -23,6 +23,7 @@ from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver
 from attsvm.svm.solvers.nuclear import interior
 from attsvm.svm.solvers.nuclear.polish import (
     Candidate,
+    find_ray,
     from_iterate,
     identify,
     identify_by_gap,
@@ -30,7 +31,6 @@ from attsvm.svm.solvers.nuclear.polish import (
     proved_unique,
     rounding,
 )
-from attsvm.svm.solvers.nuclear.rays import find_ray
 from attsvm.svm.solvers.nuclear.rows import ReducedRows, reduce, unit
 
 _STAGES = (1e-5, 1e-7, 1e-9, 1e-12)  # gaps at which a polish is tried

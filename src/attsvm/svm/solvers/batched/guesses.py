@@ -1,16 +1,26 @@
-"""Batched interior point for the least-distance form of the SVM (CPU or CUDA).
+"""Guesses of the active rows, or of a ray, for many problems at once: by interior point, or by active set on a GPU.
+
+The interior point (CPU or CUDA) solves the least-distance form of the SVM,
 
     min 1/2 ||A^T u||^2 + 1/2 (1 - b^T u)^2,   u >= 0 (free on equality rows)      (Lawson and Hanson, chapter 23)
 
-It has a solution whether the SVM has one or not. With kappa = 1 - b^T u: W = A^T u / kappa and lam = u / kappa when
+which has a solution whether the SVM has one or not. With kappa = 1 - b^T u: W = A^T u / kappa and lam = u / kappa when
 kappa > 0; u is a ray (A^T u = 0, b^T u = 1) when kappa = 0. So one iteration serves both verdicts and nothing diverges.
+
+On CUDA `active_set` launches active_set.cu, the dual active set with one warp for each problem; PyTorch compiles it on
+first use.
 """
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from attsvm.svm.solvers.base import INFEASIBLE, row_kinds
 from attsvm.svm.solvers.batched.rows import Guess, ScaledRows
 
 _HOPELESS = 1e-6  # kappa below this: try u as a ray first
@@ -71,3 +81,53 @@ class _Newton:
     def blocking(self, du: Tensor, ds: Tensor) -> Tensor:
         """1 / the longest step that keeps u and s positive, ``[batch]``."""
         return torch.where(self.bound, torch.maximum(-du / self.u, -ds / self.s), 0.0).amax(1)
+
+
+_SHARED_LIMIT = 220_000  # bytes of shared memory a block may ask for on sm_80 and later, with room to spare
+_SHARED_FREE = 48 * 1024  # bytes it has without asking
+
+
+def supported(gram: Tensor) -> bool:
+    """Whether `active_set` can run on these Gram matrices: on CUDA, small enough, and the kernel compiles."""
+    shared = _shared_bytes(gram.shape[1])
+    if not gram.is_cuda or shared > _SHARED_LIMIT or _kernel() is None:
+        return False
+    return shared < _SHARED_FREE or hasattr(_kernel(), "set_shared_memory_config")
+
+
+def active_set(gram: Tensor, rows: ScaledRows, tolerance: float = 1e-12) -> Guess:
+    """Guess the active rows, or a ray, of every problem; the slacks are 0 on the active rows and 1 elsewhere.
+
+    Arguments:
+        gram: Gram matrices of the rows, ``[batch, m, m]``.
+        rows: scaled rows.
+        tolerance: violation, relative to the largest |b|, below which a row counts as satisfied.
+    """
+    batch, m = rows.right_hand_side.shape
+    kinds = row_kinds(rows)
+    weight = torch.diagonal(gram, dim1=1, dim2=2).clamp(min=1e-300).rsqrt().contiguous()
+    reach = (tolerance * rows.reach).contiguous()
+    u = torch.empty_like(rows.right_hand_side)
+    verdict = torch.empty(batch, dtype=torch.int8, device=gram.device)
+    steps = torch.empty(batch, dtype=torch.int32, device=gram.device)
+    launch = _kernel()
+    shared = _shared_bytes(m)
+    if shared >= _SHARED_FREE:
+        launch.set_shared_memory_config(shared)
+    arrays = [gram.contiguous(), rows.right_hand_side.contiguous(), kinds, weight, reach, u, verdict, steps]
+    launch(grid=(batch, 1, 1), block=(32, 1, 1), args=[*arrays, m], shared_mem=shared)
+    return Guess(u, (u == 0).to(u.dtype), verdict == INFEASIBLE, steps.to(torch.int64))
+
+
+@cache
+def _kernel() -> Any:
+    """The compiled kernel; None where this PyTorch cannot compile one."""
+    compile_kernel = getattr(torch.cuda, "compile_kernel", None) or getattr(torch.cuda, "_compile_kernel", None)
+    if compile_kernel is None:
+        return None
+    return compile_kernel(Path(__file__).with_name("active_set.cu").read_text(), "active_set")
+
+
+def _shared_bytes(m: int) -> int:
+    """What active_set.cu lays out for m rows: doubles K, values, r, g, slack; ints active; bytes inside."""
+    return 8 * (m * m + 4 * m) + 4 * m + m + 16
