@@ -25,7 +25,7 @@ OURS: tuple[tuple[Norm, Solver | None], ...] = (
     *((norm, None) for norm in NORMS),
     (Frobenius(), ActiveSet()),
     (Frobenius(), BatchedFrobenius()),
-    (Frobenius(), BlockDescent(time_limit=0.3)),
+    (Frobenius(), BlockDescent(rounds=60)),
 )
 every_solver = pytest.mark.parametrize("pair", OURS, ids=solver_id)
 with_reference = pytest.mark.parametrize("pair", [*OURS, *((norm, REFERENCE) for norm in NORMS)], ids=solver_id)
