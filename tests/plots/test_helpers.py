@@ -1,13 +1,15 @@
-"""plot_attention, plot_cosines and plot_margins on users' own runs."""
+"""plot_attention, plot_cosines, plot_margins and plot_path on users' own runs, under any names."""
 
 from __future__ import annotations
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
 
 import attsvm
-from attsvm.plots import plot_attention, plot_cosines, plot_margins
+from attsvm.plots import plot_attention, plot_cosines, plot_margins, plot_path, plot_trajectory_2d
+from attsvm.plots.style import house_style, label_of, new_figure, text_of
 from plots.checks import assert_no_clipped_text, drawn
 
 
@@ -102,7 +104,7 @@ def test_elements_without_a_solution_are_left_out():
 
 def test_cosines_bad_input(data, problem, batch):
     solution = attsvm.solve(problem)
-    with pytest.raises(ValueError, match="at least one each"):
+    with pytest.raises(ValueError, match="runs must be a Run, or several by name in a dictionary; got an empty one"):
         plot_cosines({}, solution)
     with pytest.raises(ValueError, match="'weights' in keep="):
         plot_cosines(trained(data, keep=("risk",)), solution)
@@ -163,3 +165,83 @@ def test_margins_bad_input(data, problem, batch):
     pairs = attsvm.AttentionSVM(data, selected_set=both)
     with pytest.raises(ValueError, match="must select one token per input"):
         plot_margins(pairs, attsvm.solve(pairs), torch.eye(6))
+
+
+PLANE = attsvm.data.example("two-inputs")
+ANY_NAMES = [
+    "my run_1 50%", "_hidden", "$5 and {}", "$x_$", r"a\b", "{W}", "W_mm", "#1 & ~", "$W$", r"KQ^{\mathsf{T}}", "9%$ n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANY_NAMES)
+def test_any_name_can_be_drawn_and_read(name):
+    with mpl.rc_context({"text.usetex": True}), house_style():  # TeX would choke on most of these
+        figure = new_figure(4, 1)
+        for text in (text_of(name), label_of(name), label_of(name, r"\,z_{0}")):
+            figure.text(0, 0, text)
+        figure.canvas.draw()
+    if name not in ("$W$", r"KQ^{\mathsf{T}}"):
+        assert label_of(name).replace(r"\$", "$") == name
+
+
+@pytest.mark.parametrize("name", ["my run_1 50%", "_$x_ " + "n" * 200])
+def test_every_plot_takes_any_name(name, data, problem):
+    run, solution = trained(data, steps=5), attsvm.solve(problem)
+    path = attsvm.regularization_path(data, radii=[1.0], restarts=0)
+    flat = attsvm.fit(PLANE, steps=5, record=1, engine=attsvm.descent.TorchEngine())
+    plot_cosines({name: run, "other": run}, {name: solution, "other": solution}, title=name)
+    plot_path({name: path, "other": path}, solution, title=name)
+    plot_trajectory_2d(PLANE, {name: flat}, title=name, caption=name)
+    plot_attention(run, title=name)
+    figure = plot_margins(problem, solution, {name: run.weights}, title=name)
+    label = figure.axes[0].get_legend().get_texts()[0].get_text()
+    assert label.startswith(name if len(name) < 20 else "_\\$x_ nnn")
+    assert ": least " in label
+
+
+def test_a_path_is_drawn_as_one_minus_cosine(batch):
+    path = attsvm.regularization_path(batch, radii=[1.0, 10.0, 100.0], restarts=0)
+    solution = attsvm.solve(attsvm.AttentionSVM(batch, attsvm.optimal_tokens(batch)))
+    figure = plot_path(path, solution, title="A title")
+    (axes,) = figure.axes
+    cosines = attsvm.direction_cosine(path.weights, solution.weights)[:, solution.solved]
+    assert np.allclose(axes.lines[0].get_ydata(), np.median(1 - cosines.numpy(), axis=1))
+    assert np.array_equal(axes.lines[0].get_xdata(), [1.0, 10.0, 100.0])
+    assert axes.get_xscale() == axes.get_yscale() == "log"
+    marks = drawn(axes, "path")
+    assert sum(len(line.get_xdata()) for line in marks) == 3
+    hollow = next(line for line in marks if line.get_markerfacecolor() == "white")
+    assert len(hollow.get_xdata()) == int((~path.converged[:, solution.solved]).any(-1).sum())
+    assert_no_clipped_text(figure)
+
+
+def test_paths_by_name_have_their_own_solutions(data):
+    selected = attsvm.optimal_tokens(data)
+    norms = {"Frobenius": attsvm.Frobenius(), "nuclear": attsvm.Nuclear()}
+    options = {"radii": [1.0, 30.0], "restarts": 0}
+    paths = {name: attsvm.regularization_path(data, norm=norm, **options) for name, norm in norms.items()}
+    solutions = {name: attsvm.solve(attsvm.AttentionSVM(data, selected), norm) for name, norm in norms.items()}
+    figure = plot_path(paths, solutions)
+    for name, line in zip(norms, figure.axes[0].lines[::3], strict=True):
+        expected = 1 - attsvm.direction_cosine(paths[name].weights, solutions[name].weights)
+        assert np.allclose(line.get_ydata(), expected)
+    with pytest.raises(ValueError, match="solutions must have the names of paths; 'nuclear' is not among Frobenius"):
+        plot_path(paths, {"Frobenius": solutions["Frobenius"]})
+
+
+def test_wrong_kinds_are_one_sentence(data, problem):
+    run, solution = trained(data, steps=5), attsvm.solve(problem)
+    for call, sentence in (
+        (lambda: plot_cosines([run], solution), "runs must be a Run, or several by name in a dictionary; got list"),
+        (lambda: plot_cosines(run, [solution]), "solutions must be a SVMSolution.*; got list"),
+        (lambda: plot_cosines(run.weights, solution), "runs must be a Run.*; got Tensor"),
+        (lambda: plot_cosines({"a": 3}, solution), "runs must be a Run.*; got int for 'a'"),
+        (lambda: plot_cosines(solution, run), "runs must be a Run.*; got SVMSolution"),
+        (lambda: plot_attention([run]), "run must be a Run; got list"),
+        (lambda: plot_margins(solution, problem, run.weights), "problem must be an AttentionSVM; got SVMSolution"),
+        (lambda: plot_path(run, solution), "paths must be a RegularizationPath.*; got Run"),
+        (lambda: plot_trajectory_2d(run, PLANE), "runs must be a Run.*; got TokenDataset"),
+        (lambda: plot_trajectory_2d(PLANE, run, solutions=[run]), "solutions must be a list of SVM.*; it holds Run"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            call()

@@ -192,7 +192,7 @@ def test_bad_input(data, runs):
         plot_trajectory_2d(batch, runs)
     with pytest.raises(ValueError, match="d = 2; got d = 5"):
         plot_trajectory_2d(attsvm.data.random_sphere(n=2, T=3, d=5, seed=0), runs)
-    with pytest.raises(ValueError, match="at least one run"):
+    with pytest.raises(ValueError, match=r"runs must be a Run.*; got an empty one"):
         plot_trajectory_2d(data, {})
     with pytest.raises(ValueError, match="no recorded weights"):
         plot_trajectory_2d(data, attsvm.fit(data, steps=5, keep=("risk",), engine=attsvm.descent.TorchEngine()))

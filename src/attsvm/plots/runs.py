@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -20,13 +21,17 @@ from attsvm.plots.style import (
     HAIRLINE,
     INK,
     Dashes,
+    LineStyle,
+    by_name,
     colour_of,
     house_style,
+    label_of,
     marker_of,
     new_figure,
     settle,
 )
 from attsvm.svm import AttentionSVM, SVMSolution
+from attsvm.theory import RegularizationPath
 
 _WIDE = 3
 """Panels in a row."""
@@ -59,6 +64,8 @@ def plot_attention(run: Run, *, element: int | tuple[int, ...] = (), title: str 
     >>> len(plot_attention(run).axes)
     4
     """
+    if not isinstance(run, Run):
+        raise ValueError(f"run must be a Run; got {type(run).__name__}")
     attention = _attention(run, element)
     steps = run.history.step.numpy()
     inputs = attention.shape[1]
@@ -116,7 +123,8 @@ def plot_cosines(
     the 90 % quantile; elements without a solution are left out.
 
     Arguments:
-        runs: runs by name, or one; each must have recorded its weights.
+        runs: runs by name, or one; each must have recorded its weights. Any text is a name; mathematics in it stands
+            between dollar signs.
         solutions: solutions by name, or one, for the same data sets.
         title: text above.
 
@@ -133,23 +141,28 @@ def plot_cosines(
     >>> len(plot_cosines(run, solution).axes)
     2
     """
-    named_runs = {"run": runs} if isinstance(runs, Run) else dict(runs)
-    named = {"solution": solutions} if isinstance(solutions, SVMSolution) else dict(solutions)
-    if not named_runs or not named:
-        raise ValueError("runs and solutions must hold at least one each")
-    curves = [
-        (f"{run_name}, {name}" if len(named_runs) > 1 and len(named) > 1 else run_name if len(named) == 1 else name,
-         colour_of(order), DASHES[row % len(DASHES)], run.history.step.numpy(), _cosines(run_name, run, name, solution))
-        for row, (run_name, run) in enumerate(named_runs.items())
-        for order, (name, solution) in enumerate(named.items())
-    ]  # fmt: skip
+    named_runs = by_name(runs, Run, "runs", "run")
+    named = by_name(solutions, SVMSolution, "solutions", "solution")
+    curves: list[_Curve] = []
+    for row, (run_name, run) in enumerate(named_runs.items()):
+        for order, (name, solution) in enumerate(named.items()):
+            parts = [run_name] if len(named) == 1 else [name] if len(named_runs) == 1 else [run_name, name]
+            cosines = _cosines(run_name, run, name, solution)
+            label = ", ".join(map(label_of, parts))
+            curves.append((label, colour_of(order), DASHES[row % len(DASHES)], run.history.step.numpy(), cosines))
     with house_style():
-        figure = new_figure(9.2, 3.6 if title is None else 3.9, layout="constrained")
+        wide = 9.2 + 2 * _more_room(label for label, *_ in curves)
+        figure = new_figure(wide, 3.6 if title is None else 3.9, layout="constrained")
         plain, gaps = figure.subplots(1, 2)
         _draw_cosines(plain, curves, gap=False)
         _draw_cosines(gaps, curves, gap=True)
         settle(figure, title)
     return figure
+
+
+def _more_room(labels: Iterable[str]) -> float:
+    """Inches that names right of the axes need beyond what the usual figure leaves for them."""
+    return max(0.0, 0.065 * (max(len(re.sub(r"\$.*?\$", "xx", label)) for label in labels) - 24))
 
 
 _Curve = tuple[str, str, Dashes, np.ndarray, np.ndarray]
@@ -188,6 +201,86 @@ def _draw_cosines(axes: Axes, curves: list[_Curve], *, gap: bool) -> None:
     label_ends(axes, ends, least=0.075)
 
 
+def plot_path(
+    paths: Mapping[str, RegularizationPath] | RegularizationPath,
+    solutions: Mapping[str, SVMSolution] | SVMSolution,
+    *,
+    title: str | None = None,
+) -> Figure:
+    """How regularization paths turn to max-margin solutions: 1 - cosine of W_R and W_mm against the radius R.
+
+    Both axes are logarithmic, so that a rate is a slope. A colour and a line style for each path; of batches the median
+    is drawn, with a band from the 10 % to the 90 % quantile, over the elements that have a solution. Points are hollow
+    where some of these elements did not converge at that radius.
+
+    Arguments:
+        paths: paths by name, or one, from `attsvm.regularization_path`.
+        solutions: one solution for all paths, or one for each by the same names: the norms should be those of the
+            balls. Where a solution is not unique (nuclear, say) a path may tend to another one.
+        title: text above.
+
+    Returns:
+        A figure of its own.
+
+    Raises:
+        ValueError: if an argument is of another kind, a path has no solution, or their shapes do not fit.
+
+    >>> import attsvm
+    >>> data = attsvm.data.example("two-inputs")
+    >>> path = attsvm.regularization_path(data, radii=[1.0, 10.0, 100.0])
+    >>> solution = attsvm.solve(attsvm.AttentionSVM(data, path.selected[-1]))
+    >>> len(plot_path(path, solution).axes)
+    1
+    """
+    named = by_name(paths, RegularizationPath, "paths", "path")
+    if isinstance(solutions, SVMSolution):
+        own = dict.fromkeys(named, solutions)
+    else:
+        own = by_name(solutions, SVMSolution, "solutions", "solution")
+        missing = [name for name in named if name not in own]
+        if missing:
+            raise ValueError(f"solutions must have the names of paths; {missing[0]!r} is not among {', '.join(own)}")
+    curves = {name: _gaps(name, path, own[name]) for name, path in named.items()}
+    with house_style():
+        wide = 5.6 + _more_room(map(label_of, named))
+        figure = new_figure(wide, 3.6 if title is None else 3.9, layout="constrained")
+        axes = figure.subplots()
+        ends = []
+        for order, (name, path) in enumerate(named.items()):
+            gaps, converged = curves[name]
+            dashes, radii = DASHES[order % len(DASHES)], path.radii.cpu().numpy()
+            line: LineStyle = "-" if dashes is None else (0, dashes)
+            middle = band(axes, radii, gaps, colour=colour_of(order), line=line)
+            for filled in (True, False):
+                here = converged == filled
+                axes.plot(
+                    radii[here], middle[here], linestyle="", marker=marker_of(order), markersize=4.5, gid="path",
+                    markerfacecolor=colour_of(order) if filled else "white", markeredgecolor=colour_of(order),
+                )  # fmt: skip
+            ends.append((label_of(name), float(middle[-1]), colour_of(order)))
+        axes.set(xscale="log", yscale="log", xlabel="radius $R$ of the ball")
+        axes.set_ylabel(r"1 - cosine of $W_R$ and $W_\mathrm{mm}$")
+        if len(ends) > 1 or not isinstance(paths, RegularizationPath):
+            label_ends(axes, ends, least=0.075)
+        settle(figure, title)
+    return figure
+
+
+def _gaps(name: str, path: RegularizationPath, solution: SVMSolution) -> tuple[np.ndarray, np.ndarray]:
+    """1 - cosine ``[elements, radii]`` of the elements with a solution, and where all of them converged ``[radii]``."""
+    if tuple(path.weights.shape[1:]) != tuple(solution.weights.shape):
+        raise ValueError(
+            f"the solution of path {name!r} must fit its weights {list(path.weights.shape[1:])}; it has"
+            f" {list(solution.weights.shape)}"
+        )
+    solved = solution.solved.reshape(-1).to(path.weights.device)
+    if not bool(solved.any()):
+        raise ValueError(f"the solution of path {name!r} is not solved for any element")
+    cosines = direction_cosine(path.weights, solution.weights.to(path.weights)).reshape(len(path.radii), -1)[:, solved]
+    gaps = np.maximum(1 - torch.nan_to_num(cosines).cpu().numpy().T, _ROUND_OFF)
+    return gaps, path.converged.reshape(len(path.radii), -1)[:, solved].all(-1).cpu().numpy()
+
+
 def plot_margins(
     problem: AttentionSVM,
     solution: SVMSolution,
@@ -204,7 +297,8 @@ def plot_margins(
     Arguments:
         problem: one problem (no batch) that selects one token per input.
         solution: of this problem.
-        weights: weights ``[d, dq]`` by name, or one.
+        weights: weights ``[d, dq]`` by name, or one. Any text is a name; a letter or two, or LaTeX such as
+            ``KQ^{\\mathsf{T}}``, is set as mathematics.
         title: text above.
 
     Returns:
@@ -241,6 +335,9 @@ def plot_margins(
 
 
 def _check_margins(problem: AttentionSVM, solution: SVMSolution) -> None:
+    for name, given, kind in (("problem", problem, AttentionSVM), ("solution", solution, SVMSolution)):
+        if not isinstance(given, kind):
+            raise ValueError(f"{name} must be an {kind.__name__}; got {type(given).__name__}")
     if problem.batch_shape:
         raise ValueError(f"problem must be one problem; got a batch of {list(problem.batch_shape)}, pick problem[i]")
     expected = (problem.data.d, problem.data.dq)
@@ -281,11 +378,19 @@ def _draw_margins(
                     markerfacecolor=colour if filled else "white", markeredgecolor=colour, gid="margins",
                 )  # fmt: skip
     keys = [
-        Line2D([], [], linestyle="", marker="o", color=colour_of(series), label=f"${name}$: least {margins.min():.3f}")
-        for series, (name, margins) in enumerate(measured.items())
+        (
+            Line2D([], [], linestyle="", marker="o", color=colour_of(row)),
+            f"{label_of(name)}: least {margins.min():.3f}",
+        )
+        for row, (name, margins) in enumerate(measured.items())
     ]
-    keys.append(Line2D([], [], color=FAINT, linewidth=1.2, label=r"$W_\mathrm{mm}$: least 1"))
+    keys.append((Line2D([], [], color=FAINT, linewidth=1.2), r"$W_\mathrm{mm}$: least 1"))
     for face, name in ((FAINT, "support token"), ("white", "other token")):
-        keys.append(Line2D([], [], linestyle="", marker="o", markerfacecolor=face, markeredgecolor=FAINT, label=name))
-    axes.legend(handles=keys, loc="center left", bbox_to_anchor=(1.01, 0.5), borderaxespad=0, fontsize=8.5)
+        keys.append((Line2D([], [], linestyle="", marker="o", markerfacecolor=face, markeredgecolor=FAINT), name))
+    legend = axes.legend(
+        [handle for handle, _ in keys], ["name"] * len(keys), loc="center left", bbox_to_anchor=(1.01, 0.5),
+        borderaxespad=0, fontsize=8.5,
+    )  # fmt: skip
+    for text, (_, name) in zip(legend.get_texts(), keys, strict=True):
+        text.set_text(name)  # a legend would leave out names that begin with an underscore
     axes.set(ylabel="margin over the largest possible", xlim=(-0.6, len(best) - 0.4))

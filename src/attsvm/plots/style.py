@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.mathtext import MathTextParser
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#8C6D31")
 """Okabe and Ito's colours, those of strongest contrast first, and two more; input i takes colour i."""
@@ -39,6 +41,7 @@ STYLE: Mapping[Any, Any] = MappingProxyType(
         "font.family": "DejaVu Sans",
         "font.size": 9.5,
         "mathtext.fontset": "dejavusans",
+        "text.usetex": False,  # names of runs hold what TeX would take for commands
         "axes.titlesize": 12,
         "axes.titleweight": "bold",
         "axes.titlelocation": "left",
@@ -82,8 +85,71 @@ def new_figure(width: float, height: float, **options: Any) -> Figure:
 def settle(figure: Figure, title: str | None, size: float = 12) -> None:
     """Put the title above, if there is one, and lay the figure out while the house style is in force."""
     if title is not None:
-        figure.suptitle(title, x=0.02, ha="left", fontweight="bold", fontsize=size)
+        figure.suptitle(text_of(title), x=0.02, ha="left", fontweight="bold", fontsize=size)
     figure.canvas.draw()
+
+
+T = TypeVar("T")
+
+
+def by_name(given: object, kind: type[T], argument: str, alone: str) -> dict[str, T]:
+    """One thing, or several by name, as a dictionary; one thing is called `alone`.
+
+    Raises:
+        ValueError: naming `argument`, what was expected and what came.
+    """
+    if isinstance(given, kind):
+        return {alone: given}
+    expected = f"{argument} must be a {kind.__name__}, or several by name in a dictionary"
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{expected}; got {type(given).__name__}")
+    if not given:
+        raise ValueError(f"{expected}; got an empty one")
+    wrong = [name for name, value in given.items() if not isinstance(value, kind)]
+    if wrong:
+        raise ValueError(f"{expected}; got {type(given[wrong[0]]).__name__} for {wrong[0]!r}")
+    return {str(name): value for name, value in given.items()}
+
+
+_MATRIX = re.compile(r"[A-Z]{1,3}|[A-Za-z](_(\w|\{[^{}]*\}))?'*|([A-Z] )*\S*\^\S*|.*\\.*")
+_LONGEST = 28  # letters of a name; longer ones leave no room for the picture
+
+
+def text_of(name: object) -> str:
+    """Any name as Matplotlib shows it: mathematics between dollar signs where there is some, otherwise as it is.
+
+    >>> text_of("run_1 50%"), text_of("$W$"), text_of("$5_"), text_of("$_$")
+    ('run_1 50%', '$W$', '\\\\$5_', '\\\\$_\\\\$')
+    """
+    text = str(name)
+    dollars = len(re.findall(r"(?<!\\)\$", text))
+    if dollars and (dollars % 2 or not _parses(text)):
+        text = re.sub(r"(?<!\\)\$", r"\\$", text)
+    return text
+
+
+def label_of(name: object, after: str = "") -> str:
+    """The name of a matrix for a legend; `after` is mathematics that it is multiplied by.
+
+    A name that is mathematics without its dollar signs, such as ``W`` or ``KQ^{\\mathsf{T}}``, is set as such; any
+    other is set as it is, cut off after some letters.
+
+    >>> label_of("W"), label_of("W", r"\\,z_i"), label_of("my run_1 50%"), label_of("run", "z_i")
+    ('$W$', '$W\\\\,z_i$', 'my run_1 50%', 'run, $z_i$')
+    """
+    text = str(name)
+    if _MATRIX.fullmatch(text) and "$" not in text and _parses(f"${text}$"):
+        return f"${text}{after}$"
+    cut = text if len(text) <= _LONGEST or text.count("$") > 1 else f"{text[: _LONGEST - 1]}\u2026"
+    return f"{text_of(cut)}, ${after.removeprefix(chr(92) + ',')}$" if after else text_of(cut)
+
+
+def _parses(text: str) -> bool:
+    try:
+        MathTextParser("agg").parse(text)
+    except (ValueError, RuntimeError):
+        return False
+    return True
 
 
 def colour_of(index: int) -> str:

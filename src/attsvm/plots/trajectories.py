@@ -12,7 +12,7 @@ from attsvm.data import TokenDataset
 from attsvm.descent import Run
 from attsvm.plots.plane import Path, Tokens, rays_of
 from attsvm.plots.scene import PlaneScene
-from attsvm.plots.style import DASHES, INK, colour_of, house_style, new_figure, settle
+from attsvm.plots.style import DASHES, INK, by_name, colour_of, house_style, label_of, new_figure, settle, text_of
 from attsvm.svm import SVMSolution
 
 
@@ -37,9 +37,9 @@ def plot_trajectory_2d(
 
     Arguments:
         data: one data set with d = 2.
-        runs: runs by the name of their matrix in the picture (mathematics without dollar signs, ``{"W": run}``):
-            solid, dashed, dotted, dash-dotted in this order; or one run, which is called W. Each must have recorded its
-            weights. Several starts of a run are drawn alike.
+        runs: runs by the name of their matrix in the picture, ``{"W": run}``, or one run, which is called W. Any text
+            is a name; a letter or two, or LaTeX, is set as mathematics. Lines are solid, dashed, dotted, dash-dotted in
+            this order. Each must have recorded its weights. Several starts of a run are drawn alike.
         solutions: thin lines, solid, dashed and so on in this order; rays of several inputs that coincide are drawn
             once, in grey.
         head: what scores the tokens; None means the data's own head. Without either, tokens are drawn alike.
@@ -58,9 +58,13 @@ def plot_trajectory_2d(
     >>> len(plot_trajectory_2d(data, run).axes)
     1
     """
-    named = {"W": runs} if isinstance(runs, Run) else dict(runs)
+    named = by_name(runs, Run, "runs", "W")
+    rays = (solutions,) if isinstance(solutions, SVMSolution) else tuple(solutions)
+    wrong = [each for each in rays if not isinstance(each, SVMSolution)]
+    if wrong:
+        raise ValueError(f"solutions must be a list of SVMSolution; it holds {type(wrong[0]).__name__}")
     _check(data, named)
-    scene = PlaneScene(_tokens(data, head), _paths(data, named), rays_of(data, solutions))
+    scene = PlaneScene(_tokens(data, head), _paths(data, named), rays_of(data, rays))
     with house_style():
         figure = new_figure(*(size or (8.4, 6.4)), layout="constrained")
         axes = figure.add_subplot(anchor="W")
@@ -75,19 +79,19 @@ def plot_trajectory_2d(
         if caption is not None:
             # Letters of this font are about half as wide as it is high.
             wide = int(figure.get_figwidth() * 72 / (9.5 * 0.56))
-            lines = "\n".join(textwrap.fill(line, wide) for line in caption.splitlines())
+            lines = text_of("\n".join(textwrap.fill(line, wide) for line in caption.splitlines()))
             figure.supxlabel(lines, x=0.02, ha="left", fontsize=9.5, linespacing=1.45)
         settle(figure, title, 13)
     return figure
 
 
 def _check(data: TokenDataset, runs: Mapping[str, Run]) -> None:
+    if not isinstance(data, TokenDataset):
+        raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
     if data.batch_shape:
         raise ValueError(f"data must be one data set; got a batch of {list(data.batch_shape)}, pick one with data[i]")
     if data.d != 2:
         raise ValueError(f"data must have tokens in the plane, d = 2; got d = {data.d}")
-    if not runs:
-        raise ValueError("runs must hold at least one run")
     for name, run in runs.items():
         weights = run.history.weights
         if weights is None or len(run.history) == 0:
@@ -121,8 +125,8 @@ def _paths(data: TokenDataset, runs: Mapping[str, Run]) -> list[Path]:
                 found.append(
                     Path(
                         weights[:, start] @ query,
-                        f"${name}{this_query}$",
-                        f"path of ${name}{any_query}$",
+                        label_of(name, this_query),
+                        f"path of {label_of(name, any_query)}",
                         INK if shared and data.n > 1 else colour_of(i),
                         DASHES[order % len(DASHES)],
                     )
