@@ -71,7 +71,7 @@ def compare(name: str, data: attsvm.TokenDataset, peer_sets: int, steps: int) ->
     rows = []
     batch = data.batch_shape[0]
     for label, kind in KINDS.items():
-        start = attsvm.fit(data, parameterization=kind, steps=0).parameters
+        start = attsvm.initial_parameters(data, kind)
         plain_loop(data[0], {key: value[0] for key, value in start.items()}, 20)
         peer_time, peer = cpu_seconds(
             lambda start=start: [
@@ -163,7 +163,7 @@ def on_gpu(quick: bool) -> None:
         moved = data.to("cuda")
         for label, kind in KINDS.items():
             began = time.perf_counter()
-            start = attsvm.fit(moved, parameterization=kind, steps=0, keep=("risk",)).parameters
+            start = attsvm.initial_parameters(moved, kind)
             drawing = time.perf_counter() - began
             for engine in (attsvm.descent.CudaEngine(), attsvm.descent.TorchEngine()):
                 steps = STEPS if isinstance(engine, attsvm.descent.CudaEngine) else 200

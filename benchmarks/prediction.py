@@ -107,9 +107,9 @@ def begin(data: attsvm.TokenDataset, case: Case, seed: int) -> dict[str, torch.T
     """Where descent starts."""
     if case.start == "zero":
         return {"weights": torch.zeros(*data.batch_shape, data.d, data.dq, dtype=data.dtype)}
-    drawn = attsvm.fit(data, parameterization=KINDS[case.trained], steps=0, seed=seed, keep=()).parameters
+    drawn = attsvm.initial_parameters(data, KINDS[case.trained], seed)
     if case.start == "default":
-        return dict(drawn)
+        return drawn
     norms = torch.linalg.matrix_norm(drawn["weights"], keepdim=True)
     return {"weights": float(case.start) * drawn["weights"] / norms}
 

@@ -26,7 +26,7 @@ def measured(
     """One row: counts of every outcome, and how close saturated runs are to their max-margin direction."""
     n, length, d = size
     data = attsvm.data.random_sphere(n=n, T=length, d=d, batch=count, seed=9000)
-    start = dict(attsvm.fit(data, parameterization=kind, steps=0).parameters)
+    start = attsvm.initial_parameters(data, kind)
     began = time.process_time()
     report = attsvm.diagnose(data, parameterization=kind, initial=start)
     diagnosed = time.process_time() - began

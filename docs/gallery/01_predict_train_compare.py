@@ -18,7 +18,7 @@ print(data)
 # ``diagnose`` checks the assumptions of the papers' results on these data and names the tokens to be selected. The
 # margin of a condition is positive where it holds.
 
-start = attsvm.fit(data, steps=0, initial="zeros").parameters
+start = attsvm.initial_parameters(data, initial="zeros")
 diagnosis = attsvm.diagnose(data, initial=start)
 print(diagnosis)
 

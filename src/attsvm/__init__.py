@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         PolyakDescent,
         Run,
         SteepestDescent,
+        initial_parameters,
     )
     from attsvm.descent.fit import fit
     from attsvm.norms import Entrywise, Frobenius, MaxEntry, Nuclear, Spectral, SumEntry, direction_cosine
@@ -111,6 +112,7 @@ __all__ = [
     # training
     "fit",
     "Run",
+    "initial_parameters",
     "GradientDescent",
     "NormalizedGradientDescent",
     "SteepestDescent",
@@ -156,7 +158,7 @@ _HOMES = {
         "attention": "LinearHead ReluHead QuadraticHead ModuleHead Logistic Exponential Weights KeyQuery token_scores"
         " optimal_tokens optimal_token_set best_risk lipschitz_bound logits logits_adjoint",
         "norms": "Frobenius Nuclear Spectral Entrywise MaxEntry SumEntry direction_cosine",
-        "descent": "fit Run GradientDescent NormalizedGradientDescent SteepestDescent MirrorDescent"
+        "descent": "fit Run initial_parameters GradientDescent NormalizedGradientDescent SteepestDescent MirrorDescent"
         " NormalizedMirrorDescent Adam PolyakDescent",
         "svm": "AttentionSVM solve SVMSolution margin_efficiency label_svm ActiveSet BatchedFrobenius BlockDescent"
         " NuclearInteriorPoint LinearProgram Conic Cvxpy",

@@ -25,12 +25,13 @@ from attsvm import (
     TokenDataset,
     Weights,
     fit,
+    initial_parameters,
 )
 from attsvm.attention import Head, Linear
 from attsvm.data import random_sphere
 from attsvm.descent import CompiledEngine, InverseSqrt, Saturated, Settled, TorchEngine
-from attsvm.descent.engines.choice import choose_engine
-from attsvm.descent.engines.torch import Engine, Task
+from attsvm.descent.engines.base import Engine, choose_engine
+from attsvm.descent.task import Task
 
 from .reference import assert_close, normal
 from .test_compiled import both, masked, worst_error
@@ -63,7 +64,7 @@ def test_relu_is_what_autograd_descends(kind: Any) -> None:
     data = random_sphere(n=3, T=4, d=5, batch=BATCH, seed=3)
     head = relu(5)
     run = fit(data, head, parameterization=kind, engine=CompiledEngine(), steps=60)
-    start = fit(data, head, parameterization=kind, steps=0).parameters
+    start = initial_parameters(data, kind)
     for b in range(BATCH):
         now = {name: value[b].clone() for name, value in start.items()}
         for _ in range(60):
@@ -200,7 +201,7 @@ def test_hopping_over_a_finite_component_amplifies_rounding() -> None:
     """
     data = random_sphere(n=3, T=4, d=4, batch=64, seed=0)
     head = relu(4, 64)
-    start = fit(data, head, steps=0).weights
+    start = initial_parameters(data)["weights"]
     runs = [fit(data, head, initial=at, steps=2001, record=[2001]) for at in (start, start * (1 + 1e-15))]
     assert worst_error(runs[0].weights, runs[1].weights) > 1e-12
     assert runs[0].selected.equal(runs[1].selected)
@@ -240,10 +241,8 @@ def test_stops_and_resumes_bit_for_bit(head: Any, kind: Any, stop: Any) -> None:
 
 
 def engine_for(data: TokenDataset, head: Head, **changes: Any) -> Engine:
-    optimizer = NormalizedGradientDescent(0.1)
-    flat, own = data.flatten(), head.flatten()
-    options = {"train_head": False, "factors": optimizer.schedule.factors(flat, own, Logistic())} | changes
-    return choose_engine(None, Task(flat, own, Logistic(), Weights(), optimizer, **options), 1)
+    parts = (data.flatten(), head.flatten(), Logistic(), Weights(), NormalizedGradientDescent(0.1))
+    return choose_engine(None, Task(*parts, **changes), 1)
 
 
 @every_head

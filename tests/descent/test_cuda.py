@@ -16,8 +16,8 @@ import torch
 import attsvm
 from attsvm.attention.prediction_heads import as_head
 from attsvm.descent import CudaEngine, TorchEngine
-from attsvm.descent.engines.choice import choose_engine
-from attsvm.descent.engines.torch import Progress, Task
+from attsvm.descent.engines.base import Progress, choose_engine
+from attsvm.descent.task import Task
 
 STEPS = 3
 
@@ -47,10 +47,12 @@ def task_of(
         "loss": loss or attsvm.Logistic(),
         "parameterization": parameterization or attsvm.Weights(),
         "optimizer": optimizer,
-        "train_head": False,
-        "factors": torch.linspace(0.5, 1.0, data.batch_shape[0], dtype=torch.float64, device=data.device),
     }
-    return Task(**{**fields, **changes})
+    task = Task(**{**fields, **changes})
+    # A factor for each data set, as from a schedule that depends on the data.
+    factors = torch.linspace(0.5, 1.0, data.batch_shape[0], dtype=torch.float64, device=data.device)
+    task.__dict__["factors"] = factors
+    return task
 
 
 def progress_of(task: Task, starts: int = 2, norm: float = 1.0) -> Progress:
@@ -60,8 +62,7 @@ def progress_of(task: Task, starts: int = 2, norm: float = 1.0) -> Progress:
     for name, shape in task.parameterization.shapes(task.data).items():
         value = torch.randn(*lead, *shape, generator=draw, dtype=torch.float64)
         parameters[name] = norm * value.to(task.data.device)
-    none = torch.zeros(lead, dtype=torch.bool, device=task.data.device)
-    return Progress(parameters, {}, ~none, none.clone(), none.clone())
+    return Progress.beginning(parameters, task.optimizer)
 
 
 # ------------------------------------------------------- under the simulator

@@ -1,4 +1,4 @@
-"""The fit loop: records, starts, batches of data sets, mini-batches, stopping, what it says."""
+"""The fit loop: records, batches of data sets, mini-batches, stopping, what it says."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from attsvm import (
     SteepestDescent,
     TokenDataset,
     fit,
+    initial_parameters,
 )
 from attsvm.attention import evaluate
 from attsvm.data import random_sphere
 from attsvm.descent import CompiledEngine, Engine, Optimizer, Saturated, Settled, TorchEngine
-from attsvm.descent.batches import InputBatches
+from attsvm.descent.task import InputBatches
 from attsvm.norms import direction_distance
 from cases import Case, every_case
 
@@ -130,7 +131,7 @@ def test_float32() -> None:
     data = DATA.to(dtype=torch.float32)
     run = fit(data, steps=30)
     assert run.weights.dtype == torch.float32
-    peer = fit(DATA, steps=30, initial=fit(data, steps=0).weights.double())
+    peer = fit(DATA, steps=30, initial=initial_parameters(data)["weights"].double())
     assert_close(run.weights.double(), peer.weights, 1e-3)
 
 
@@ -181,34 +182,6 @@ def test_batch_equals_singles_for_every_optimizer(optimizer: Optimizer) -> None:
         assert_close(together.weights[b], fit(DATA[b], optimizer=optimizer, steps=60, seed=[(5, b)]).weights, 1e-11)
 
 
-def test_seeds() -> None:
-    one, same, other = (fit(DATA, steps=0, seed=seed).weights for seed in (0, 0, 1))
-    assert one.equal(same)
-    assert not one.equal(other)
-    assert one.abs().max() <= 1 / np.sqrt(DATA.d)
-    listed = fit(DATA, steps=0, seed=[4, 5, 6]).weights
-    assert listed[1].equal(fit(DATA[1], steps=0, seed=5).weights)
-    before = torch.random.get_rng_state()
-    fit(DATA, steps=5, starts=2)
-    assert torch.random.get_rng_state().equal(before)
-
-
-@every_engine
-@pytest.mark.parametrize("parameterization", [None, KeyQuery(2)], ids=["W", "KQ"])
-def test_starts_equal_separate_runs(engine: Engine, parameterization: Any) -> None:
-    together = fit(DATA, starts=4, steps=25, parameterization=parameterization, engine=engine)
-    begin = fit(DATA, starts=4, steps=0, parameterization=parameterization).parameters
-    for start in range(4):
-        own = {name: value[start] for name, value in begin.items()}
-        alone = fit(DATA, initial=own, steps=25, parameterization=parameterization, engine=engine)
-        assert_close(together.weights[start], alone.weights, 1e-11)
-    assert not begin[next(iter(begin))][0].equal(begin[next(iter(begin))][1])
-
-
-def test_the_first_of_several_starts_is_the_single_one() -> None:
-    assert fit(DATA, steps=0, starts=3).weights[0].equal(fit(DATA, steps=0).weights)
-
-
 def test_starts_do_not_copy_the_data() -> None:
     """The engine sees the caller's own token tensor, and no operation makes one for each start."""
     from attention.test_linear_maps import Largest
@@ -219,21 +192,6 @@ def test_starts_do_not_copy_the_data() -> None:
         fit(data, starts=starts, steps=2, engine=TorchEngine(), keep=["risk"])
     assert watch.elements < starts * data.tokens.numel()
     assert data.flatten().tokens.data_ptr() == data.tokens.data_ptr()
-
-
-def test_given_initials() -> None:
-    assert fit(DATA, initial="zeros", steps=0).weights.abs().max() == 0
-    assert fit(DATA, initial=0, steps=0, starts=2).weights.shape == (2, 3, 4, 3)
-    one = normal(0, 4, 3)
-    assert fit(DATA, initial=one, steps=0).weights.equal(one.expand(3, 4, 3))
-    assert fit(DATA, initial=one.numpy(), steps=0).weights.equal(one.expand(3, 4, 3))
-    each, many = normal(1, 3, 4, 3), normal(2, 5, 3, 4, 3)
-    assert fit(DATA, initial=each, steps=0).weights.equal(each)
-    assert fit(DATA, initial=many, steps=0).weights.equal(many)
-    key = normal(3, 4, 2)
-    half = fit(DATA, initial={"key": key}, parameterization=KeyQuery(2), steps=0)
-    assert half.parameters["key"].equal(key.expand(3, 4, 2))
-    assert half.parameters["query"].abs().max() > 0
 
 
 def test_training_leaves_the_start_and_the_data_alone() -> None:
@@ -419,5 +377,7 @@ def test_trained_heads_differ_by_data_set() -> None:
     heads: Tensor = run.parameters["head"]
     assert heads.shape == (2, 3, 4)
     assert not heads[0, 0].equal(heads[0, 1])
-    alone = fit(DATA[1], normal(8, 4), train_head=True, steps=10, initial=fit(DATA, steps=0, starts=2).weights[1, 1])
+    alone = fit(
+        DATA[1], normal(8, 4), train_head=True, steps=10, initial=initial_parameters(DATA, starts=2)["weights"][1, 1]
+    )
     assert_close(heads[1, 1], alone.parameters["head"], 1e-11)

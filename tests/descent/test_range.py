@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from attsvm import GradientDescent, KeyQuery, Weights, fit
+from attsvm import GradientDescent, KeyQuery, Weights, fit, initial_parameters
 from attsvm.data import random_sphere
 from attsvm.descent import CompiledEngine, TorchEngine
 
@@ -29,7 +29,7 @@ def test_the_norm_of_weights_whose_squares_overflow(engine: Any) -> None:
 def test_a_step_to_logits_beyond_floating_point_is_not_taken(engine: Any, kind: Any) -> None:
     data = random_sphere(n=3, T=4, d=3, batch=2, seed=14)
     large = type(data)(data.tokens * 1e4, data.queries, data.labels, values=data.tokens, head=data.head)
-    start = {name: 1e-5 * value for name, value in fit(data, parameterization=kind, steps=0).parameters.items()}
+    start = {name: 1e-5 * value for name, value in initial_parameters(data, kind).items()}
     optimizer = GradientDescent(1e304)
     run = fit(large, parameterization=kind, optimizer=optimizer, initial=start, steps=5, engine=engine)
     assert bool(run.overflowed.all())

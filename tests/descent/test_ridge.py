@@ -23,12 +23,13 @@ from attsvm import (
     TokenDataset,
     Weights,
     fit,
+    initial_parameters,
 )
 from attsvm.attention import gradient
 from attsvm.data import random_sphere
 from attsvm.descent import CompiledEngine, LipschitzStep, TorchEngine
 from attsvm.descent.engines.kernel_task import linear_refusal
-from attsvm.descent.engines.torch import Task
+from attsvm.descent.task import Task
 
 from .reference import assert_close, descend, normal
 from .test_compiled import both, worst_error
@@ -66,7 +67,7 @@ def test_autograd_of_the_penalised_risk(engine: Any, kind: Any, normalized: bool
         total = slope + ridge * value
         return value - size * (total / total.norm() if normalized else total)
 
-    expected = descend(data, rule, dict(fit(data, parameterization=kind, steps=0).parameters), 25)
+    expected = descend(data, rule, initial_parameters(data, kind), 25)
     for name, value in expected.items():
         assert_close(run.parameters[name], value, 1e-10)
     assert run.configuration["ridge"] == ridge
@@ -203,6 +204,6 @@ def test_what_needs_the_bare_risk_takes_no_ridge() -> None:
 def test_the_cuda_kernel_refuses() -> None:
     data = random_sphere(n=2, T=3, d=2, batch=1, seed=9)
     head = LinearHead(normal(10, 2))
-    task = Task(data, head, Logistic(), Weights(), GradientDescent(0.1), train_head=False, factors=torch.ones(1))
+    task = Task(data, head, Logistic(), Weights(), GradientDescent(0.1))
     assert linear_refusal(task, 200.0) is None
     assert linear_refusal(dataclasses.replace(task, ridge=0.1), 200.0) == "it adds no ridge; use TorchEngine"

@@ -61,10 +61,9 @@ def diagnose(
             raise ValueError(f"{name} must not be negative; got {value}")
     start, _ = starting_point(initial, data, loaded, train_head=False)
     settings = {"parameterization": kind, "optimizer": rule, "loss": own_loss, "seed": seed, "initial": start}
-    drawn = attsvm.fit(loaded, own, steps=0, **settings)  # type: ignore[arg-type]
-    if drawn.weights.ndim > loaded.tokens.ndim - 1:
+    start_at = attsvm.initial_parameters(loaded, kind, seed, initial=start)
+    if any(value.ndim > loaded.tokens.ndim - 1 for value in start_at.values()):
         raise ValueError("--initial must hold one start for diagnose; it holds several")
-    start_at = dict(drawn.parameters)
     folder = own_folder(out, "diagnose")
     with status_line("Diagnosing", quiet=quiet or json) as line:
 

@@ -1,9 +1,11 @@
 """Optimizers, step sizes, the batched fit loop and its trajectory."""
 
+from attsvm.descent.engines.base import Engine
 from attsvm.descent.engines.cuda.engine import CudaEngine
 from attsvm.descent.engines.numba.engine import CompiledEngine
-from attsvm.descent.engines.torch import Engine, TorchEngine
+from attsvm.descent.engines.torch import TorchEngine
 from attsvm.descent.fit import fit
+from attsvm.descent.initial import initial_parameters
 from attsvm.descent.optimizers import (
     Adam,
     GradientDescent,
@@ -23,6 +25,7 @@ __all__ = [
     "History",
     "Run",
     "fit",
+    "initial_parameters",
     # optimizers
     "Adam",
     "GradientDescent",

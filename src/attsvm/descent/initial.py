@@ -1,4 +1,4 @@
-"""Starting points: drawn, zero, or given."""
+"""Where descent begins: at a drawn, a zero or a given point."""
 
 from __future__ import annotations
 
@@ -9,57 +9,119 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import Head, Parameterization
+from attsvm.attention import Head, Parameterization, Weights
+from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_finite, check_same_kind
 from attsvm.data.memory import check_fits, in_words
-from attsvm.data.streams import Purpose, streams
+from attsvm.data.streams import Purpose, Seed, stream_keys, streams
+from attsvm.descent.task import check_data, check_kind
 
 Initial = ArrayLike | Mapping[str, ArrayLike] | str | float | None
 
 
+def initial_parameters(
+    data: TokenDataset,
+    parameterization: Parameterization | None = None,
+    seed: Seed = 0,
+    *,
+    initial: Initial = None,
+    starts: int | None = None,
+    head: object = None,
+    train_head: bool = False,
+) -> dict[str, Tensor]:
+    """The parameters that `fit` begins with when it is given the same arguments.
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        parameterization: `Weights()` (default) or `KeyQuery(rank)`.
+        seed: element b of the batch draws from stream (seed, b); or a sequence with one seed per element.
+        initial: as in `fit`: None draws PyTorch's default start, uniform in ±1/sqrt(d); "zeros", W, or a mapping from
+            names to tensors give it. What a mapping leaves out is drawn.
+        starts: number of random starts for each data set.
+        head: the prediction head; it matters only where it is trained.
+        train_head: include the head's own parameters.
+
+    Returns:
+        ``{"weights": W}`` or ``{"key": K, "query": Q}``, each ``[*starts, *batch, ...]``, and the head's parameters.
+
+    Raises:
+        ValueError: if a given tensor does not fit, or if the start is a saddle (K = Q = 0).
+
+    >>> import attsvm
+    >>> data = attsvm.data.random_sphere(n=2, T=3, d=4, batch=5, seed=0)
+    >>> start = attsvm.initial_parameters(data, attsvm.KeyQuery(rank=2), seed=1)
+    >>> {name: list(value.shape) for name, value in start.items()}
+    {'key': [5, 4, 2], 'query': [5, 4, 2]}
+    >>> run = attsvm.fit(data, parameterization=attsvm.KeyQuery(rank=2), seed=1, steps=50, keep=["parameters"])
+    >>> bool((run.history.parameters["key"][0] == start["key"]).all())
+    True
+    """
+    check_data(data)
+    parameterization = parameterization or Weights()
+    check_kind(parameterization, Parameterization, "parameterization", "Weights() or KeyQuery(rank)")
+    check_size(data, parameterization, starts)
+    parameters, lead = starting_point(
+        data,
+        parameterization,
+        stream_keys(seed, data.batch_shape),
+        data.batch_shape,
+        initial,
+        starts,
+        as_head(head, data).flatten() if train_head else None,
+    )
+    return {name: value.reshape(*lead, *value.shape[2:]) for name, value in parameters.items()}
+
+
 def starting_point(
     data: TokenDataset,
-    head: Head,
     parameterization: Parameterization,
-    initial: Initial,
-    starts: int | None,
-    keys: Sequence[tuple[int, int]],
-    train_head: bool,
-) -> tuple[dict[str, Tensor], bool]:
-    """Parameters ``[starts, batch, ...]`` for data of any batch shape, and whether the caller asked for several starts.
+    seeds: Sequence[tuple[int, int]],
+    batch_shape: tuple[int, ...],
+    initial: Initial = None,
+    starts: int | None = None,
+    trained_head: Head | None = None,
+) -> tuple[dict[str, Tensor], tuple[int, ...]]:
+    """Parameters ``[starts, batch, ...]``, and the leading axes ``[*starts, *batch]`` in which the caller sees them.
+
+    Arguments:
+        data: for the sizes, precision and device of the parameters; its own batch axes do not matter.
+        seeds: the stream of each element of the batch.
+        trained_head: the prediction head with at most one batch axis if its parameters are trained too.
 
     Raises:
         ValueError: if a given tensor does not fit, or the start is a saddle.
     """
-    if starts is not None and (not isinstance(starts, int) or isinstance(starts, bool) or starts < 1):
-        raise ValueError(f"starts must be a positive integer or None; got {starts!r}")
-    given, several = _given(data, head, parameterization, initial, train_head)
+    factors, shapes = list(parameterization.shapes(data)), _shapes(data, parameterization, trained_head)
+    given: dict[str, Tensor] = {}
+    several = None  # the axis of starts that the given tensors have
+    for name, value in _named(data, parameterization, initial, shapes, factors).items():
+        given[name], count = _fitted(as_floating(value, f"initial {name}"), name, shapes[name], data, batch_shape)
+        if count is not None and several is not None and count != several:
+            raise ValueError(f"initial {name} holds {count} starts, another parameter {several}; they must agree")
+        several = count if count is not None else several
     if several is not None and starts is not None and starts != several:
         raise ValueError(f"starts is {starts}, but initial holds {several} of them; leave starts out")
     count = several or starts or 1
-    batch = len(keys)
-    parameters: dict[str, Tensor] = {}
-    shapes = parameterization.shapes(data)
-    missing = [name for name in shapes if name not in given]
-    if missing:
-        drawn = _draw(data, parameterization, count, keys)
-        parameters = {name: drawn[name] for name in missing}
-    for name, value in given.items():
-        parameters[name] = value.expand(count, batch, *value.shape[2:]).clone()
-    if train_head:
-        for name, value in head.flatten().broadcast((count, batch)).parameters().items():
-            parameters.setdefault(name, value)
-    ordered = {name: parameters[name] for name in (*shapes, *(name for name in parameters if name not in shapes))}
+    parameters = {name: value.expand(count, len(seeds), *value.shape[2:]).clone() for name, value in given.items()}
+    if any(name not in given for name in factors):
+        parameters = _drawn(data, parameterization, count, seeds) | parameters
+    if trained_head is not None:
+        parameters = trained_head.broadcast((count, len(seeds))).parameters() | parameters
+    ordered = {name: parameters[name] for name in shapes}
     parameterization.check_initial(ordered)
-    return ordered, several is not None or starts is not None
+    return ordered, batch_shape if several is None and starts is None else (count, *batch_shape)
 
 
 _WIDEST = 1000  # columns of K and Q for each of the d or dq rows
 
 
 def check_size(
-    data: TokenDataset, parameterization: Parameterization, starts: int | None, records: int, keep: Collection[str]
+    data: TokenDataset,
+    parameterization: Parameterization,
+    starts: int | None,
+    records: int = 0,
+    keep: Collection[str] = (),
 ) -> None:
     """Refuse a run that cannot fit into memory, before anything is allocated.
 
@@ -71,6 +133,8 @@ def check_size(
         ValueError: that names starts, rank and records, with a lower bound on the memory: three copies of the
             parameters (they, their gradient, the next ones) and of the attention, and what is recorded.
     """
+    if starts is not None and (not isinstance(starts, int) or isinstance(starts, bool) or starts < 1):
+        raise ValueError(f"starts must be a positive integer or None; got {starts!r}")
     shapes = parameterization.shapes(data)
     own, attention, weights = sum(math.prod(shape) for shape in shapes.values()), data.n * data.T, data.d * data.dq
     kept = {"risk": 1, "norm": 1, "attention": attention, "weights": weights, "parameters": own}
@@ -98,12 +162,24 @@ def doubled_start(initial: Initial) -> Initial:
     return as_floating(initial, "initial weights").double() if isinstance(initial, Tensor | np.ndarray) else initial
 
 
-def _draw(
-    data: TokenDataset, parameterization: Parameterization, starts: int, keys: Sequence[tuple[int, int]]
+def _shapes(
+    data: TokenDataset, parameterization: Parameterization, trained_head: Head | None
+) -> dict[str, tuple[int, ...]]:
+    """The shape of each trained parameter of one run, W or its factors first."""
+    shapes: dict[str, tuple[int, ...]] = dict(parameterization.shapes(data))
+    if trained_head is not None:
+        axes = trained_head.event_axes()
+        for name, value in trained_head.parameters().items():
+            shapes[name] = tuple(value.shape[value.ndim - axes[name] :])
+    return shapes
+
+
+def _drawn(
+    data: TokenDataset, parameterization: Parameterization, starts: int, seeds: Sequence[tuple[int, int]]
 ) -> dict[str, Tensor]:
     each = [
         [parameterization.draw(data, stream) for _ in range(starts)]
-        for stream in streams(keys, (len(keys),), purpose=Purpose.STARTING_POINT)
+        for stream in streams(seeds, (len(seeds),), purpose=Purpose.STARTING_POINT)
     ]
     return {
         name: torch.from_numpy(np.stack([[element[start][name] for element in each] for start in range(starts)])).to(
@@ -113,56 +189,51 @@ def _draw(
     }
 
 
-def _given(
-    data: TokenDataset, head: Head, parameterization: Parameterization, initial: Initial, train_head: bool
-) -> tuple[dict[str, Tensor], int | None]:
-    """What the caller fixed, as ``[starts or 1, batch or 1, ...]``, and the number of starts where given."""
-    shapes: dict[str, tuple[int, ...]] = dict(parameterization.shapes(data))
-    names = list(shapes)
-    if train_head:
-        axes = head.event_axes()
-        shapes |= {name: tuple(value.shape[value.ndim - axes[name] :]) for name, value in head.parameters().items()}
+def _named(
+    data: TokenDataset,
+    parameterization: Parameterization,
+    initial: Initial,
+    shapes: Mapping[str, tuple[int, ...]],
+    factors: list[str],
+) -> Mapping[str, ArrayLike]:
+    """What the caller gives for each parameter."""
     if initial is None:
-        return {}, None
+        return {}
     if isinstance(initial, str | int | float):
         if initial is False or initial not in ("zeros", 0):
             raise ValueError(f"initial must be 'zeros', a tensor or a mapping of tensors; got {initial!r}")
-        initial = {name: torch.zeros(shapes[name], dtype=data.dtype, device=data.device) for name in names}
+        return {name: torch.zeros(shapes[name], dtype=data.dtype, device=data.device) for name in factors}
     if not isinstance(initial, Mapping):
-        if names != ["weights"]:
+        if len(factors) > 1:
             raise ValueError(
-                f"initial of {parameterization} must be a mapping with {' and '.join(names)}; got one array"
+                f"initial of {parameterization} must be a mapping with {' and '.join(factors)}; got one array"
             )
-        initial = {"weights": initial}
+        return {factors[0]: initial}
     unknown = [name for name in initial if name not in shapes]
     if unknown:
         raise ValueError(
             f"initial names {unknown[0]!r}, which is not trained; the trained parameters are {', '.join(shapes)}"
         )
-    several: int | None = None
-    given: dict[str, Tensor] = {}
-    for name, value in initial.items():
-        given[name], count = _fitted(as_floating(value, f"initial {name}"), name, shapes[name], data)
-        if count is not None and several is not None and count != several:
-            raise ValueError(f"initial {name} holds {count} starts, another parameter {several}; they must agree")
-        several = count if count is not None else several
-    return given, several
+    return initial
 
 
-def _fitted(value: Tensor, name: str, event: tuple[int, ...], data: TokenDataset) -> tuple[Tensor, int | None]:
+def _fitted(
+    value: Tensor, name: str, event: tuple[int, ...], data: TokenDataset, batch_shape: tuple[int, ...]
+) -> tuple[Tensor, int | None]:
+    """A given tensor as ``[starts or 1, batch or 1, *event]``, and the number of starts if it has an axis for them."""
     lead = tuple(value.shape[: value.ndim - len(event)])
     if (
         value.ndim < len(event)
         or tuple(value.shape[len(lead) :]) != event
         or 0 in lead
-        or (lead not in ((), data.batch_shape) and lead[1:] != data.batch_shape)
+        or (lead not in ((), batch_shape) and lead[1:] != batch_shape)
     ):
         raise ValueError(
-            f"initial {name} must have shape {list(event)}, {[*data.batch_shape, *event]} or"
-            f" {['starts', *data.batch_shape, *event]}; got {list(value.shape)}"
+            f"initial {name} must have shape {list(event)}, {[*batch_shape, *event]} or"
+            f" {['starts', *batch_shape, *event]}; got {list(value.shape)}"
         )
     check_same_kind(value, f"initial {name}", data.tokens)
     check_finite(value, f"initial {name}", ("row", "column")[: len(event)])
-    if lead in ((), data.batch_shape):
+    if lead in ((), batch_shape):
         return value.reshape(1, -1 if lead else 1, *event), None
     return value.reshape(lead[0], -1, *event), lead[0]

@@ -1,4 +1,4 @@
-"""What a run of descent leaves behind."""
+"""A run of descent: its end, what was recorded on the way, and going on from where it ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import math
 import numbers
 import os
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,8 @@ from torch import Tensor
 
 from attsvm.attention import ScaledTensor
 from attsvm.data.files import read_arrays, write_arrays
-from attsvm.descent.engines.torch import Progress, Task
+from attsvm.descent.engines.base import Progress
+from attsvm.descent.task import Task
 
 
 def norm_of(weights: Float[Tensor, "*lead d dq"]) -> Float[Tensor, "*lead"]:
@@ -186,19 +188,14 @@ class Run:
         arrays, metadata = read_arrays(path)
         if metadata.get("kind") != "Run":
             raise ValueError(f"{path} is not a saved run (its kind is {metadata.get('kind', 'unknown')!r})")
-
-        def group(prefix: str) -> dict[str, Tensor]:
-            return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
-
-        recorded = group("history/parameters/")
         history = History(
             **{name: arrays.get(f"history/{name}") for name in ("step", *RECORDABLE[:-1])},  # type: ignore[arg-type]
-            parameters=recorded or None,
+            parameters=_part(arrays, "history/parameters/") or None,
         )
         return cls(
             **{name: arrays[name] for name in _TENSORS},
-            parameters=group("parameters/"),
-            state=group("state/"),
+            parameters=_part(arrays, "parameters/"),
+            state=_part(arrays, "state/"),
             history=history,
             step=int(str(metadata["step"])),
             seconds=float(str(metadata["seconds"])),
@@ -209,24 +206,23 @@ class Run:
 _TENSORS = ("weights", "attention", "log_attention", "risk", "steps_taken", "stalled", "overflowed", "invisible")
 
 
-def record_steps(record: int | Sequence[int], first: int, steps: int) -> frozenset[int]:
-    """The steps whose iterates are kept, between `first` and `steps`.
+def record_steps(record: int | Sequence[int], first: int, steps: int) -> list[int]:
+    """The steps whose iterates are kept, from `first` to `steps`, in order.
 
     Raises:
         ValueError: if `record` is neither a positive integer nor a sequence of steps within the run.
 
-    >>> sorted(record_steps(40, 0, 100)), sorted(record_steps([1, 10], 0, 100))
+    >>> record_steps(40, 0, 100), record_steps([10, 1], 0, 100)
     ([0, 40, 80, 100], [1, 10])
     """
     if isinstance(record, numbers.Integral) and not isinstance(record, bool):
         if record < 1:
             raise ValueError(f"record must be a positive number of steps or a sequence of steps; got {record}")
-        return frozenset({first, *range(-(-first // int(record)) * int(record), steps + 1, int(record)), steps})
-    if isinstance(record, (str, bytes, bool)) or (
-        not isinstance(record, (Sequence, range)) and not hasattr(record, "__iter__")
-    ):
+        between = range(-(-first // int(record)) * int(record), steps + 1, int(record))
+        return sorted({first, *between, steps})
+    if isinstance(record, str | bytes | bool) or not isinstance(record, Iterable):
         raise ValueError(f"record must be a positive number of steps or a sequence of steps; got {record!r}")
-    given = record.tolist() if isinstance(record, (np.ndarray, Tensor)) else list(record)
+    given = record.tolist() if isinstance(record, np.ndarray | Tensor) else list(record)
     fractional = [step for step in given if not isinstance(step, numbers.Integral) or isinstance(step, bool)]
     if fractional:
         raise ValueError(f"record must hold whole numbers of steps; got {fractional[0]!r}")
@@ -234,28 +230,35 @@ def record_steps(record: int | Sequence[int], first: int, steps: int) -> frozens
     wrong = [step for step in chosen if not 0 <= step <= steps]
     if wrong:
         raise ValueError(f"record must hold steps from 0 to {steps}; got {wrong[0]}")
-    return frozenset(step for step in chosen if step >= first)
+    return sorted({step for step in chosen if step >= first})
 
 
 class Recorder:
-    """Collects recorded iterates; attention, weights and risk of a row are those of one iterate."""
+    """Collects iterates at the steps `marks`; attention, weights and risk of a row are those of one iterate."""
 
-    def __init__(self, task: Task, keep: Collection[str]) -> None:
+    def __init__(self, task: Task, marks: Sequence[int], keep: Collection[str]) -> None:
         unknown = [keep] if isinstance(keep, str) else [name for name in keep if name not in RECORDABLE]
         if unknown:
             raise ValueError(f"keep must name some of {', '.join(RECORDABLE)}; got {unknown[0]!r}")
         self._task = task
+        self._marks = marks
         self._keep = frozenset(keep)
         self._steps: list[int] = []
         self._rows: dict[str, list[Tensor]] = {}
 
-    @property
-    def last_step(self) -> int | None:
-        """The step recorded last."""
-        return self._steps[-1] if self._steps else None
+    def next_mark(self, step: int) -> float:
+        """The first step after this one that is to be recorded; infinity if there is none."""
+        place = bisect_right(self._marks, step)
+        return self._marks[place] if place < len(self._marks) else math.inf
+
+    def wants(self, step: int) -> bool:
+        """Whether this step is to be recorded."""
+        return self.next_mark(step - 1) == step
 
     def record(self, step: int, progress: Progress) -> None:
-        """Keep what was asked for of the present iterate."""
+        """Keep what was asked for of the present iterate, unless its step was the last one recorded."""
+        if step in self._steps[-1:]:
+            return
         self._steps.append(step)
         weights = self._task.weights(progress.parameters)
         row: dict[str, Tensor] = {"weights": weights, "norm": norm_of(weights)}
@@ -272,7 +275,59 @@ class Recorder:
         """What was recorded, with the leading axes that the caller sees."""
         rows = {name: torch.stack(values) for name, values in self._rows.items()}
         shaped = {name: value.reshape(len(self._steps), *lead, *value.shape[3:]) for name, value in rows.items()}
-        prefix = "parameters/"
-        parameters = {name.removeprefix(prefix): value for name, value in shaped.items() if name.startswith(prefix)}
-        plain = {name: value for name, value in shaped.items() if not name.startswith(prefix)}
+        parameters = _part(shaped, "parameters/")
+        plain = {name: value for name, value in shaped.items() if name in RECORDABLE}
         return History(step=torch.tensor(self._steps, dtype=torch.int64), **plain, parameters=parameters or None)
+
+
+def resumed(run: Run, task: Task, asked: Mapping[str, Any]) -> Progress:
+    """Where a run stands, ready to go on with the task it was made from; `asked` describes what is asked for now.
+
+    Raises:
+        ValueError: if what is asked for now is not what the run was made with.
+    """
+    for name in ("data", "head", "train_head", "parameterization", "optimizer", "loss", "batch_size", "ridge"):
+        before, now = run.configuration.get(name, _EARLIER.get(name)), asked[name]
+        if before != now:
+            raise ValueError(f"resume needs the same {name}; the run was made with {before}, now it is {now}")
+    earlier = run.configuration.get("fingerprint", {})  # runs saved by earlier versions have none
+    for name, digest in asked["fingerprint"].items():
+        if earlier.get(name, digest) != digest:
+            raise ValueError(f"resume needs the same {name}; the run was made with another of the same shape")
+    if task.batches is not None and [tuple(key) for key in run.configuration["seed"]] != asked["seed"]:
+        raise ValueError("resume needs the same seed; mini-batches are drawn from it")
+    if asked["steps"] < run.step:
+        raise ValueError(
+            f"steps counts from the start of the run and must be at least the {run.step} already taken;"
+            f" got {asked['steps']}"
+        )
+    device, batch = task.data.device, task.data.batch_shape[0]
+
+    def folded(value: Tensor) -> Tensor:
+        return value.to(device).reshape(-1, batch, *value.shape[run.risk.ndim :]).clone()
+
+    memory = {name: folded(value) for name, value in _part(run.state, "stop/").items()}
+    taken, overflowed = folded(run.steps_taken), folded(run.overflowed)
+    active = (taken == run.step) & ~overflowed
+    if run.configuration.get("stop") == asked["stop"]:
+        active &= ~memory.get("stopped", torch.zeros_like(active))
+    else:
+        memory = {}  # another rule starts afresh on the elements that are not behind
+    return Progress(
+        {name: folded(value) for name, value in run.parameters.items()},
+        {name: folded(value) for name, value in run.state.items() if not name.startswith("stop/")},
+        active=active,
+        stalled=folded(run.stalled),
+        overflowed=overflowed,
+        taken=taken,
+        memory=memory,
+    )
+
+
+# What runs saved by earlier versions do not say.
+_EARLIER = {"ridge": 0.0}
+
+
+def _part(values: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The entries whose name begins with `prefix`, without it."""
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import Head, Loss, lipschitz_bound
+from attsvm.attention import Head, Loss, Weights, lipschitz_bound
 from attsvm.data import TokenDataset
 from attsvm.data.checks import check_positive
+
+if TYPE_CHECKING:
+    from attsvm.descent.task import Task
 
 
 class Schedule(ABC):
@@ -24,6 +28,9 @@ class Schedule(ABC):
     def factors(self, data: TokenDataset, head: Head, loss: Loss) -> Tensor:
         """A factor for each data set of a batch with one axis."""
         return torch.ones(data.batch_shape, dtype=data.dtype, device=data.device)
+
+    def check(self, task: Task) -> None:  # noqa: B027 - most need nothing
+        """Raise a ValueError where the task lacks what these step sizes need."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,17 @@ class LipschitzStep(Schedule):
 
     def sizes(self, first: int, count: int) -> np.ndarray:
         return np.full(count, float(self.fraction))
+
+    def check(self, task: Task) -> None:
+        if task.ridge > 0:
+            raise ValueError("LipschitzStep() bounds the gradient of the risk alone; it needs ridge=0")
+        if not isinstance(task.parameterization, Weights):
+            raise ValueError(
+                f"LipschitzStep() bounds the gradient in W; it needs Weights(), got {task.parameterization!r}"
+            )
+        if task.train_head:
+            raise ValueError("LipschitzStep() bounds the gradient in W; it needs a fixed head, not train_head=True")
+        _ = task.factors  # says what is wrong with the head or the loss
 
     def factors(self, data: TokenDataset, head: Head, loss: Loss) -> Tensor:
         bound = lipschitz_bound(data, head, loss)

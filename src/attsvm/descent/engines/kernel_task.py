@@ -12,8 +12,8 @@ from torch import Tensor
 from attsvm.attention import Exponential, Head, KeyQuery, Linear, LinearHead, Logistic, QuadraticHead, ReluHead, Weights
 from attsvm.attention.gradient import fixed_scores
 from attsvm.data import TokenDataset
-from attsvm.descent.engines.torch import Task
 from attsvm.descent.optimizers import GradientDescent, NormalizedGradientDescent, SteepestDescent
+from attsvm.descent.task import Task
 from attsvm.norms import Frobenius, MaxEntry
 
 NORMALIZED, PLAIN, SIGN = 0, 1, 2

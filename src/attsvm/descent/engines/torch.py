@@ -1,100 +1,22 @@
-"""Engines advance a batch of runs by some steps; this one is PyTorch and can do everything on any device."""
+"""The PyTorch engine: batched operations that can do every task, on any device."""
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import Head, Loss, Parameterization, ScaledTensor, Weights
+from attsvm.attention import Head, Loss, ScaledTensor
 from attsvm.attention.gradient import Attended, attend, fixed_scores, risk_gradient
 from attsvm.attention.linear_maps import flat_adjoint, flat_logits
-from attsvm.attention.prediction_heads import LinearHead
 from attsvm.attention.scores import flat_scores
 from attsvm.data import TokenDataset
-from attsvm.descent.batches import InputBatches
-from attsvm.descent.optimizers import Optimizer, PolyakDescent
-from attsvm.descent.optimizers.base import State, Step
-from attsvm.descent.schedules import LipschitzStep
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """What is trained on what; data have one batch axis and parameters ``[starts, batch, ...]``."""
-
-    data: TokenDataset
-    head: Head
-    loss: Loss
-    parameterization: Parameterization
-    optimizer: Optimizer
-    train_head: bool
-    factors: Tensor
-    batches: InputBatches | None = None
-    ridge: float = 0.0
-
-    def weights(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """The combined W ``[starts, batch, d, dq]``."""
-        return self.parameterization.weights(parameters)
-
-    def head_at(self, parameters: Mapping[str, Tensor]) -> Head:
-        """The head, with its trained parameters where it is trained."""
-        return self.head.with_parameters(_head_part(parameters)) if self.train_head else self.head
-
-    def forward(self, parameters: Mapping[str, Tensor]) -> Attended:
-        """One pass over all inputs."""
-        return attend(self.data, self.head_at(parameters), flat_logits(self.data, self.weights(parameters)))
-
-    @cached_property
-    def _reach(self) -> Tensor:
-        """No logit of an element is larger than this times the largest entry of its W ``[batch]``."""
-        data = self.data
-        sizes = (part.flatten(1).abs().amax(1).double() for part in (data.tokens, data.queries))
-        return math.prod(sizes, start=torch.tensor(data.d * data.dq, dtype=torch.float64, device=data.device))
-
-    def in_range(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Whether parameters, and the logits that they make, are numbers of floating point ``[starts, batch]``."""
-        finite = torch.stack([torch.isfinite(value).flatten(2).all(-1) for value in parameters.values()]).all(0)
-        largest = self.weights(parameters).flatten(2).abs().amax(-1).double() * self._reach
-        # A quarter leaves room for the difference of two logits; NaN is not smaller either.
-        return finite & (largest < torch.finfo(self.data.dtype).max / 4)
-
-
-def _head_part(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value for name, value in parameters.items() if name == "head" or name.startswith("head.")}
-
-
-@dataclass(eq=False)
-class Progress:
-    """The moving part of a run: parameters, optimizer state, and what happened to each element on the way."""
-
-    parameters: dict[str, Tensor]
-    state: State
-    active: Tensor
-    stalled: Tensor
-    overflowed: Tensor
-    memory: dict[str, Tensor] = field(default_factory=dict)
-
-
-Advance = Callable[[Progress, int, np.ndarray], None]
-"""Called with (progress, first, sizes): takes ``len(sizes)`` steps, numbered from `first`, in place."""
-
-
-class Engine(ABC):
-    """Advances runs; all engines give the same iterates up to rounding."""
-
-    @abstractmethod
-    def refusal(self, task: Task, starts: int) -> str | None:
-        """Why this engine cannot run the task, as a clause; None if it can."""
-
-    @abstractmethod
-    def prepare(self, task: Task, starts: int) -> Advance:
-        """Lay out the task once; the result advances it, stretch by stretch."""
+from attsvm.descent.engines.base import Advance, Engine, Progress
+from attsvm.descent.optimizers.base import Step
+from attsvm.descent.task import Task
 
 
 @dataclass(frozen=True)
@@ -175,24 +97,3 @@ def _log_excess(data: TokenDataset, head: Head, loss: Loss, attended: Attended) 
         .logsumexp(-1)
     )
     return loss.log_excess(best.expand_as(log_shortfall), log_shortfall).logsumexp(-1) - float(np.log(data.n))
-
-
-def check_optimizer_fits(
-    optimizer: Optimizer, head: Head, parameterization: Parameterization, train_head: bool, ridge: float
-) -> None:
-    """Raise where an optimizer needs what the task cannot give."""
-    if isinstance(optimizer, PolyakDescent) and (train_head or not isinstance(head, LinearHead)):
-        raise ValueError(
-            "PolyakDescent needs a fixed linear head, whose best risk is known; use NormalizedGradientDescent instead"
-        )
-    if isinstance(optimizer, PolyakDescent) and ridge > 0:
-        raise ValueError(
-            "PolyakDescent needs the best risk, which a ridge changes; use NormalizedGradientDescent instead"
-        )
-    if isinstance(optimizer.schedule, LipschitzStep):
-        if ridge > 0:
-            raise ValueError("LipschitzStep() bounds the gradient of the risk alone; it needs ridge=0")
-        if not isinstance(parameterization, Weights):
-            raise ValueError(f"LipschitzStep() bounds the gradient in W; it needs Weights(), got {parameterization!r}")
-        if train_head:
-            raise ValueError("LipschitzStep() bounds the gradient in W; it needs a fixed head, not train_head=True")

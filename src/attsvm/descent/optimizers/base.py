@@ -5,11 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from attsvm.attention import ScaledTensor
 from attsvm.descent.schedules import Schedule, as_schedule
+
+if TYPE_CHECKING:
+    from attsvm.descent.task import Task
 
 State = dict[str, Tensor]
 
@@ -53,6 +57,10 @@ class Optimizer(ABC):
     def start(self, parameters: Mapping[str, Tensor]) -> State:
         """State before the first step; empty unless the rule remembers."""
         return {}
+
+    def check(self, task: Task) -> None:
+        """Raise a ValueError where the task lacks what this rule, or its step size, needs."""
+        self.schedule.check(task)
 
     @abstractmethod
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:

@@ -1,15 +1,20 @@
-"""Gradient descent, plain and normalized."""
+"""Steps along the gradient: its true size, size one, or the size that Polyak's rule gives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from attsvm.attention import LinearHead
 from attsvm.data.checks import check_positive
 from attsvm.descent.optimizers.base import Optimizer, State, Step
 from attsvm.descent.schedules import Schedule
+
+if TYPE_CHECKING:
+    from attsvm.descent.task import Task
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,18 @@ class PolyakDescent(Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self.largest_displacement, "largest_displacement")
+
+    def check(self, task: Task) -> None:
+        super().check(task)
+        if task.train_head or not isinstance(task.head, LinearHead):
+            raise ValueError(
+                "PolyakDescent needs a fixed linear head, whose best risk is known;"
+                " use NormalizedGradientDescent instead"
+            )
+        if task.ridge > 0:
+            raise ValueError(
+                "PolyakDescent needs the best risk, which a ridge changes; use NormalizedGradientDescent instead"
+            )
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
         log_norms = torch.stack([gradient.log_norm() for gradient in now.gradients.values()])

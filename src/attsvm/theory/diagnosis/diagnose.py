@@ -234,7 +234,7 @@ def diagnose(
     given, data = data, data.to(dtype=torch.float64)
     own, own_loss = as_head(doubled_head(head), data), as_loss(loss or Logistic())
     bias = implicit_bias(parameterization, optimizer)
-    begin = None if initial is None else _start_parameters(data, own, parameterization, doubled_start(initial))
+    begin = None if initial is None else _start_parameters(data, parameterization, doubled_start(initial))
     weights = None if begin is None else parameterization.weights(begin).reshape(*data.batch_shape, data.d, data.dq)
     training = Training(data, own, own_loss, parameterization, optimizer, train_head, bias, begin, weights)
     optimal = token_scores(data, own).argmax(-1)
@@ -313,14 +313,11 @@ def _limit(name: str, data: TokenDataset, head: Head, selected: Tensor, norm: No
     return Limit(name, selected, solution, judged.holds, judged.gap)
 
 
-def _start_parameters(
-    data: TokenDataset, head: Head, parameterization: Parameterization, initial: Initial
-) -> dict[str, Tensor]:
+def _start_parameters(data: TokenDataset, parameterization: Parameterization, initial: Initial) -> dict[str, Tensor]:
     """Parameters at the start, batch axes flattened."""
-    found, several = starting_point(
-        data, head, parameterization, initial, None, stream_keys(0, data.batch_shape), False
-    )
-    if several:
+    seeds = stream_keys(0, data.batch_shape)
+    found, lead = starting_point(data, parameterization, seeds, data.batch_shape, initial)
+    if lead != data.batch_shape:
         raise ValueError("initial must hold one start for each data set; got an axis of starts before the batch")
     return {name: value[0] for name, value in found.items()}
 

@@ -159,8 +159,9 @@ def predict_selection(
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer must be an optimizer such as GradientDescent(0.1); got {optimizer!r}")
     own = as_head(head, data)
-    start, several = starting_point(data, own, kind, initial, None, stream_keys(seed, data.batch_shape), False)
-    if several:
+    seeds = stream_keys(seed, data.batch_shape)
+    start, lead = starting_point(data, kind, seeds, data.batch_shape, initial)
+    if lead != data.batch_shape:
         raise ValueError("initial must hold one start for each data set; got an axis of starts before the batch")
     whole = data.to(dtype=torch.float64)
     double = own.to(dtype=torch.float64)

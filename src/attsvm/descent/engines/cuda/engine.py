@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from attsvm.attention import KeyQuery, LinearHead
+from attsvm.descent.engines.base import Advance, Engine, Progress
 from attsvm.descent.engines.kernel_task import codes_of, linear_refusal, scores_of
-from attsvm.descent.engines.torch import Advance, Engine, Progress, Task
+from attsvm.descent.task import Task
 
 if TYPE_CHECKING:
     from attsvm.descent.engines.cuda.kernel import Shape

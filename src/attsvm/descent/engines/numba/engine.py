@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attsvm.descent.engines.base import Advance, Engine, Progress
 from attsvm.descent.engines.kernel_task import HeadTerms, codes_of, head_terms, range_refusal, rule_refusal
-from attsvm.descent.engines.torch import Advance, Engine, Progress, Task, TorchEngine
+from attsvm.descent.engines.torch import TorchEngine
+from attsvm.descent.task import Task
 
 # Scores beyond this would let the slope of the loss leave the range in which the kernel keeps it unscaled.
 _LARGEST_SCORE = 300.0

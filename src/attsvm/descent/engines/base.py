@@ -1,0 +1,95 @@
+"""What an engine is, what it advances, and which one runs a task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attsvm.attention import QuadraticHead, ReluHead
+from attsvm.descent.optimizers.base import Optimizer, State
+from attsvm.descent.task import Task
+
+# A compiled run fills eight lanes; with fewer runs than this, on data larger than this, BLAS is faster.
+_FEW_RUNS = 4
+_LARGE = 20_000
+# With more features of tokens than this, BLAS on attended values is faster than mixing features.
+_WIDE = 100_000
+
+
+@dataclass(eq=False)
+class Progress:
+    """The moving part of a batch of runs; tensors are ``[starts, batch, ...]``.
+
+    Attributes:
+        parameters: the present iterate.
+        state: what the optimizer remembers.
+        active: runs that go on.
+        stalled: runs that met a gradient of exactly zero.
+        overflowed: runs whose next step would have left the range of floating point.
+        taken: steps taken so far.
+        memory: what the stopping rule remembers.
+    """
+
+    parameters: dict[str, Tensor]
+    state: State
+    active: Tensor
+    stalled: Tensor
+    overflowed: Tensor
+    taken: Tensor
+    memory: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def beginning(cls, parameters: dict[str, Tensor], optimizer: Optimizer) -> Progress:
+        """All runs at their start, active."""
+        like = next(iter(parameters.values()))
+        none = torch.zeros(like.shape[:2], dtype=torch.bool, device=like.device)
+        return cls(parameters, optimizer.start(parameters), ~none, none.clone(), none.clone(), none.to(torch.int64))
+
+
+Advance = Callable[[Progress, int, np.ndarray], None]
+"""Called with (progress, first, sizes): takes ``len(sizes)`` steps, numbered from `first`, in place."""
+
+
+class Engine(ABC):
+    """Advances a batch of runs by some steps; all engines give the same iterates up to rounding."""
+
+    @abstractmethod
+    def refusal(self, task: Task, starts: int) -> str | None:
+        """Why this engine cannot run the task, as a clause; None if it can."""
+
+    @abstractmethod
+    def prepare(self, task: Task, starts: int) -> Advance:
+        """Lay out the task once; the result advances it, stretch by stretch."""
+
+
+def choose_engine(engine: Engine | None, task: Task, starts: int) -> Engine:
+    """The engine asked for, or the fastest that can run the task.
+
+    Raises:
+        ValueError: if the engine asked for cannot.
+    """
+    from attsvm.descent.engines.cuda.engine import CudaEngine  # engines import this file
+    from attsvm.descent.engines.numba.engine import CompiledEngine
+    from attsvm.descent.engines.torch import TorchEngine
+
+    if engine is not None:
+        refusal = engine.refusal(task, starts)
+        if refusal is not None:
+            raise ValueError(f"{type(engine).__name__} cannot run this task: {refusal}")
+        return engine
+    data = task.data
+    if data.device.type == "cuda":
+        return CudaEngine() if CudaEngine().refusal(task, starts) is None else TorchEngine()
+    few = starts * data.batch_shape[0] < _FEW_RUNS
+    large = few and data.n * data.T * data.d > _LARGE
+    wide = isinstance(task.head, ReluHead) and data.n * data.T * task.head.matrix.shape[-1] > _WIDE
+    # Where a token's pull vanishes to first order (a quadratic head can do that) only TorchEngine still sees it.
+    exact = not isinstance(task.head, QuadraticHead)
+    if not large and not wide and exact and CompiledEngine().refusal(task, starts) is None:
+        return CompiledEngine()
+    return TorchEngine()

@@ -1,0 +1,212 @@
+"""What is trained on what: all that `fit` is told about a run, checked in one place before anything is computed."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attsvm.attention import Head, Logistic, Loss, Parameterization, Weights
+from attsvm.attention.gradient import Attended, attend
+from attsvm.attention.linear_maps import flat_logits
+from attsvm.attention.losses import as_loss
+from attsvm.attention.prediction_heads import as_head
+from attsvm.data import TokenDataset
+from attsvm.data.streams import Purpose, Seed, stream_keys, streams
+from attsvm.descent import optimizers
+from attsvm.descent.fingerprint import data_digest, head_digest
+from attsvm.descent.optimizers import NormalizedGradientDescent, Optimizer
+from attsvm.descent.stopping import StoppingRule
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A training task whose parts fit together; `Task.of` makes one from what a caller gives.
+
+    The data have one batch axis, parameters are ``[starts, batch, ...]``.
+
+    Attributes:
+        train_head: whether the prediction head's parameters are trained as well.
+        ridge: weight of the penalty ``ridge/2 ||.||_F^2`` on W, or on K and on Q.
+        batches: the inputs of each step; None means all of them.
+        stop: ends the runs that it calls done.
+        seeds: the random stream (seed, element) of each data set.
+        batch_shape: the batch axes that the caller sees.
+    """
+
+    data: TokenDataset
+    head: Head
+    loss: Loss
+    parameterization: Parameterization
+    optimizer: Optimizer
+    train_head: bool = False
+    ridge: float = 0.0
+    batches: InputBatches | None = None
+    stop: StoppingRule | None = None
+    seeds: tuple[tuple[int, int], ...] = ()
+    batch_shape: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        data: TokenDataset,
+        head: object,
+        parameterization: Parameterization | None,
+        optimizer: Optimizer | None,
+        loss: Loss | Callable[[Tensor], Tensor] | None,
+        *,
+        seed: Seed,
+        train_head: bool,
+        batch_size: int | None,
+        ridge: float,
+        stop: StoppingRule | None,
+        device: torch.device | str | None,
+    ) -> Task:
+        """The task that these arguments of `fit` describe.
+
+        Raises:
+            ValueError: for the first argument that is of the wrong kind or does not fit the others.
+        """
+        check_data(data)
+        parameterization = parameterization or Weights()
+        optimizer = optimizer or NormalizedGradientDescent(0.1)
+        check_kind(parameterization, Parameterization, "parameterization", "Weights() or KeyQuery(rank)")
+        if not isinstance(optimizer, Optimizer):
+            raise ValueError(f"optimizer must be an optimizer such as GradientDescent(0.1); got {_named(optimizer)}")
+        check_kind(stop, StoppingRule | None, "stop", "a rule such as Saturated() or Settled()")
+        if isinstance(ridge, bool) or not isinstance(ridge, numbers.Real) or not 0 <= ridge < math.inf:
+            raise ValueError(f"ridge must be a finite number, 0 or positive; got {ridge!r}")
+        if device is not None:
+            data = data.to(device)
+            head = head.to(device) if isinstance(head, Tensor | Head) else head
+        own_head = as_head(head, data)
+        seeds = tuple(stream_keys(seed, data.batch_shape))
+        task = cls(
+            data.flatten(),
+            own_head.flatten(),
+            as_loss(loss or Logistic()),
+            parameterization,
+            optimizer,
+            train_head=train_head,
+            ridge=float(ridge),
+            batches=None if batch_size is None else InputBatches(data.n, batch_size, seeds, data.device),
+            stop=stop,
+            seeds=seeds,
+            batch_shape=data.batch_shape,
+        )
+        optimizer.check(task)
+        return task
+
+    def describe(self, steps: int) -> dict[str, Any]:
+        """How a run of so many steps is made, JSON-able."""
+        from attsvm import __version__
+
+        return {
+            "version": __version__,
+            "data": repr(self.data),
+            "head": type(self.head).__name__,
+            "train_head": self.train_head,
+            "parameterization": repr(self.parameterization),
+            "optimizer": repr(self.optimizer),
+            "loss": repr(self.loss),
+            "steps": steps,
+            "seed": list(self.seeds),
+            "batch_size": None if self.batches is None else self.batches.size,
+            "ridge": self.ridge,
+            "stop": repr(self.stop),
+            "fingerprint": {"data": data_digest(self.data), "head": head_digest(self.head)},
+        }
+
+    @cached_property
+    def factors(self) -> Tensor:
+        """What the step size of each data set is multiplied with ``[batch]``."""
+        return self.optimizer.schedule.factors(self.data, self.head, self.loss)
+
+    def weights(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The combined W ``[starts, batch, d, dq]``."""
+        return self.parameterization.weights(parameters)
+
+    def head_at(self, parameters: Mapping[str, Tensor]) -> Head:
+        """The prediction head, with its trained parameters where it is trained."""
+        return self.head.with_parameters(_head_part(parameters)) if self.train_head else self.head
+
+    def forward(self, parameters: Mapping[str, Tensor]) -> Attended:
+        """One pass over all inputs."""
+        return attend(self.data, self.head_at(parameters), flat_logits(self.data, self.weights(parameters)))
+
+    @cached_property
+    def _reach(self) -> Tensor:
+        """No logit of an element is larger than this times the largest entry of its W ``[batch]``."""
+        data = self.data
+        sizes = (part.flatten(1).abs().amax(1).double() for part in (data.tokens, data.queries))
+        return math.prod(sizes, start=torch.tensor(data.d * data.dq, dtype=torch.float64, device=data.device))
+
+    def in_range(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Whether parameters, and the logits that they make, are numbers of floating point ``[starts, batch]``."""
+        finite = torch.stack([torch.isfinite(value).flatten(2).all(-1) for value in parameters.values()]).all(0)
+        largest = self.weights(parameters).flatten(2).abs().amax(-1).double() * self._reach
+        # A quarter leaves room for the difference of two logits; NaN is not smaller either.
+        return finite & (largest < torch.finfo(self.data.dtype).max / 4)
+
+
+def _head_part(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value for name, value in parameters.items() if name == "head" or name.startswith("head.")}
+
+
+@dataclass(frozen=True, eq=False)
+class InputBatches:
+    """Shuffled passes over the inputs, `size` of them in each step, in an order for each data set and pass.
+
+    The inputs of step k depend on the seed and k alone, so a resumed run sees the batches it would have seen.
+    """
+
+    n: int
+    size: int
+    keys: tuple[tuple[int, int], ...]
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.size, int) or isinstance(self.size, bool) or not 1 <= self.size <= self.n:
+            raise ValueError(f"batch_size must be an integer from 1 to n = {self.n}; got {self.size!r}")
+
+    def inputs(self, step: int) -> Tensor:
+        """Indices ``[batch, size]`` of the inputs used at `step`; a pass that does not divide evenly drops its rest."""
+        per_pass = self.n // self.size
+        number, place = divmod(step, per_pass)
+        return _orders(self, number)[:, place * self.size : (place + 1) * self.size]
+
+
+@lru_cache(maxsize=4)
+def _orders(batches: InputBatches, number: int) -> Tensor:
+    draws = streams(batches.keys, (len(batches.keys),), purpose=Purpose.INPUT_ORDER, number=number)
+    return torch.from_numpy(np.stack([stream.permutation(batches.n) for stream in draws])).to(batches.device)
+
+
+def check_data(data: object) -> None:
+    """Raise unless this is a data set, or a batch of at least one."""
+    if not isinstance(data, TokenDataset):
+        raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
+    if 0 in data.batch_shape:
+        raise ValueError(f"data must hold at least one data set; its batch is {list(data.batch_shape)}")
+
+
+def check_kind(value: object, kind: Any, name: str, expected: str) -> None:
+    """Raise unless `value` is an instance of `kind`."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be {expected}; got {value!r}")
+
+
+def _named(given: object) -> str:
+    """What was given in the place of an optimizer, and the optimizer that its name resembles."""
+    shown = given.__name__ if isinstance(given, type) else repr(given)
+    names = {name.lower(): name for name in optimizers.__all__ if name != "Optimizer"}
+    near = get_close_matches(shown.strip("'").lower(), names, n=1)
+    return f"{shown}; did you mean {names[near[0]]}(...)?" if near else shown
