@@ -7,7 +7,8 @@ with a tiny e can be separated, though by a large W. Here a ray is a proof in on
 - **A row that is zero to the last bit**, a twin of the selected token or a zero query, asks for a positive margin.
 - **Absorbed.** Where the rows of the ray, scaled to length 1, span their whole space with smallest singular value s,
   some delta has sum_k delta_k A_k = -M exactly and ||delta|| <= ||M|| / s. If lam_k > ||M|| / s on every inequality
-  row, and b^T lam outweighs ||b|| ||M|| / s, then lam + delta is an exact ray. The space is that of d dq numbers or,
+  row, and b^T lam outweighs ||b|| ||M|| / s, then lam + delta is an exact ray. It is enough that some of the rows,
+  those with large multipliers, span the space: then they alone move. The space is that of d dq numbers or,
   where the different queries of the ray are independent, one copy of R^d for each: sum_q u_q z_q^T = 0 then means that
   every u_q = sum_{k of query q} lam_k d_k is 0. ||M|| is taken at its computed value plus 4 (m + 8) units of round-off
   for m rows (each row of length 1 is known to 8 units), s at its computed value minus 16 max(m, D) sqrt(m) units, the
@@ -35,7 +36,9 @@ _UNIT = 2.0**-52
 _INDEPENDENT = 1e-8
 # Multipliers below such a share of the largest may be round-off of a zero; each line is tried.
 _LINES = (1e-12, 1e-9, 1e-6)
-_MOST_ROWS, _MOST_NUMBERS = 400, 2**24  # of a ray that is looked at, and of one batch of matrices
+# What is left is absorbed by all rows above a line, or by those alone whose multipliers are above a second one.
+_ABSORBING = (*((line, 0.0) for line in _LINES), (_LINES[0], 1e-3), (_LINES[0], 1e-2))
+_MOST_ROWS, _MOST_NUMBERS = 2000, 2**24  # of a ray that is looked at, and of one batch of matrices
 _EXACT_ROWS, _EXACT_NUMBERS, _EXACT_WORK = 64, 20_000, 3_000_000  # exact: rows, numbers, and steps for a whole batch
 _PRIME = 2**31 - 1
 
@@ -57,9 +60,9 @@ def proves_infeasible(problem: AttentionSVM, rays: Float[Tensor, "batch n T"]) -
     work = _EXACT_WORK
     for part in torch.nonzero(~proved).flatten().split(at_once):
         listed = _ListedRows.of(problem[part], lam[part], weights[part].topk(most, dim=1).indices)
-        for line in _LINES:
+        for line, moving in _ABSORBING:
             left = ~proved[part]
-            proved[part[left]] = _absorbed(listed[left].above(line))
+            proved[part[left]] = _absorbed(listed[left].above(line), moving)
         for k in torch.nonzero(~proved[part]).flatten().tolist():
             for line in _LINES[1:]:
                 if work > 0 and not proved[part[k]]:
@@ -141,29 +144,30 @@ def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
     return safe / torch.where(usable, size, 1.0), (torch.where(usable, largest, 0.0) * size).squeeze(-1)
 
 
-def _absorbed(rows: _ListedRows) -> Tensor:
-    """Where the residual of the ray can be absorbed by a small change of its multipliers."""
+def _absorbed(rows: _ListedRows, line: float) -> Tensor:
+    """Where the residual of the ray can be absorbed by a small change of its multipliers above `line`."""
     m = rows.duals.shape[1]
     d, dq = rows.differences.shape[2], rows.queries.shape[2]
-    answer = _absorbed_by_query(rows)
-    many = rows.present.sum(1) > d * dq
+    moving = rows.present & (rows.duals.abs() > line)
+    answer = _absorbed_by_query(rows, moving)
+    many = moving.sum(1) >= d * dq
     left = torch.nonzero(~answer & many).flatten()
     for part in left.split(max(1, _MOST_NUMBERS // max(1, m * d * dq))):
         some = rows[part]
         outer = (some.differences[..., None] * some.queries[..., None, :]).flatten(2) * some.present[..., None]
-        answer[part] = _outweighs(some, _change(outer, some.duals))
+        answer[part] = _outweighs(some, moving[part], _change(outer, some.duals, moving[part]))
     return answer
 
 
-def _absorbed_by_query(rows: _ListedRows) -> Tensor:
+def _absorbed_by_query(rows: _ListedRows, moving: Tensor) -> Tensor:
     """The same, one condition in R^d for each query, where the different queries are independent."""
     count, m = rows.duals.shape
     d, dq = rows.differences.shape[2], rows.queries.shape[2]
     # Names may point at a row that is padding here: the first present row of a name stands for its query.
     alike = (rows.names[:, :, None] == rows.names[:, None]) & rows.present[:, None, :] & rows.present[:, :, None]
     heads = rows.present & (alike.to(torch.uint8).argmax(-1) == torch.arange(m, device=rows.duals.device))
-    different, sizes = heads.sum(1), alike.sum(-1)
-    fits = (different <= dq) & (sizes.masked_fill(~heads, m + d + 1).amin(1) > d) & heads.any(1)
+    different, sizes = heads.sum(1), (alike & moving[:, None, :]).sum(-1)
+    fits = (different <= dq) & (sizes.masked_fill(~heads, m + d + 1).amin(1) >= d) & heads.any(1)
     part = torch.nonzero(fits).flatten()
     answer = torch.zeros(count, dtype=torch.bool, device=rows.duals.device)
     if part.numel() == 0:
@@ -176,29 +180,29 @@ def _absorbed_by_query(rows: _ListedRows) -> Tensor:
     for some in torch.arange(len(where), device=where.device).split(max(1, _MOST_NUMBERS // max(1, m * d))):
         own = part[where[some]]
         inside = alike[own, head[some]]
-        change = _change(rows.differences[own] * inside[..., None], rows.duals[own] * inside)
+        change = _change(rows.differences[own] * inside[..., None], rows.duals[own] * inside, moving[own] & inside)
         total.index_add_(0, where[some], change.square())
-    answer[part] = _outweighs(rows[part], total.sqrt())
+    answer[part] = _outweighs(rows[part], moving[part], total.sqrt())
     return answer
 
 
-def _change(vectors: Tensor, duals: Tensor) -> Tensor:
-    """A bound on the change of `duals` that makes their combination of vectors of length 1 (or 0) exactly 0."""
+def _change(vectors: Tensor, duals: Tensor, moving: Tensor) -> Tensor:
+    """A bound on the change of the moving `duals` that makes the combination of unit (or zero) vectors exactly 0."""
     m, size = vectors.shape[1:]
     left = torch.linalg.vector_norm((vectors * duals[..., None]).sum(1), dim=-1)
     left = left + 4 * (m + 8) * _UNIT * duals.abs().sum(1)
-    smallest = torch.linalg.svdvals(vectors)[:, -1] - 16 * max(m, size) * m**0.5 * _UNIT
+    smallest = torch.linalg.svdvals(vectors * moving[..., None])[:, -1] - 16 * max(m, size) * m**0.5 * _UNIT
     return torch.where(smallest > 0, left / smallest, torch.inf)
 
 
-def _outweighs(rows: _ListedRows, change: Tensor) -> Tensor:
-    """Whether multipliers stay positive, and b^T lam as well, under every change of this length."""
+def _outweighs(rows: _ListedRows, moving: Tensor, change: Tensor) -> Tensor:
+    """Whether multipliers stay positive, and b^T lam as well, under every change of the moving ones of this length."""
     change = change * (1 + 1e-9)  # far more than the round-off of these few operations
-    smallest = rows.duals.masked_fill(~rows.present | rows.free, torch.inf).amin(1)
+    smallest = rows.duals.masked_fill(~moving | rows.free, torch.inf).amin(1)
     sides = rows.sides.masked_fill(~rows.present, 0.0)
     each = sides * rows.duals
     earned = each.sum(1) - 8 * (each.shape[1] + 8) * _UNIT * each.abs().sum(1)
-    return (smallest > change) & (earned > change * torch.linalg.vector_norm(sides, dim=1))
+    return (smallest > change) & (earned > change * torch.linalg.vector_norm(sides.masked_fill(~moving, 0.0), dim=1))
 
 
 # ------------------------------------------------------------------------------------------------- exact
