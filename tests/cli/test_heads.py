@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import os
 
+import numpy as np
 import pytest
 import torch
 import transformers
 
 from attsvm.heads.loading.folder import quiet
 from cli.runner import invoke, refused
+from heads.loading.small import vit
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "dog", "saw", "a", "house", ".", ",", "and", "ran")
 
@@ -74,6 +76,36 @@ def test_json_is_all_that_is_printed(folder, texts, tmp_path):
     assert said["settings"]["leave_out"] == ["first", "delimiter"]
     assert said["heads"][0]["kinds"]["first"] == 0
     assert "only the first 8 texts" in (tmp_path / "manifest.json").read_text()
+
+
+def test_a_vision_model_looks_at_a_folder_of_images(folder, texts, tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="needs Pillow")
+    (tmp_path / "images").mkdir()
+    for index in range(3):
+        pixels = np.random.default_rng(index).integers(0, 256, (12, 12), dtype=np.uint8)
+        image.fromarray(pixels).save(tmp_path / "images" / f"{index}.png")
+    with quiet():
+        vit().save_pretrained(tmp_path / "vit")
+    asked = ("heads", tmp_path / "vit", "--heads", "L0H0", "--queries", 5, "--out", tmp_path / "out")
+    result = invoke(*asked, "--images", tmp_path / "images", "--confidence", 0.2, "--held-out", 0)
+    assert result.exit_code == 0, result.output
+    assert "L0H0" in result.output
+    assert "1 head," in result.output
+    assert "less than 1 MiB of states" in result.output
+    assert json.loads((tmp_path / "out" / "heads.json").read_text())["sentences"] == 3
+    refused(invoke(*asked), "looks at images", "--images")
+    refused(invoke(*asked, "--images", tmp_path / "none"), "does not exist", "PNG or JPEG")
+    refused(invoke(*asked, "--images", tmp_path / "images", "--texts", texts), "exclude each other")
+    refused(invoke("heads", folder, "--images", tmp_path / "images", "--out", tmp_path / "b"), "images are for vision")
+
+
+def test_heads_without_confident_queries_share_one_line(folder, texts, tmp_path):
+    result = invoke("heads", folder, "--texts", texts, "--layers", 0, "--confidence", 0.9999999, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    lines = [line for line in result.output.splitlines() if "nothing to separate" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith(("- L0H0, L0H1: ", "- L0H1, L0H0: "))
+    assert "--confidence" in lines[0]
 
 
 def test_bad_input(folder, texts, tmp_path):

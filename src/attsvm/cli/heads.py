@@ -13,7 +13,7 @@ import attsvm
 from attsvm.cli.common.files import checked_file, new_result, own_folder, write_result
 from attsvm.cli.common.options import Json, Out, Quiet, flag, listed, option
 from attsvm.cli.common.registry import SAMPLES, svm_norm_named
-from attsvm.cli.common.report import print_json, print_table, status_line
+from attsvm.cli.common.report import plural, print_json, print_table, status_line
 
 if TYPE_CHECKING:
     from attsvm.heads import HeadsReport, Progress, Texts
@@ -23,7 +23,11 @@ TextsFile = Annotated[
     str,
     option("--texts", "FILE", f"A file with one text per line, or texts of the package: {listed(SAMPLES)}."),
 ]
-Most = Annotated[int, Option("--most-texts", metavar="N", min=1, help="Read at most N lines of FILE.")]
+Images = Annotated[
+    Path | None,
+    option("--images", "FOLDER", "PNG and JPEG files for a vision model, or a .npz file with an array called images."),
+]
+Most = Annotated[int, Option("--most-texts", metavar="N", min=1, help="Read at most N lines of FILE, or N images.")]
 Layers = Annotated[str | None, option("--layers", "LIST", "Such as 0,3 or 2-5; all by default.")]
 Heads = Annotated[str | None, option("--heads", "LIST", "Such as 0,3 or L3H7,L0H2; all by default.")]
 Norms = Annotated[str, option("--norm", "NAMES", "Such as frobenius or frobenius,nuclear.")]
@@ -43,6 +47,7 @@ def heads(
     context: typer.Context,
     model: Model,
     texts: TextsFile = "sample",
+    images: Images = None,
     most_texts: Most = 1000,
     layers: Layers = None,
     heads: Heads = None,
@@ -69,8 +74,10 @@ def heads(
     numbers = checked_file(folder / "heads.json", "--out")
     norms = tuple(svm_norm_named(name.strip(), None) for name in norm.split(","))
     wanted_layers, wanted_heads = _numbers(layers, "--layers"), _heads(heads)
-    given = _texts(texts, most_texts)
-    loaded = attsvm.heads.load(model)
+    if images is not None and texts != "sample":
+        raise ValueError("--images and --texts exclude each other: a model looks at images or reads texts")
+    given = _texts(texts, most_texts) if images is None else attsvm.heads.Texts((), "")
+    loaded = attsvm.heads.load(model, images=images, most_images=most_texts)
     with status_line(f"Heads of {loaded.name}", quiet=quiet or json) as tell:
 
         def progress(at: Progress) -> None:
@@ -78,7 +85,7 @@ def heads(
                 tell(f"Heads of {loaded.name}: {at.done} of {at.total} · {at.message}")
 
         report = attsvm.heads.analyze(
-            loaded, given.lines, layers=wanted_layers, heads=wanted_heads, norms=norms, queries=queries,
+            loaded, given.lines or None, layers=wanted_layers, heads=wanted_heads, norms=norms, queries=queries,
             confidence=confidence, held_out=held_out, leave_out=attsvm.heads.SINKS if leave_out_sinks else (),
             seed=seed, cache=folder / "cache", progress=progress,
         )  # fmt: skip
@@ -90,7 +97,8 @@ def heads(
         report.save_json(staging / numbers.name)
         write_result(
             staging, context, [page, numbers], report.seconds, kind="heads", source=model, description=repr(report),
-            texts=texts, notes=[*report.notes, *([given.note] if given.note else [])], seed=seed,
+            texts=texts if images is None else str(images), seed=seed,
+            notes=[*report.notes, *([given.note] if given.note else [])],
         )  # fmt: skip
     if json:
         print_json({**report.to_json(), "files": [str(page), str(numbers)]})
@@ -99,22 +107,26 @@ def heads(
 
 
 def _print(report: HeadsReport, given: Texts, page: Path, numbers: Path, quiet: bool) -> None:
-    from attsvm.heads.report.table import COLUMNS
+    from attsvm.heads.report.table import COLUMNS, in_mebibytes
 
     if not quiet:
         brief = [column for column in COLUMNS if column.brief]
         print_table(
-            f"{report.model}: {len(report)} heads, {len(report) - len(report.unsolved)} solved, by selectivity",
+            f"{report.model}: {plural(len(report), 'head')}, {len(report) - len(report.unsolved)} solved, by"
+            " selectivity",
             [(column.title, "left" if column.key in ("head", "selects") else "right") for column in brief],
             [[column.format(row[column.key]) for column in brief] for row in report.table],
         )
         for verdict in report.verdicts:
             typer.echo(f"- {verdict}")
+        outcomes: dict[str, list[str]] = {}
         for head in report.unsolved:
-            typer.echo(f"- {head.name}: {head.outcome}")
+            outcomes.setdefault(head.outcome, []).append(head.name)
+        for outcome, names in outcomes.items():
+            typer.echo(f"- {', '.join(names)}: {outcome}")
         for note in (*report.notes, *filter(None, [given.note])):
             typer.echo(f"- Note: {note}.")
-    typer.echo(f"{report.memory / 2**20:.0f} MiB of states and rows at once; written: {page}, {numbers}")
+    typer.echo(f"{in_mebibytes(report.memory)} of states and rows at once; written: {page}, {numbers}")
 
 
 def _texts(name: str, most: int) -> Texts:

@@ -176,6 +176,15 @@ def check_index(name: str, value: object, size: int, model: str) -> None:
         raise ValueError(f"{name} must lie in 0..{size - 1} for {model}; got {value!r}")
 
 
+def counted(count: int, what: str) -> str:
+    """A number and its noun.
+
+    >>> counted(1, "text"), counted(1200, "text")
+    ('1 text', '1,200 texts')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def allowed_tokens(length: int, causal: bool) -> Bool[Tensor, "length length"]:
     """Which tokens each query may look at: all of them, or in a causal model itself and those before it.
 

@@ -14,6 +14,7 @@ from attsvm.heads.loading.folder import quiet
 from attsvm.heads.report.records import HeadReport
 from attsvm.norms import Frobenius, Nuclear
 from attsvm.sweep.manifest import to_plain
+from heads.loading import small
 from heads.planted import planted, planted_report
 
 MODEL = planted()
@@ -240,6 +241,22 @@ class TestBadInput:
         with pytest.raises(ValueError, match="not in the layers asked for"):
             analyze(two, layers=[0], heads=["L1H0"])
 
+    def test_texts_that_repeat_others_are_left_out_before_the_split(self):
+        model = load(small.bert())
+        texts = [[5, 6, 7, 8], [5, 6, 8, 7], [5, 6, 7, 8], [9, 6, 7], [5, 6, 7, 8], [9, 6, 7]]
+        options = {"heads": ["L0H0"], "confidence": 0.0, "held_out": 0.4, "queries": 4}
+        found = analyze(model, texts, **options)
+        once = analyze(model, [texts[0], texts[1], texts[3]], **options)
+        assert found.sentences == once.sentences == 3
+        assert "3 texts repeat others and were left out" in found.notes
+        assert found["L0H0"].comparisons[0].head.agreement == once["L0H0"].comparisons[0].head.agreement
+        assert "1 text repeats another and was left out" in analyze(model, [*texts[:2], texts[0]], **options).notes
+
+    def test_no_confident_query_says_what_to_try(self):
+        nothing = analyze(MODEL, heads=["L0H2"], confidence=0.9)["L0H2"]
+        assert "no query has more than 0.9 of its attention" in nothing.outcome
+        assert "a smaller confidence, --confidence, lets more queries count" in nothing.outcome
+
     def test_one_token_sentences(self):
         key = torch.randn(1, 1, 3, 2)
         with pytest.raises(ValueError, match="at least two tokens"):
@@ -247,7 +264,7 @@ class TestBadInput:
         generator = torch.Generator().manual_seed(0)
         states = [torch.randn(1, 1 + 3 * (k > 0), 3, generator=generator) for k in range(8)]
         mixed = analyze(from_arrays(states, 3 * key, key), queries=10, confidence=0.0)
-        assert any("1 texts have one token" in note for note in mixed.notes)
+        assert any("1 text has one token; it offers no choice" in note for note in mixed.notes)
         assert mixed["L0H0"].selectivity.no_choice == 1
 
     def test_nothing_is_left_when_all_is_left_out(self):

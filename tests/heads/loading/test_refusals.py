@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
@@ -11,6 +12,7 @@ import torch
 import transformers
 
 from attsvm.heads import load
+from attsvm.heads.loading import architectures
 from attsvm.heads.loading.architectures import ARCHITECTURES, architecture_of
 
 from . import small
@@ -60,6 +62,14 @@ def test_architectures(config, sentence):
 ], ids=lambda value: value.model_type)  # fmt: skip
 def test_supported_architectures_pass(config):
     assert architecture_of(config, "it") is ARCHITECTURES[config.model_type]
+
+
+def test_the_documentation_lists_what_is_read_and_what_is_refused():
+    page = (Path(__file__).parents[3] / "docs" / "heads_models.md").read_text(encoding="utf-8")
+    supported, refused = page.partition("## Refused")[::2]
+    assert {name for name in ARCHITECTURES if f"`{name}`" in supported} == set(ARCHITECTURES)
+    assert {name for name in architectures._BY_TYPE if f"`{name}`" in refused} == set(architectures._BY_TYPE)
+    assert not any(f"`{name}`" in refused for name in ARCHITECTURES)
 
 
 def test_a_live_rotary_model():

@@ -18,7 +18,7 @@ from attsvm.heads.analysis.kinds import SelectionKind
 from attsvm.heads.analysis.selections import LayerView, layers_of, state_bytes
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.loading.texts import sample_texts
-from attsvm.heads.model import HeadModel, Sentence, Text, check_index
+from attsvm.heads.model import HeadModel, Sentence, Text, check_index, counted
 from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.report import HeadsReport
 from attsvm.norms import Frobenius, Norm
@@ -92,7 +92,7 @@ def analyze(
         raise ValueError(f"model must come from load() or from_arrays(); got {type(model).__name__}")
     began = time.perf_counter()
     chosen = _chosen_heads(model, layers, heads)
-    sentences = _sentences(model, texts)
+    sentences, repeated = _sentences(model, texts)
     kept = None if cache is None else HeadCache(cache, model, sentences, settings)
     with contextlib.nullcontext() if kept is None else kept.open():
         reports = _finished(model, sentences, chosen, settings, kept, progress or (lambda now: None))
@@ -102,7 +102,7 @@ def analyze(
         layers=model.layers,
         heads_per_layer=model.heads,
         width=model.width,
-        notes=(*model.notes, *_notes(model, sentences, kept)),
+        notes=(*model.notes, *_notes(model, sentences, repeated, kept)),
         sentences=len(sentences),
         tokens=sum(len(sentence) for sentence in sentences),
         settings=settings,
@@ -163,7 +163,8 @@ def _chosen_heads(
     return sorted(found)
 
 
-def _sentences(model: HeadModel, texts: Sequence[Text] | None) -> list[Sentence]:
+def _sentences(model: HeadModel, texts: Sequence[Text] | None) -> tuple[list[Sentence], int]:
+    """The sentences, each once, and how many repeated others: those would lie on both sides of the held-out split."""
     if isinstance(texts, str):
         raise ValueError("texts must be a list of texts; got one string (read_texts reads a file)")
     if texts is not None:
@@ -172,9 +173,16 @@ def _sentences(model: HeadModel, texts: Sequence[Text] | None) -> list[Sentence]
         found = model.encode(list(texts))
     else:
         found = list(model.sentences) or model.encode(sample_texts())
+    different: dict[object, Sentence] = {}
+    for index, sentence in enumerate(found):
+        # A model's own sentences differ by what they stand for, not by their tokens.
+        different.setdefault(index if model.sentences else tuple(sentence.ids.tolist()), sentence)
+    repeated, found = len(found) - len(different), list(different.values())
     if all(len(sentence) < 2 for sentence in found):
-        raise ValueError(f"texts must have at least two tokens somewhere; all {len(found)} have one")
-    return found
+        raise ValueError(
+            f"texts must have at least two tokens somewhere; got {counted(len(found), 'different text')} of one token"
+        )
+    return found, repeated
 
 
 def _tasks(
@@ -204,18 +212,27 @@ def _held_out(count: int, settings: Settings) -> Tensor:
     return apart
 
 
-def _notes(model: HeadModel, sentences: Sequence[Sentence], kept: HeadCache | None) -> list[str]:
+def _notes(model: HeadModel, sentences: Sequence[Sentence], repeated: int, kept: HeadCache | None) -> list[str]:
     notes = []
     if kept is not None and kept.damaged:
         names = ", ".join(path.name for path in kept.damaged)
         notes.append(f"kept results were damaged, and their heads were analysed again: {names}")
+    if repeated:
+        which = "repeats another and was" if repeated == 1 else "repeat others and were"
+        notes.append(f"{counted(repeated, 'text')} {which} left out")
     cut = [sentence for sentence in sentences if sentence.left_out]
     if cut:
         lost = sum(sentence.left_out for sentence in cut)
-        notes.append(f"{len(cut)} texts are longer than the model reads; {lost} tokens at their ends were left out")
+        longer = f"{counted(len(cut), 'text')} {'is' if len(cut) == 1 else 'are'} longer than the model reads"
+        notes.append(f"{longer}; {counted(lost, 'token')} at the end {'was' if lost == 1 else 'were'} left out")
     single = sum(len(sentence) < 2 for sentence in sentences)
     if single:
-        notes.append(f"{single} texts have one token; they offer no choice and are not counted")
+        which = (
+            "has one token; it offers no choice and is"
+            if single == 1
+            else "have one token; they offer no choice and are"
+        )
+        notes.append(f"{counted(single, 'text')} {which} not counted")
     if not model.has_untrained:
         notes.append("there is no untrained model of this shape to compare with")
     return notes

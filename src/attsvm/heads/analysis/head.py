@@ -127,7 +127,10 @@ def _compare(task: HeadTask, confident: Choices, share: float, norm: Norm) -> tu
 
 def _outcome(comparisons: Sequence[Comparison], confident: int, settings: Settings) -> str:
     if not confident:
-        return f"no query has more than {settings.confidence:g} of its attention on one token: nothing to separate"
+        return (
+            f"no query has more than {settings.confidence:g} of its attention on one token: nothing to separate (a"
+            " smaller confidence, --confidence, lets more queries count)"
+        )
     if not comparisons:
         return "all confident queries lie in held-out sentences: nothing to separate"
     unsolved = [found.head for found in comparisons if not found.head.solved]

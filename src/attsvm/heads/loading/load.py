@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from attsvm.data.checks import ArrayOrList, as_tensor
 from attsvm.heads.loading.architectures import Reads, architecture_of
 from attsvm.heads.loading.folder import precision_notes, read_config, read_openai_whisper, read_weights
+from attsvm.heads.loading.images import preparation_of, read_images
 from attsvm.heads.loading.lens import LensModel, is_lens
 from attsvm.heads.loading.tokenizers import SmilesTokenizer, Tokenizer, choose_tokenizer
 from attsvm.heads.loading.transformers_model import (
@@ -20,6 +22,7 @@ from attsvm.heads.loading.transformers_model import (
     TransformersModel,
     eager_copy,
     from_state,
+    image_shape,
 )
 from attsvm.heads.model import HeadModel
 
@@ -29,7 +32,8 @@ def load(
     *,
     tokenizer: object = None,
     audio_features: ArrayOrList | None = None,
-    images: ArrayOrList | None = None,
+    images: ArrayOrList | str | os.PathLike[str] | None = None,
+    most_images: int = 1000,
 ) -> HeadModel:
     """A model whose heads can be read exactly, as ``softmax(X K Q^T z)``.
 
@@ -42,7 +46,10 @@ def load(
         tokenizer: where the model brings none: a folder with its files, a ``.tiktoken`` file for Whisper, or a
             tokenizer. Without one, sentences are given as lists of token numbers.
         audio_features: what Whisper's decoder listens to, as its encoder gives it, ``[frames, d]``; None means silence.
-        images: what a ViT looks at, scaled as it expects, ``[n, channels, height, width]``.
+        images: what a ViT looks at: a folder of PNG and JPEG files (needs Pillow), resized and scaled as the model's
+            ``preprocessor_config.json`` says; a .npz or .safetensors file with an array called images; or an array.
+            Arrays must be scaled as the model expects, ``[n, channels, height, width]``.
+        most_images: read at most this many from a folder or file.
 
     Returns:
         A `HeadModel`; its `notes` say what was changed on the way.
@@ -53,7 +60,7 @@ def load(
     """
     _check_transformers()
     audio = None if audio_features is None else as_tensor(audio_features, "audio_features")
-    pictures = None if images is None else as_tensor(images, "images")
+    pictures = _pictures(images, most_images)
     if isinstance(source, str | os.PathLike):
         return _from_path(source, tokenizer, audio, pictures)
     if is_lens(source):
@@ -66,8 +73,23 @@ def load(
     )
 
 
+Pictures = Callable[[Any, Path | None], tuple[Tensor, tuple[str, ...]]]
+"""From a configuration and the folder of a model, where there is one, to its images and notes about them."""
+
+
+def _pictures(images: object, most: int) -> Pictures | None:
+    """Images that are read once the model says how large they must be; None where none were given."""
+    if images is None:
+        return None
+    if isinstance(images, str | os.PathLike):
+        path = Path(images).expanduser()
+        return lambda config, folder: read_images(path, image_shape(config), preparation_of(folder), most)
+    given = as_tensor(images, "images")
+    return lambda config, folder: (given, ())
+
+
 def _from_path(
-    source: str | os.PathLike[str], tokenizer: object, audio: Tensor | None, images: Tensor | None
+    source: str | os.PathLike[str], tokenizer: object, audio: Tensor | None, images: Pictures | None
 ) -> HeadModel:
     path = Path(source).expanduser()
     if path.is_file():
@@ -84,10 +106,10 @@ def _from_path(
     words = None if architecture.reads is Reads.IMAGES else choose_tokenizer(tokenizer, folder, config)
     if isinstance(words, SmilesTokenizer):
         notes += ("vocab.txt lists the reaction arrow >>: texts are read as reaction SMILES",)
-    return _model(core, words, name, notes, audio, images)
+    return _model(core, words, name, notes, audio, images, folder)
 
 
-def _from_file(path: Path, tokenizer: object, audio: Tensor | None, images: Tensor | None) -> HeadModel:
+def _from_file(path: Path, tokenizer: object, audio: Tensor | None, images: Pictures | None) -> HeadModel:
     if path.suffix == ".gguf":
         raise ValueError(
             f"{path} is a GGUF file: quantized weights are not read (and nearly all such models have rotary positions,"
@@ -102,7 +124,7 @@ def _from_file(path: Path, tokenizer: object, audio: Tensor | None, images: Tens
     return _model(core, words, path.name, precision_notes(weights), audio, images)
 
 
-def _from_live(module: Any, tokenizer: object, audio: Tensor | None, images: Tensor | None) -> HeadModel:
+def _from_live(module: Any, tokenizer: object, audio: Tensor | None, images: Pictures | None) -> HeadModel:
     name = str(getattr(module.config, "name_or_path", "") or type(module).__name__)
     architecture_of(module.config, name)  # refused before it is copied
     notes = precision_notes(dict(module.named_parameters()))
@@ -111,7 +133,13 @@ def _from_live(module: Any, tokenizer: object, audio: Tensor | None, images: Ten
 
 
 def _model(
-    core: Any, words: Tokenizer | None, name: str, notes: tuple[str, ...], audio: Tensor | None, images: Tensor | None
+    core: Any,
+    words: Tokenizer | None,
+    name: str,
+    notes: tuple[str, ...],
+    audio: Tensor | None,
+    images: Pictures | None,
+    folder: Path | None = None,
 ) -> HeadModel:
     """The model of what its architecture reads; what it does not read must not be given."""
     architecture, kind = architecture_of(core.config, name), core.config.model_type
@@ -125,8 +153,12 @@ def _model(
     if architecture.reads is Reads.TEXTS:
         return TransformersModel(core, architecture, words, name, notes)
     if images is None:
-        raise ValueError(f"{name} looks at images; pass images=, scaled as it expects, [n, channels, height, width]")
-    return ImagesModel(core, architecture, images, name, notes)
+        raise ValueError(
+            f"{name} looks at images; pass images= (--images), a folder of PNG or JPEG files or an array scaled as it"
+            " expects, [n, channels, height, width]"
+        )
+    seen, more = images(core.config, folder)
+    return ImagesModel(core, architecture, seen, name, (*notes, *more))
 
 
 def _check_transformers() -> None:

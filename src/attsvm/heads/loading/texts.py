@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from attsvm.heads.model import counted
+
 _LONGEST = 50_000  # bytes of a line; no model here reads more
 
 
@@ -61,7 +63,9 @@ def read_texts(path: str | os.PathLike[str], most: int = 1000) -> Texts:
         raise ValueError(f"texts file {where} cannot be read: {(error.strerror or str(error)).lower()}") from None
     if not lines:
         raise ValueError(f"{where} must hold at least one text, one per line; it is empty")
-    note = f"only the first {most} texts of {where.name} were read" if more else ""
+    note = (
+        f"only the first {counted(most, 'text')} of {where.name} {'was' if most == 1 else 'were'} read" if more else ""
+    )
     return Texts(tuple(lines), note)
 
 

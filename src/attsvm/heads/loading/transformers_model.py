@@ -22,6 +22,7 @@ from attsvm.heads.model import (
     Text,
     allowed_tokens,
     check_exact,
+    counted,
     with_constant,
 )
 
@@ -209,18 +210,27 @@ class ImagesModel(TransformersModel):
         self, core: Any, architecture: Architecture, images: Tensor, name: str, notes: tuple[str, ...] = ()
     ) -> None:
         super().__init__(core, architecture, None, name, notes)
-        height, width = _pair(core.config.image_size)
+        shape = image_shape(core.config)
+        _, height, width = shape
         patch_height, patch_width = _pair(core.config.patch_size)
-        shape = (core.config.num_channels, height, width)
         if images.ndim != 4 or tuple(images.shape[1:]) != shape or not len(images):
             raise ValueError(f"images must have shape [n, {', '.join(map(str, shape))}]; got {list(images.shape)}")
         if not bool(torch.isfinite(images).all()):
             raise ValueError("images must be finite; got NaN or infinity")
-        self._images = images.to(self._device, torch.float32)
+        # The same image twice would lie on both sides of the split into seen and held-out ones.
+        first: dict[bytes, int] = {}
+        plain = images.to("cpu", torch.float32)
+        for index, image in enumerate(plain):
+            first.setdefault(hashlib.sha256(image.contiguous().numpy().tobytes()).digest(), index)
+        kept = sorted(first.values())
+        if len(kept) < len(images):
+            again = len(images) - len(kept)
+            self.notes += (f"{counted(again, 'image')} {'repeats' if again == 1 else 'repeat'} others; left out",)
+        self._images = plain[kept].to(self._device)
         rows, columns = range(height // patch_height), range(width // patch_width)
         tokens = ("[CLS]", *(f"patch {row},{column}" for row in rows for column in columns))
         ids = torch.arange(len(tokens))
-        self.sentences = tuple(Sentence(f"image {i}", tokens, ids, ids == 0) for i in range(len(images)))
+        self.sentences = tuple(Sentence(f"image {i}", tokens, ids, ids == 0) for i in kept)
 
     def encode(self, texts: Sequence[Text]) -> list[Sentence]:
         raise ValueError(f"{self.name} reads images, not texts; use its own sentences (texts=None)")
@@ -236,6 +246,11 @@ class ImagesModel(TransformersModel):
 
     def _extra_inputs(self) -> Sequence[Tensor]:
         return [self._images]
+
+
+def image_shape(config: Any) -> tuple[int, int, int]:
+    """Channels, height and width of the images that a vision model reads."""
+    return int(config.num_channels), *_pair(config.image_size)
 
 
 def _pair(size: Any) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from attsvm.data.files import write_atomically
 from attsvm.heads.analysis.settings import Settings
+from attsvm.heads.model import counted
 from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.table import HeadTable, head_row
 from attsvm.heads.report.verdict import Verdict, verdicts
@@ -107,4 +108,4 @@ class HeadsReport:
         solved = len(self.heads) - len(self.unsolved)
         values = [head.efficiency.smallest for head in self.heads if not math.isnan(head.efficiency.smallest)]
         middle = f", median efficiency {sorted(values)[len(values) // 2]:.3g}" if values else ""
-        return f"HeadsReport({self.model}, {len(self.heads)} heads, {solved} solved{middle})"
+        return f"HeadsReport({self.model}, {counted(len(self.heads), 'head')}, {solved} solved{middle})"

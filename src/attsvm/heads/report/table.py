@@ -127,6 +127,15 @@ COLUMNS: tuple[Column, ...] = (
 """The columns of the table, from left to right; numbers that depend on a norm are those of the first."""
 
 
+def in_mebibytes(size: int) -> str:
+    """A number of bytes for a person.
+
+    >>> in_mebibytes(1000), in_mebibytes(3 * 2**20)
+    ('less than 1 MiB', '3 MiB')
+    """
+    return "less than 1 MiB" if size < 2**20 else f"{size / 2**20:.0f} MiB"
+
+
 class HeadTable(list[dict[str, Any]]):
     """One row for each head, by the keys of `COLUMNS` and "outcome"; NaN where a number does not exist."""
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from attsvm.heads.model import counted
 from attsvm.heads.report.records import HeadReport
-from attsvm.heads.report.table import COLUMNS
+from attsvm.heads.report.table import COLUMNS, in_mebibytes
 from attsvm.heads.report.verdict import MEASURES, RANDOM, UNTRAINED, Measure, number_pair
 from attsvm.sweep.manifest import to_plain
 
@@ -82,14 +83,15 @@ def _subtitle(report: HeadsReport) -> str:
     asked = report.settings
     solved = len(report.heads) - len(report.unsolved)
     parts = (
-        f"{report.architecture}, {report.layers} layers of {report.heads_per_layer} heads, width {report.width}",
-        f"{report.sentences} texts, {report.tokens:,} tokens",
+        f"{report.architecture}, {counted(report.layers, 'layer')} of {counted(report.heads_per_layer, 'head')}, width"
+        f" {report.width}",
+        f"{counted(report.sentences, 'text')}, {counted(report.tokens, 'token')}",
         f"{len(report.heads)} heads analysed, {solved} solved to a certified gap of {asked.accuracy:g}",
         f"norm: {', '.join(norm.name for norm in asked.norms)}",
         f"confident above {asked.confidence:g}, up to {asked.queries} queries per head",
         *([f"left out: {', '.join(map(str, asked.leave_out))}"] if asked.leave_out else []),
         f"seed {asked.seed}",
-        f"{report.memory / 2**20:.0f} MiB of states and rows at once",
+        f"{in_mebibytes(report.memory)} of states and rows at once",
     )
     return " · ".join(parts)
 
