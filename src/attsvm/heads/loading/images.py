@@ -50,7 +50,8 @@ def preparation_of(folder: Path | None) -> Preparation:
     try:
         given = json.loads(path.read_text(encoding="utf-8"))
         scale = float(given.get("rescale_factor", 1 / 255)) if given.get("do_rescale", True) else 1.0
-        mean, std = (0.0,), (1.0,)
+        mean: tuple[float, ...] = (0.0,)
+        std: tuple[float, ...] = (1.0,)
         if given.get("do_normalize", True):
             mean, std = tuple(map(float, given["image_mean"])), tuple(map(float, given["image_std"]))
         if not all(value > 0 for value in std):
