@@ -5,7 +5,18 @@ import pytest
 import torch
 
 import attsvm
-from attsvm.experiments.common import long_column, path_steps, separating_offsets, stacked
+from attsvm.data import streams
+from attsvm.experiments.common import (
+    FARTHER_APART,
+    DataSets,
+    long_column,
+    path_steps,
+    seeds_of,
+    selected_attention,
+    separating_offsets,
+    stacked,
+    streams_apart,
+)
 
 
 @pytest.mark.parametrize("steps", [1, 50, 200, 201, 1000, 20_000])
@@ -28,6 +39,37 @@ def test_tables_are_stacked_in_order():
     table = stacked([{"a": np.array([1, 2]), "b": 0.5}, {"a": [3], "b": 1.5}])
     assert table["a"].tolist() == [1, 2, 3]
     assert table["b"].tolist() == [0.5, 0.5, 1.5]
+
+
+def test_columns_of_a_table_are_flattened_and_a_part_may_be_empty():
+    table = stacked([{"a": torch.arange(4).reshape(2, 2), "b": "x"}, {"a": np.zeros((0, 2), dtype=int), "b": "y"}])
+    assert table["a"].tolist() == [0, 1, 2, 3]
+    assert table["b"].tolist() == ["x"] * 4
+
+
+def test_chunks_share_out_the_data_sets_and_their_streams():
+    configuration = DataSets(datasets=5, chunk_size=2, seed=7)
+    tasks = configuration.chunks("w", kind="W")
+    assert [task.name for task in tasks] == ["w-00000", "w-00002", "w-00004"]
+    assert {task.values["kind"] for task in tasks} == {"W"}
+    assert [seed for task in tasks for seed in seeds_of(configuration, task)] == [(7, number) for number in range(5)]
+
+
+def test_streams_apart_are_not_those_of_the_data():
+    seeds = [(0, 3), (0, 4)]
+    found = [[stream.random() for stream in drawn] for drawn in (
+        streams_apart(seeds), streams_apart(seeds, FARTHER_APART), streams(seeds, (2,)),
+    )]  # fmt: skip
+    assert len({value for drawn in found for value in drawn}) == 6
+    assert streams_apart(seeds[1:])[0].random() == found[0][1]
+
+
+def test_attention_on_what_is_selected_in_the_end():
+    data = attsvm.data.random_sphere(n=3, T=4, d=5, batch=2, seed=0)
+    run = attsvm.fit(data, steps=20, record=10, engine=attsvm.descent.TorchEngine())
+    found = selected_attention(run)
+    assert found.shape == (3, 2, 3)
+    assert torch.equal(found[-1], run.attention.amax(-1))
 
 
 def test_the_line_lies_half_way():
