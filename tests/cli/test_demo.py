@@ -15,21 +15,28 @@ def png_size(path):
     return struct.unpack(">II", header[16:24])
 
 
-def test_demo_prints_the_table_and_draws_the_picture(tmp_path):
-    result = invoke("demo", "--out", tmp_path)
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """The folder that one run of the demo wrote to, and what it printed."""
+    folder = tmp_path_factory.mktemp("demo")
+    return folder, invoke("demo", "--out", folder)
+
+
+def test_demo_prints_the_table_and_draws_the_picture(shown):
+    folder, result = shown
     assert result.exit_code == 0, result.output
     for heading in ("Run", "Risk", "Norm", "Input", "Selected", "Attention on it", "Optimal"):
         assert heading in result.stdout
     rows = [line for line in result.stdout.splitlines() if "token" in line and "yes" in line]
     assert len(rows) == 4  # two runs, two inputs, all optimal
-    width, height = png_size(tmp_path / "demo.png")
+    width, height = png_size(folder / "demo.png")
     assert width > 1000
     assert height > 800
-    assert str(tmp_path / "demo.png") in result.stdout
+    assert str(folder / "demo.png") in result.stdout
 
 
-def test_the_table_shows_that_each_run_tends_to_its_own_svm(tmp_path):
-    lines = invoke("demo", "--out", tmp_path).stdout.splitlines()
+def test_the_table_shows_that_each_run_tends_to_its_own_svm(shown):
+    lines = shown[1].stdout.splitlines()
     table = lines[next(place for place, line in enumerate(lines) if "Cosine with the max-margin solutions" in line) :]
     assert all(word in table[2] for word in ("Frobenius SVM", "Nuclear SVM", "Expected"))
     words = [line.split() for line in table[3:]]
@@ -56,12 +63,11 @@ def test_demo_as_json(tmp_path):
     assert (tmp_path / "new" / "folder" / "demo.png").is_file()
 
 
-def test_demo_is_reproducible_and_quiet_where_asked(tmp_path):
-    first = invoke("demo", "--out", tmp_path / "a", "--quiet")
-    assert first.stdout.strip() == f"The picture is in {tmp_path / 'a' / 'demo.png'}"
-    assert first.stderr == ""
-    invoke("demo", "--out", tmp_path / "b", "--quiet")
-    assert (tmp_path / "a" / "demo.png").read_bytes() == (tmp_path / "b" / "demo.png").read_bytes()
+def test_demo_is_reproducible_and_quiet_where_asked(shown, tmp_path):
+    again = invoke("demo", "--out", tmp_path, "--quiet")
+    assert again.stdout.strip() == f"The picture is in {tmp_path / 'demo.png'}"
+    assert again.stderr == ""
+    assert (tmp_path / "demo.png").read_bytes() == (shown[0] / "demo.png").read_bytes()
 
 
 def test_out_that_is_a_file(tmp_path):

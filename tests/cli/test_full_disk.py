@@ -50,6 +50,8 @@ def fill(patch: pytest.MonkeyPatch, after: int, what: str = "fsync") -> None:
 )
 def test_an_older_result_stays_whole(tmp_path, file, monkeypatch, command, names, what):
     out = tmp_path / "out"
+    monkeypatch.setattr("attsvm.cli.demo._STEPS", 100)  # the demo's numbers say nothing here
+    monkeypatch.setattr("attsvm.cli.demo._RECORD", range(101))
     first = (command, "--out", out) if command == "demo" else (command, file, "--out", out)
     again = {
         "solve": ("--norm", "nuclear"), "diagnose": ("--loss", "exponential"), "train": ("--seed", 1),
