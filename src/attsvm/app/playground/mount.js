@@ -1,21 +1,21 @@
-import { createCertificatePanel } from "./view/certificatepanel.js";
-import { createBars } from "./view/bars.js";
+import { createCertificatePanel } from "./view/certificate-panel.js";
+import { createBars } from "./view/attention-bars.js";
 import { THEMES } from "./view/colours.js";
 import { createCurves } from "./view/curves.js";
 import { node, setAttributes, setText } from "./view/dom.js";
-import { createFrameCounter } from "./view/framecount.js";
+import { createFrameCounter } from "./view/frame-counter.js";
 import { presentItem } from "./view/handles.js";
-import { createOptimaList } from "./view/optimalist.js";
+import { createOptimaList } from "./view/local-optima.js";
 import { createPage } from "./view/page.js";
 import { createPlot, discRadius } from "./view/plot.js";
 import { createReadout } from "./view/readout.js";
-import { createVoice } from "./view/voice.js";
+import { createNarration } from "./view/narration.js";
 import { attachDragging } from "./controls/drag.js";
 import { createHelp } from "./controls/help.js";
 import { createInspector } from "./controls/inspector.js";
 import { attachKeyboard } from "./controls/keyboard.js";
 import { createLayers } from "./controls/layers.js";
-import { createShare } from "./controls/share.js";
+import { createExportMenu } from "./controls/export-menu.js";
 import { createTable } from "./controls/table.js";
 import { createTimeline } from "./controls/timeline.js";
 import { createToolbar } from "./controls/toolbar.js";
@@ -24,10 +24,10 @@ import { PRESETS, presetNamed, presetState, withPresetScene } from "./presets.js
 import { setLayer, showSelection } from "./state/actions.js";
 import { createAnalyst } from "./state/analysis.js";
 import { createCertifier } from "./state/certifier.js";
-import { createIdleWork } from "./state/idle.js";
-import { stateFrom } from "./state/share.js";
+import { createBackgroundWork } from "./state/background.js";
+import { stateFrom } from "./state/link.js";
 import { createStore } from "./state/store.js";
-import { createTeller } from "./state/teller.js";
+import { createPublisher } from "./state/publish.js";
 import { styleText } from "./style.js";
 
 const PAUSE = 700;
@@ -76,9 +76,9 @@ export function mount(element, options = {}) {
   const schedule = () => {
     if (scheduled === 0) scheduled = requestAnimationFrame(frame);
   };
-  const idle = createIdleWork(schedule);
+  const background = createBackgroundWork(schedule);
   const certifier = createCertifier(options.certify, schedule);
-  const teller = createTeller({ first: opening.state, ownsAddress: host !== "widget", onChange: options.onChange });
+  const publisher = createPublisher({ first: opening.state, ownsAddress: host !== "widget", onChange: options.onChange });
   const frames = createFrameCounter();
 
   const dialogs = node("div", { class: "dialogs" });
@@ -86,11 +86,11 @@ export function mount(element, options = {}) {
   dialogs.append(help.element);
   const plot = createPlot();
   const timeline = createTimeline({ store, model: () => model });
-  const share = createShare({
+  const exportMenu = createExportMenu({
     model: () => model,
     theme,
     plot: plot.element,
-    say: (text) => voice.say(text),
+    say: (text) => narration.say(text),
     dialogs,
     host,
   });
@@ -115,13 +115,13 @@ export function mount(element, options = {}) {
       onPreset: (name) => store.load(presetState(name), "preset"),
       onTheme: switchTheme,
       onHelp: help.open,
-      shareMenu: share.element,
+      exportMenu: exportMenu.element,
     }),
   };
   const { dialogs: _dialogs, plot: _plot, ...updated } = parts;
   const page = createPage(parts, { narrow: element.clientWidth > 0 && element.clientWidth < 720 });
 
-  const voice = createVoice(page);
+  const narration = createNarration(page);
 
   const root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
   const sheet = new CSSStyleSheet();
@@ -168,7 +168,7 @@ export function mount(element, options = {}) {
     scheduled = 0;
     const state = store.get();
     if (!moving) radius = discRadius(state);
-    model = { ...analyst.analyse(state, moving), ...idle.results(state, radius) };
+    model = { ...analyst.analyse(state, moving), ...background.results(state, radius) };
     if (model.optima !== null && !moving) {
       const shownKey = model.shown.join("-");
       model.otherRays = model.optima.selections
@@ -184,11 +184,11 @@ export function mount(element, options = {}) {
     const { try: advice, paper } = presetNamed(state.preset) ?? OWN_DATA;
     setText(page.advice, advice);
     setText(page.paper, paper);
-    voice.explain(model, moving);
-    idle.want(state, radius, moving || timeline.isPlaying());
+    narration.explain(model, moving);
+    background.want(state, radius, moving || timeline.isPlaying());
     certifier.want(model, moving);
     if (model.pending) schedule();
-    teller.want(model, moving);
+    publisher.want(model, moving);
     frames.tick();
     resolveReady();
   }
@@ -207,7 +207,7 @@ export function mount(element, options = {}) {
   function setState(value) {
     const { state, sentence } = stateFrom(withPresetScene(value));
     if (state === null) {
-      voice.say(sentence);
+      narration.say(sentence);
       return sentence;
     }
     if (JSON.stringify(state) !== JSON.stringify(store.get())) store.load(state, "state");
@@ -219,7 +219,7 @@ export function mount(element, options = {}) {
       // Undo and redo may lead to another preset as well.
       if (what === "preset" || what === "state" || preset !== state.preset) {
         preset = state.preset;
-        voice.forget();
+        narration.forget();
         timeline.pause();
         focus = "token-0-0";
       }
@@ -263,7 +263,7 @@ export function mount(element, options = {}) {
   }
   measure();
   schedule();
-  if (opening.sentence !== null) voice.say(`${opening.sentence}. The first preset is shown instead.`);
+  if (opening.sentence !== null) narration.say(`${opening.sentence}. The first preset is shown instead.`);
 
   return {
     getState: () => JSON.parse(JSON.stringify(store.get())),
@@ -275,10 +275,10 @@ export function mount(element, options = {}) {
       cancelAnimationFrame(scheduled);
       scheduled = -1;
       clearTimeout(strokeTimer);
-      voice.stop();
-      teller.stop();
+      narration.stop();
+      publisher.stop();
       timeline.pause();
-      idle.stop();
+      background.stop();
       certifier.stop();
       for (const cleanup of cleanups) cleanup();
       root.replaceChildren();

@@ -1,4 +1,4 @@
-import { EXAMPLE_DATA } from "./presetdata.js";
+import { EXAMPLE_DATA } from "./preset-data.js";
 import { checkedState } from "./state/schema.js";
 
 /** A key matrix of size 0.1, so that K(0) Q(0)^T = 0 with Q(0) = 0 is no saddle. */
@@ -29,7 +29,7 @@ function oneInput(tokens) {
   };
 }
 
-/** The comparison of losses with C = 10: with the example's own C = 1 all roads are one. */
+/** The comparison of losses with C = 10: with the example's own C = 1 all paths are one. */
 const LOSS_PROBLEM = exampleProblem("loss-comparison");
 LOSS_PROBLEM.inputs = LOSS_PROBLEM.inputs.map((input, i) => ({
   ...input,
@@ -153,7 +153,7 @@ export const PRESETS = [
     title: "Three losses, one limit",
     group: "Max-margin token selection",
     paper: "[MMTS, losses], C = 10",
-    try: "Token 2 of input 1 scores 10, that of input 2 only 1, and the three losses take different roads to the same ray. Type 1 instead and the roads become one; with 100 the logistic and exponential runs need twenty thousand steps to turn.",
+    try: "Token 2 of input 1 scores 10, that of input 2 only 1, and the three losses take different paths to the same ray. Type 1 instead and the paths become one; with 100 the logistic and exponential runs need twenty thousand steps to turn.",
     state: {
       problem: LOSS_PROBLEM,
       settings: { trained: "p", steps: 1000, loss: "logistic", start: { p: [0, 0] } },

@@ -1,4 +1,4 @@
-import { decimal, grouped, percent, point, significant } from "./view/numbers.js";
+import { decimal, grouped, percent, point, significant } from "./format.js";
 
 /** Everything the page says in sentences. Inputs and tokens count from 1 here. */
 

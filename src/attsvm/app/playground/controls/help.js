@@ -11,7 +11,7 @@ const PICTURE_HELP = [
     "Thin path, moving dot",
     "descent: p, or W z of each input; beyond the disc every factor of ten takes the same room",
   ],
-  ["Broad pale road", "the direction theory predicts: the max-margin solution of the selection"],
+  ["Broad pale band", "the direction theory predicts: the max-margin solution of the selection"],
   ["Line with dotted edges", "the separating line of an input and its margin"],
   ["Diamond, arrow, dashed ring", "a query z, the head v, the start of the run"],
 ];

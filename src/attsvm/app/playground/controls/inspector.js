@@ -3,7 +3,7 @@ import { LIMITS } from "../state/limits.js";
 import { handleItems } from "../view/handles.js";
 import { inputColour } from "../view/colours.js";
 import { node, setAttributes, setText } from "../view/dom.js";
-import { significant } from "../view/numbers.js";
+import { significant } from "../format.js";
 import { tokenName } from "../words.js";
 import { itemMove } from "./drag.js";
 import { numberField } from "./fields.js";

@@ -13,7 +13,7 @@ import {
 import { LIMITS } from "../state/limits.js";
 import { inputColour } from "../view/colours.js";
 import { node, setAttributes, setText, syncChildren } from "../view/dom.js";
-import { lowered, significant } from "../view/numbers.js";
+import { lowered, significant } from "../format.js";
 import { numberField } from "./fields.js";
 
 /** Two fields for one point of the plane. */

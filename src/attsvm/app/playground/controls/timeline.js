@@ -1,6 +1,6 @@
 import { setTime } from "../state/actions.js";
 import { node, setAttributes, setText } from "../view/dom.js";
-import { grouped } from "../view/numbers.js";
+import { grouped } from "../format.js";
 
 const SECONDS = 7;
 const CALM_JUMPS = 12;

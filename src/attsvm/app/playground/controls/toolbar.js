@@ -2,7 +2,7 @@ import { PRESETS, presetNamed } from "../presets.js";
 import { node, setAttributes, setText } from "../view/dom.js";
 
 /** The line on top: presets, undo, redo, reset, share, theme, help. */
-export function createToolbar({ store, onPreset, onTheme, onHelp, shareMenu }) {
+export function createToolbar({ store, onPreset, onTheme, onHelp, exportMenu }) {
   const groups = [...new Set(PRESETS.map((preset) => preset.group))];
   const select = node(
     "select",
@@ -50,7 +50,7 @@ export function createToolbar({ store, onPreset, onTheme, onHelp, shareMenu }) {
     { class: "toolbar" },
     node("h1", {}, node("span", { class: "brand" }, "attsvm"), node("span", { class: "rest-of-title" }, " playground")),
     node("div", { class: "preset" }, walk(-1, "previous preset", "‹"), select, walk(1, "next preset", "›")),
-    node("div", { class: "tools" }, undo, redo, reset, shareMenu, theme, help),
+    node("div", { class: "tools" }, undo, redo, reset, exportMenu, theme, help),
   );
 
   function neighbour(by) {

@@ -79,13 +79,19 @@ export function usableSelection(model, selected) {
   return chosen;
 }
 
-/** One number a token, as [input][token]. */
+/** One number for each token, as [input][token]. */
 export function nestedByInput(model, flat) {
   const nested = new Array(model.inputs);
   for (let i = 0; i < model.inputs; i++) {
     nested[i] = Array.from(flat.subarray(model.offset[i], model.offset[i + 1]));
   }
   return nested;
+}
+
+/** W z of flat weights; a prompt's is p itself, whatever the query. */
+export function imageOf(weights, query) {
+  if (weights.length === 2) return weights;
+  return [weights[0] * query[0] + weights[1] * query[1], weights[2] * query[0] + weights[3] * query[1]];
 }
 
 /** Token scores gamma_it = Y_i v^T x_it (or Y_i times the score given), [input][token]. */

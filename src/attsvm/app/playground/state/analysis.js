@@ -1,13 +1,12 @@
 import { train } from "../maths/descent.js";
 import { maxMargin } from "../maths/margin.js";
-import { optimalTokens, scores } from "../maths/model.js";
+import { imageOf, optimalTokens, scores } from "../maths/model.js";
 import { normValue } from "../maths/norms.js";
 import { directionCosine } from "../maths/numbers.js";
 import { isLocallyOptimal } from "../maths/optimality.js";
 import { normOfTraining, predict } from "../maths/predict.js";
+import { point } from "../format.js";
 import { companionName } from "../words.js";
-import { imageOf } from "../view/roads.js";
-import { point } from "../view/numbers.js";
 import { companionSettings, startPoint } from "./actions.js";
 import { indexAt, recordedStepsFor } from "./recording.js";
 import { hasTypedScores } from "./schema.js";
@@ -153,9 +152,11 @@ export function createAnalyst() {
       if (differs && !dashes.has(side.companion))
         dashes.set(side.companion, ["6 4", "2 4", "9 3 2 3"][dashes.size % 3]);
       const norm = solvedNorm(side.settings);
+      const start = startPoint(problem, side.settings, 0);
       const ownStart = side.companion.start !== undefined && !differs;
       return {
-        name: companionName(side.companion, settings, point(startPoint(problem, side.settings, 0))),
+        name: companionName(side.companion, settings, point(start)),
+        start,
         settings: side.settings,
         run: side.run,
         index: side.run ? indexAt(side.run.steps, state.time) : 0,
@@ -209,6 +210,7 @@ export function createAnalyst() {
       certified: relaxed ? maxMargin(problem, shown, { norm }) : solution,
       partial: own.partial,
       attention: run.attention[index],
+      starts: problem.inputs.map((_, i) => startPoint(problem, settings, i)),
       cosine: run.weights.map((weights) => (prediction.weights ? directionCosine(weights, prediction.weights) : null)),
       efficiency:
         relaxed || !prediction.weights ? null : marginEfficiency(problem, shown, run.weights[index], solution, norm),

@@ -1,5 +1,5 @@
 import { setAttributes, setText, shape, syncChildren } from "./dom.js";
-import { raised } from "./numbers.js";
+import { raised } from "../format.js";
 
 /** The disc of true scale, the rings of ten beyond it, and the axes. */
 export function createBackdrop() {

@@ -1,7 +1,7 @@
 import { directionCosine } from "../maths/numbers.js";
 import { inputColour } from "./colours.js";
 import { node, setAttributes, setText, shape, syncChildren } from "./dom.js";
-import { grouped, percent, raised, scientific, significant } from "./numbers.js";
+import { grouped, percent, raised, scientific, significant } from "../format.js";
 
 const WIDTH = 320;
 const HEIGHT = 84;

@@ -1,7 +1,6 @@
 import { inputColour } from "./colours.js";
 import { setAttributes, setText, shape, syncChildren } from "./dom.js";
-import { lowered, point } from "./numbers.js";
-import { startPoint } from "../state/actions.js";
+import { lowered, point } from "../format.js";
 
 /** What can be dragged besides tokens: queries, the head, the starting points. */
 export function handleItems(model) {
@@ -33,7 +32,7 @@ export function handleItems(model) {
   }
   model.companions.forEach((companion, k) => {
     if (!companion.ownStart) return;
-    const at = startPoint(problem, companion.settings, 0);
+    const at = companion.start;
     items.push({
       key: `companion-${k}`,
       kind: "companion",
@@ -45,7 +44,7 @@ export function handleItems(model) {
   });
   const starts = problem.kind === "prompt" ? [null] : problem.inputs.map((_, i) => i).reverse();
   for (const i of starts) {
-    const at = startPoint(problem, settings, i ?? 0);
+    const at = model.starts[i ?? 0];
     const name = i === null ? "p(0)" : `W(0) z${lowered(i + 1)}`;
     items.push({
       key: `start-${i ?? 0}`,

@@ -1,10 +1,10 @@
 import { createBackdrop } from "./backdrop.js";
-import { createBasin } from "./basinimage.js";
+import { createBasin } from "./basin-image.js";
 import { setAttributes, setText, shape } from "./dom.js";
 import { createHandles } from "./handles.js";
-import { createConflicts, createLines } from "./lines.js";
+import { createConflicts, createLines } from "./margin-lines.js";
 import { makePlane } from "./plane.js";
-import { createPaths, createRays } from "./roads.js";
+import { createPaths, createRays } from "./paths.js";
 import { createTokens } from "./tokens.js";
 
 const PLOT_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif";

@@ -1,5 +1,5 @@
 import { node, setAttributes, setText } from "./dom.js";
-import { grouped, scientific } from "./numbers.js";
+import { grouped, scientific } from "../format.js";
 import { selectionName, verdictOf } from "../words.js";
 
 /** The number that climbs to 1, and what it is a cosine to. */

@@ -1,6 +1,6 @@
+import { imageOf } from "../maths/model.js";
 import { inputColour } from "./colours.js";
 import { setAttributes, shape, syncChildren } from "./dom.js";
-import { imageOf } from "./roads.js";
 
 /** Ends of the part of { x : w . x = offset } inside a disc; null if it misses. */
 function chord(w, offset, radius) {

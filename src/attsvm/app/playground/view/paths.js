@@ -1,20 +1,15 @@
+import { imageOf } from "../maths/model.js";
 import { inputColour } from "./colours.js";
 import { setAttributes, shape, syncChildren } from "./dom.js";
-import { lowered } from "./numbers.js";
+import { lowered } from "../format.js";
 
-/** W z of flat weights; a prompt's is p itself, whatever the query. */
-export function imageOf(weights, query) {
-  if (weights.length === 2) return weights;
-  return [weights[0] * query[0] + weights[1] * query[1], weights[2] * query[0] + weights[3] * query[1]];
-}
-
-/** One entry for each path or ray of some weights: a single one for p, one an input for W. */
+/** One entry for each path or ray of some weights: a single one for p, one for each input for W. */
 export function imagesByInput(problem, weights) {
   if (problem.kind === "prompt") return [{ input: null, at: weights }];
   return problem.inputs.map((input, i) => ({ input: i, at: imageOf(weights, input.query) }));
 }
 
-function roadColour(theme, input) {
+function pathColour(theme, input) {
   return input === null ? theme.ink : inputColour(theme, input);
 }
 
@@ -30,7 +25,7 @@ function pathData(plane, points) {
   return data;
 }
 
-/** Rays of max-margin solutions: broad, pale roads under the paths that come to follow them. */
+/** Rays of max-margin solutions: broad, pale bands under the paths that come to follow them. */
 export function createRays() {
   const others = shape("g", {});
   const main = shape("g", {});
@@ -84,7 +79,7 @@ function createRay() {
 function updateRay(element, ray, plane, theme, problem) {
   const [line, label] = element.children;
   const [x, y] = plane.rayEnd(ray.at);
-  const colour = ray.head ? theme.quiet : roadColour(theme, ray.input);
+  const colour = ray.head ? theme.quiet : pathColour(theme, ray.input);
   setAttributes(line, {
     x1: plane.centre[0],
     y1: plane.centre[1],
@@ -136,17 +131,17 @@ export function createPaths() {
     if (layers.paths) {
       model.companions.forEach((companion, k) => {
         if (companion.run === null) return;
-        for (const road of roadsOf(model.problem, companion.run))
+        for (const path of pathsOfRun(model.problem, companion.run))
           side.push({
-            ...road,
-            key: `c${k}-${road.input}`,
+            ...path,
+            key: `c${k}-${path.input}`,
             companion: true,
             dash: companion.dash,
             until: companion.index,
           });
       });
-      for (const road of roadsOf(model.problem, model.run))
-        own.push({ ...road, key: `m${road.input}`, until: model.index });
+      for (const path of pathsOfRun(model.problem, model.run))
+        own.push({ ...path, key: `m${path.input}`, until: model.index });
       if (model.headTrained)
         vectors.push({
           key: "head",
@@ -156,16 +151,16 @@ export function createPaths() {
           until: model.index,
         });
     }
-    const draw = (element, road) => updatePath(element, road, plane, theme);
-    syncChildren(companions, side, (road) => road.key, createPath, draw);
-    syncChildren(head, vectors, (road) => road.key, createPath, draw);
-    syncChildren(main, own, (road) => road.key, createPath, draw);
+    const draw = (element, path) => updatePath(element, path, plane, theme);
+    syncChildren(companions, side, (path) => path.key, createPath, draw);
+    syncChildren(head, vectors, (path) => path.key, createPath, draw);
+    syncChildren(main, own, (path) => path.key, createPath, draw);
   }
 
   return { element, update };
 }
 
-function roadsOf(problem, run) {
+function pathsOfRun(problem, run) {
   if (problem.kind === "prompt") return [{ input: null, points: run.weights }];
   return problem.inputs.map((input, i) => ({
     input: i,
@@ -178,31 +173,31 @@ function createPath() {
   return shape("g", {}, shape("path", line), shape("path", line), shape("circle", {}));
 }
 
-function updatePath(element, road, plane, theme) {
+function updatePath(element, path, plane, theme) {
   const [whole, walked, now] = element.children;
-  const colour = road.head ? theme.head : roadColour(theme, road.input);
-  const width = road.companion || road.head ? 1.5 : 2.6;
-  const dash = road.head ? "1.5 4" : road.companion ? (road.dash ?? null) : null;
-  const strength = road.companion ? 0.8 : 1;
+  const colour = path.head ? theme.head : pathColour(theme, path.input);
+  const width = path.companion || path.head ? 1.5 : 2.6;
+  const dash = path.head ? "1.5 4" : path.companion ? (path.dash ?? null) : null;
+  const strength = path.companion ? 0.8 : 1;
   setAttributes(whole, {
-    d: pathData(plane, road.points),
+    d: pathData(plane, path.points),
     stroke: colour,
     "stroke-width": width,
     "stroke-opacity": 0.28,
     "stroke-dasharray": dash,
   });
   setAttributes(walked, {
-    d: pathData(plane, road.points.slice(0, road.until + 1)),
+    d: pathData(plane, path.points.slice(0, path.until + 1)),
     stroke: colour,
     "stroke-width": width,
     "stroke-opacity": strength,
     "stroke-dasharray": dash,
   });
-  const [cx, cy] = plane.toScreen(road.points[road.until]);
+  const [cx, cy] = plane.toScreen(path.points[path.until]);
   setAttributes(now, {
     cx,
     cy,
-    r: road.companion || road.head ? 2.6 : 4.6,
+    r: path.companion || path.head ? 2.6 : 4.6,
     fill: colour,
     stroke: theme.paper,
     "stroke-width": 1.5,

@@ -1,5 +1,5 @@
 import { node, setText } from "./dom.js";
-import { scientific, significant } from "./numbers.js";
+import { scientific, significant } from "../format.js";
 
 const ROWS = [
   ["status", "status"],

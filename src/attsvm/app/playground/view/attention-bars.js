@@ -1,8 +1,8 @@
 import { inputColour } from "./colours.js";
 import { node, setAttributes, setText, syncChildren } from "./dom.js";
-import { percent } from "./numbers.js";
+import { percent } from "../format.js";
 
-/** Attention of every input at the present step, one bar a token. */
+/** Attention of every input at the present step, one bar for each token. */
 export function createBars() {
   const element = node("div", { class: "bars" });
 

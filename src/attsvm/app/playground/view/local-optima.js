@@ -1,7 +1,6 @@
-import { destinationColour } from "./basinimage.js";
+import { destinationColour } from "./basin-image.js";
 import { node, setAttributes, setText, syncChildren } from "./dom.js";
-import { grouped, significant } from "./numbers.js";
-import { basinSteps } from "../state/idle.js";
+import { grouped, significant } from "../format.js";
 import { selectionName, selectionShort } from "../words.js";
 
 /** The locally optimal selections; a click shows the ray and the basin of one. */
@@ -30,7 +29,7 @@ export function createOptimaList({ onShow, onBasin }) {
     );
     setAttributes(progress, { hidden: !basinOn || basin === null || basin.done >= 1 });
     progress.value = basin?.done ?? 0;
-    setText(legend, basinOn ? basinText(model) : "");
+    setText(legend, basin === null ? "" : basinText(model));
   }
 
   function createRow(item) {
@@ -88,7 +87,7 @@ function basinText(model) {
     model.problem.kind === "prompt"
       ? "Each point of the disc is a p(0)."
       : `Each point w of the disc is a start W(0) = w z₁ᵀ / |z₁|²${split}.`;
-  const steps = basinSteps(model.settings);
+  const { steps } = model.basin;
   const cut = steps < model.settings.steps ? ` after ${grouped(steps)} steps` : "";
   return `${where} Its colour says where descent from it ends${cut}; grey: attention still spread.`;
 }

@@ -2,11 +2,11 @@ import { copyText, saveFile } from "../export/files.js";
 import { npzOf } from "../export/npz.js";
 import { pngOf, svgTextOf } from "../export/picture.js";
 import { snippetOf } from "../export/snippet.js";
-import { encodeState } from "../state/share.js";
+import { encodeState } from "../state/link.js";
 import { node, setText } from "../view/dom.js";
 
 /** Copy the link, save the picture or the data, copy Python. */
-export function createShare({ model, theme, plot, say, dialogs, host }) {
+export function createExportMenu({ model, theme, plot, say, dialogs, host }) {
   const area = node("textarea", { readonly: true, spellcheck: "false", rows: 18, "aria-label": "text to copy" });
   const title = node("h2", {});
   const copy = node("button", { type: "button", class: "primary", onclick: () => copyArea() }, "Copy");

@@ -1,17 +1,17 @@
-import { encodeState } from "./share.js";
+import { encodeState } from "./link.js";
 
-const TELL_DELAY = 250;
+const PUBLISH_DELAY = 250;
 
-/** Tells the address and the host of a new state, once it has settled; the same state is not told twice. */
-export function createTeller({ first, ownsAddress, onChange }) {
-  let told = JSON.stringify(first);
+/** Publishes a new state to the address and the host once it has settled; the same state is not published twice. */
+export function createPublisher({ first, ownsAddress, onChange }) {
+  let published = JSON.stringify(first);
   let timer = null;
   let waiting = null;
 
-  function tell(model) {
+  function publish(model) {
     const text = JSON.stringify(model.state);
-    if (text === told) return;
-    told = text;
+    if (text === published) return;
+    published = text;
     if (ownsAddress) {
       try {
         history.replaceState(history.state, "", `#${encodeState(model.state)}`);
@@ -27,7 +27,7 @@ export function createTeller({ first, ownsAddress, onChange }) {
       if (!moving && waiting === model.state) return; // further frames of the same state do not put it off
       clearTimeout(timer);
       waiting = moving ? null : model.state;
-      if (!moving) timer = setTimeout(() => tell(model), TELL_DELAY);
+      if (!moving) timer = setTimeout(() => publish(model), PUBLISH_DELAY);
     },
     stop: () => clearTimeout(timer),
   };

@@ -9,7 +9,7 @@ const TOAST_TIME = 6000;
  * What the page says: the explanatory line at once, the same to screen readers when it has settled, and short notices.
  * The line compares with the picture as it was before the present drag or change.
  */
-export function createVoice({ line, live, toast }) {
+export function createNarration({ line, live, toast }) {
   let before = null;
   let said = null;
   let liveTimer = null;

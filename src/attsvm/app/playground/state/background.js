@@ -8,7 +8,7 @@ const SLICE = 7;
 const MOST_BASIN_STEPS = 1000;
 
 /** How many steps the descents of a basin take. */
-export function basinSteps(settings) {
+function basinSteps(settings) {
   return Math.min(settings.steps, MOST_BASIN_STEPS);
 }
 
@@ -33,7 +33,7 @@ function filledCells(state, indexOf) {
  * What takes longer than a frame: locally optimal selections and the basin. Waits until nothing has moved for a moment,
  * works in slices, and calls `onResult` when there is something new to draw.
  */
-export function createIdleWork(onResult) {
+export function createBackgroundWork(onResult) {
   let optima = null;
   let field = null;
   let timer = null;
@@ -123,11 +123,12 @@ export function createIdleWork(onResult) {
           cells: filledCells(field.last, indexOf),
           size: field.last.size,
           extent,
+          steps: basinSteps(state.settings),
           done: field.over ? 1 : field.last.done / field.last.total,
           version: `${version}-${destinations.join()}`,
         }
       : state.view.layers.basin
-        ? { cells: null, done: 0, version: "none" }
+        ? { cells: null, done: 0, version: "none", steps: basinSteps(state.settings) }
         : null;
     return { optima: known, basin: basinNow, destinations };
   }
