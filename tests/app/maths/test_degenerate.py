@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 PROBLEMS = 2000
@@ -37,6 +39,53 @@ def test_two_tokens_on_top_of_each_other(maths):
     )
     assert found["weights"] is None
     assert found["duals"] == [[0, 1, 0]]
+
+
+def tilted(e, kind):
+    """Tokens (0, 0), (-1, -e), (1, -e): (0, 1/e) separates the first for every e > 0, and nothing does for e = 0."""
+    return {**matrix(one_input([(0, 0), (-1, -e), (1, -e)], query=(0.7, 0.1))), "kind": kind}
+
+
+@pytest.mark.parametrize("kind", ["prompt", "matrix"])
+def test_infeasible_is_said_only_with_an_exact_proof(maths, kind):
+    for norm in ("frobenius", "nuclear", "spectral", "max-entry"):
+        for power in range(30, 60, 3):
+            found = maths.call("maxMargin", tilted(2.0**-power, kind), [0], {"norm": norm})
+            assert found["status"] in ("solved", "not found", "degenerate"), (norm, power)
+        assert found["status"] == "not found"
+        assert found["sentence"].startswith("No separating weights found: any would have a norm of about ")
+        assert maths.call("maxMargin", tilted(0.0, kind), [0], {"norm": norm})["status"] == "infeasible"
+
+
+def test_infeasible_is_what_exact_arithmetic_says(maths):
+    """Random problems in the plane, on grids and nearly so, against the library's exact proofs."""
+    counts = dict.fromkeys(("infeasible", "not found", "solved", "degenerate"), 0)
+    generator = np.random.default_rng()  # fresh numbers every time; a failure shows the problem
+    tokens = generator.integers(-2, 3, (300, 2, 4, 2)) + generator.choice([0.0, 1e-13], (300, 2, 4, 2))
+    queries = generator.integers(-1, 3, (300, 2, 2)) + generator.choice([0.0, 0.1], (300, 2, 2))
+    problems = [matrix(*map(one_input, *each)) for each in zip(tokens.tolist(), queries.tolist(), strict=True)]
+    answers = maths.calls([("maxMargin", [given, [0, 0], {}]) for given in problems])
+    for found, given, x, z in zip(answers, problems, tokens, queries, strict=True):
+        counts[found["status"]] += 1
+        if found["status"] in ("infeasible", "solved"):
+            assert exactly_feasible(x, z) == (found["status"] == "solved"), f"{found['status']}: {given}"
+    print(counts)
+    assert counts["infeasible"] > 20
+    assert counts["solved"] > 20
+
+
+def exactly_feasible(tokens, queries):
+    """Whether some W separates the first token of each input, by Fourier-Motzkin elimination in fractions."""
+    rows = []
+    for x, z in zip(tokens.tolist(), queries.tolist(), strict=True):
+        for other in x[1:]:
+            difference = [Fraction(a) - Fraction(b) for a, b in zip(x[0], other, strict=True)]
+            rows.append(tuple(d * Fraction(q) for d in difference for q in z))
+    for column in range(4):  # <a, W> > 0 for all rows: combine the rows until no coordinate is left
+        up, down = ([a for a in rows if sign * a[column] > 0] for sign in (1, -1))
+        rows = [a for a in rows if a[column] == 0]
+        rows += [tuple(-b[column] * x + a[column] * y for x, y in zip(a, b, strict=True)) for a in up for b in down]
+    return not rows
 
 
 def test_zero_query(maths):

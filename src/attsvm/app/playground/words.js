@@ -168,6 +168,7 @@ export function explanation(before, model, cosineOf) {
     sentences.push(
       `No direction can single out ${selectionName(model.problem, model.shown)}${model.conflicts.length > 1 ? ": the dashed pulls cancel" : ""}.`,
     );
+  if (model.solution.status === "not found") sentences.push(model.solution.sentence);
   const warnings = warningPhrases(model);
   if (warnings.length > 0) sentences.push(`${capital(warnings.slice(0, 2).join("; "))}.`);
   if (model.optimalOutOfReach)

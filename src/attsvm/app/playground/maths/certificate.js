@@ -1,4 +1,4 @@
-/** Proof of optimality or of infeasibility, from rows, weights and multipliers alone. */
+/** Proof of optimality, and rays of floating point, from rows, weights and multipliers alone. */
 import { dualNormValue, normValue } from "./norms.js";
 import { combinedRows, rowMargin } from "./rows.js";
 import { euclideanLength } from "./numbers.js";
@@ -40,10 +40,11 @@ export function certifySolution(rows, norm, weights, multipliers) {
 }
 
 /**
- * Whether multipliers are a ray: sum_k lam_k A_k vanishes while b^T lam > 0, which no weights can satisfy.
- * @returns {Float64Array|null} the ray, scaled so that b^T lam = 1, or null where it proves nothing.
+ * Whether multipliers are a ray as far as floating point can tell: sum_k lam_k A_k is round-off while b^T lam > 0.
+ * @returns {{ray: Float64Array|null, left: Float64Array}} the ray, scaled so that b^T lam = 1, or null where it is none;
+ *   what is left of the sum. Weights that separate have a norm of at least 1 / N°(left).
  */
-export function provedRay(rows, multipliers) {
+export function nearRay(rows, multipliers) {
   let reward = 0;
   let earned = 0;
   let weight = 0;
@@ -55,8 +56,7 @@ export function provedRay(rows, multipliers) {
       weight += multipliers[k] * euclideanLength(rows.entries.subarray(k * rows.size, (k + 1) * rows.size));
     }
   }
-  if (!(reward > 0)) return null;
-  const left = euclideanLength(combinedRows(rows, multipliers));
-  if (left > RAY_TOLERANCE * weight * (reward / earned)) return null;
-  return Float64Array.from(multipliers, (entry) => entry / reward);
+  const left = combinedRows(rows, multipliers);
+  if (!(reward > 0) || euclideanLength(left) > RAY_TOLERANCE * weight * (reward / earned)) return { ray: null, left };
+  return { ray: multipliers.map((entry) => entry / reward), left: left.map((entry) => entry / reward) };
 }

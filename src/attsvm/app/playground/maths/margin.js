@@ -1,9 +1,10 @@
 /** Max-margin solutions in the plane: of a selection of tokens in any norm, and of the labels. */
 import { balancedCandidates } from "./balance.js";
-import { certifySolution, provedRay } from "./certificate.js";
+import { certifySolution, nearRay } from "./certificate.js";
+import { exactlyInfeasible } from "./exact.js";
 import { maxEntryCandidates } from "./linear.js";
 import { modelOf, nestedByInput, usableSelection } from "./model.js";
-import { KNOWN_NORMS } from "./norms.js";
+import { dualNormValue, KNOWN_NORMS } from "./norms.js";
 import { leastLengthPoint } from "./quadratic.js";
 import { constraintRows, marginsByInput, plainRows } from "./rows.js";
 
@@ -12,8 +13,10 @@ export const SUPPORT_TOLERANCE = 1e-6;
 
 /**
  * Solve rows in a norm; never throws.
- * @returns {{status: "solved"|"infeasible"|"unproved"|"nothing", weights: number[], multipliers: Float64Array,
- *            gap: number, value: number}} multipliers: duals of the norm form, or where infeasible the ray.
+ * @returns {{status: "solved"|"infeasible"|"not found"|"unproved"|"nothing", weights: number[],
+ *            multipliers: Float64Array, gap: number, value: number}} multipliers: duals of the norm form, or the ray
+ *   where infeasible (proved in exact arithmetic) or where no weights were found; then `value` is a norm that any
+ *   separating weights exceed, as far as floating point can tell.
  */
 export function solveRows(rows, norm) {
   const nothing = { status: "nothing", weights: new Array(rows.size).fill(0), gap: 0, value: 0 };
@@ -21,8 +24,10 @@ export function solveRows(rows, norm) {
   if (!rows.sides.some((side) => side > 0)) return nothing;
   const shortest = leastLengthPoint(rows.entries, rows.sides, rows.count, rows.size);
   if (shortest.status === "infeasible") {
-    const ray = provedRay(rows, shortest.multipliers);
-    if (ray) return { ...nothing, status: "infeasible", multipliers: ray, gap: 0 };
+    const { ray, left } = nearRay(rows, shortest.multipliers);
+    if (ray && exactlyInfeasible(rows, shortest.active)) return { ...nothing, status: "infeasible", multipliers: ray };
+    const value = ray ? 1 / dualNormValue(norm, left) : 0;
+    if (ray) return { ...nothing, status: "not found", multipliers: ray, value: Math.min(value, Number.MAX_VALUE) };
   }
   let candidates = [{ weights: Array.from(shortest.weights), multipliers: shortest.multipliers }];
   const square = rows.size === 4;
@@ -46,8 +51,9 @@ export function solveRows(rows, norm) {
 /**
  * W_mm(selected) = argmin N(W) s.t. (x_i,selected - x_it)^T W z_i >= b_i for every other token t, with its proof.
  *
- * status "solved": `gap` is the relative duality gap; "infeasible": `duals` are a ray that proves that no weights
- * separate the selection; "degenerate": nothing is asked (one token an input), or nothing could be proved.
+ * status "solved": `gap` is the relative duality gap; "infeasible": it is proved in exact arithmetic that no weights
+ * separate the selection, `duals` are the ray; "not found": floating point finds a ray, so that weights that separate
+ * would be very large, but none was proved; "degenerate": nothing is asked (one token an input), or nothing could be proved.
  * @param {import("./model.js").Problem} problem
  * @param {number[]} selected one token an input.
  * @param {{norm?: string, rightHandSide?: number[]|null}} options norm: frobenius (default), nuclear, spectral or
@@ -67,7 +73,7 @@ export function maxMarginOf(model, selected, options) {
   const duals = new Float64Array(model.total);
   for (let k = 0; k < rows.count; k++) duals[model.offset[rows.inputs[k]] + rows.tokens[k]] = solved.multipliers[k];
   const result = {
-    status: { solved: "solved", infeasible: "infeasible" }[solved.status] || "degenerate",
+    status: ["solved", "infeasible", "not found"].includes(solved.status) ? solved.status : "degenerate",
     weights: null,
     norm: 0,
     margins: null,
@@ -79,6 +85,12 @@ export function maxMarginOf(model, selected, options) {
   };
   if (solved.status === "infeasible") {
     result.sentence = infeasibleSentence(model, chosen, rows);
+    return result;
+  }
+  if (solved.status === "not found") {
+    result.sentence =
+      `No separating weights found: any would have a norm of about ${solved.value.toExponential(0)} or more. ` +
+      "That there are none at all is not proved.";
     return result;
   }
   result.weights = solved.weights;
@@ -152,6 +164,9 @@ export function labelMarginOf(model, selected) {
   const solved = solveRows(rows, "frobenius");
   if (solved.status === "infeasible") {
     return { ...result, status: "infeasible", sentence: "No head separates the labels of the selected tokens." };
+  }
+  if (solved.status === "not found") {
+    return { ...result, status: "not found", sentence: "No head was found that separates the labels; none is ruled out." };
   }
   if (solved.status !== "solved") {
     return { ...result, sentence: "No label margin could be proved here.", gap: solved.gap };

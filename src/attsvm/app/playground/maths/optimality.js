@@ -15,7 +15,7 @@ import { constraintRows, rowMargin } from "./rows.js";
 export function isLocallyOptimal(problem, selected, options) {
   const model = modelOf(problem);
   const solution = maxMarginOf(model, selected, { norm: options && options.norm });
-  if (solution.status === "infeasible" || (solution.status === "degenerate" && solution.gap > 0)) {
+  if (solution.weights === null || (solution.status === "degenerate" && solution.gap > 0)) {
     return { answer: false, violations: [], status: solution.status, sentence: solution.sentence };
   }
   const violations = solution.support.filter(([i, t]) => outscores(model, i, solution.selected[i], t));
@@ -103,7 +103,7 @@ function testedSelection(model, selected, norm, best) {
   const lower = (i, t) => !outscores(model, i, selected[i], t);
   const solved = solveRows(constraintRows(model, selected, null, lower), norm);
   if (solved.status === "infeasible") return null;
-  if (solved.status === "unproved") return "unproved";
+  if (solved.status === "unproved" || solved.status === "not found") return "unproved";
   const others = constraintRows(model, selected, null, (i, t) => !lower(i, t));
   for (let k = 0; k < others.count; k++) {
     if (rowMargin(others, k, solved.weights) - 1 <= SUPPORT_TOLERANCE) return null;

@@ -1,4 +1,5 @@
 /** The constraints of a selection: rows A_k = (x_selected - x_t) z^T and what they ask for. */
+import { exactRow } from "./exact.js";
 import { nestedByInput } from "./model.js";
 
 /**
@@ -12,6 +13,7 @@ export function constraintRows(model, selected, sides, keep) {
   const inputs = [];
   const tokens = [];
   const entries = [];
+  const exact = [];
   const asks = [];
   for (let i = 0; i < model.inputs; i++) {
     if (selected[i] < 0) continue;
@@ -25,9 +27,12 @@ export function constraintRows(model, selected, sides, keep) {
       inputs.push(i);
       tokens.push(t);
       asks.push(side);
+      const pairs = [0, 1].map((j) => [model.tokens[2 * own + j], model.tokens[2 * k + j]]);
       if (model.prompt) {
+        exact.push(() => exactRow(pairs, [1]));
         entries.push(d0, d1);
       } else {
+        exact.push(() => exactRow(pairs, model.queries.subarray(2 * i, 2 * i + 2)));
         const z0 = model.queries[2 * i];
         const z1 = model.queries[2 * i + 1];
         entries.push(d0 * z0, d0 * z1, d1 * z0, d1 * z1);
@@ -40,6 +45,7 @@ export function constraintRows(model, selected, sides, keep) {
     inputs,
     tokens,
     entries: Float64Array.from(entries),
+    exact,
     sides: Float64Array.from(asks),
   };
 }
@@ -52,6 +58,7 @@ export function plainRows(size, vectors, sides) {
     inputs: vectors.map((_, k) => k),
     tokens: vectors.map(() => 0),
     entries: Float64Array.from(vectors.flat()),
+    exact: vectors.map((vector) => () => exactRow(vector.map((entry) => [entry, 0]), [1])),
     sides: Float64Array.from(sides),
   };
 }

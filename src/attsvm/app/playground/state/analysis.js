@@ -31,7 +31,7 @@ function bestSets(all, optimal) {
 }
 
 function conflictsOf(solution) {
-  if (solution.status !== "infeasible" || !solution.duals) return [];
+  if (!["infeasible", "not found"].includes(solution.status) || !solution.duals) return [];
   return solution.duals.flatMap((row, input) =>
     row.map((dual, token) => ({ input, token, dual })).filter(({ dual }) => dual > 1e-9),
   );
@@ -39,6 +39,7 @@ function conflictsOf(solution) {
 
 function badgeOf(solution) {
   if (solution.status === "infeasible") return "infeasible: nothing separates this selection";
+  if (solution.status === "not found") return "no separating weights found";
   return solution.status === "degenerate" && solution.weights === null ? "degenerate" : "";
 }
 

@@ -77,7 +77,7 @@ function pageColumn(model) {
     gap: solved ? scientific(Math.abs(solution.gap), 0) : "–",
     margin: margins.length > 0 ? significant(Math.min(...margins), 6) : "–",
     weights: weightsText(solution.weights),
-    local: localText(model, model.shownLocal?.answer),
+    local: solution.status === "not found" ? "not known" : localText(model, model.shownLocal?.answer),
     solver: "exact, in the plane",
   };
 }
