@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from types import MappingProxyType
 
 import pytest
@@ -104,6 +105,68 @@ def test_quick_runs_and_seed_change_the_configuration(tmp_path):
         assert json.loads(result.stdout)["results"][0]["public_code"] is None  # not the paper's configuration
 
 
+def fails_at_one(result):
+    seed = result.configuration["seed"]
+    return [Check("value", "not 1", f"it is {seed}", Verdict.of(seed != 1)), *TINY.checks(result)[2:]]
+
+
+def test_seeds_are_counted(tmp_path, monkeypatch):
+    know(monkeypatch, MappingProxyType({"tiny": dataclasses.replace(TINY, checks=fails_at_one, public_seconds=None)}))
+    options = ("tiny", "--quick", "--out", tmp_path, "--format", "png")
+    result = figure("run", *options, "--seeds", 3)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines[:-1])) <= 100
+    counted = {words[0]: words[-3:] for words in map(str.split, lines) if len(words) > 4}
+    assert counted["value"] == ["2", "1", "-"]
+    assert counted["limit"] == ["-", "-", "3"]
+    assert any("seed 1: it is 1" in line for line in lines)
+    assert "it is 0 to 2" in result.stdout
+    assert any(line.split() == ["tiny", "seeds", "0,", "1,", "2"] for line in lines)
+    verdicts = "0 of 2 checks hold in every seed; 1 does not hold in some; 1 is not judged in some"
+    assert lines[-1] == f"1 experiment in {tmp_path}: {verdicts}"
+    for seed in range(3):
+        assert SweepResult.load(tmp_path / "tiny" / f"seed-{seed}").configuration == Tiny(draws=4, seed=seed).to_json()
+        assert (tmp_path / "tiny" / f"seed-{seed}" / "tiny.png").is_file()
+    quiet = figure("run", *options, "--seeds", 4, "--resume", "--quiet")
+    assert quiet.stdout == f"1 experiment in {tmp_path}: {verdicts}\n"
+    found = json.loads(figure("run", *options, "--seeds", 4, "--resume", "--json").stdout)
+    assert found["verdicts"] == verdicts
+    assert found["seeds"] == [json.loads((tmp_path / "tiny" / "seeds.json").read_text())]
+    assert found["seeds"][0]["seeds"] == [0, 1, 2, 3]
+    refused(figure("run", *options, "--seeds", 2), "seed-0 holds tiny with this configuration, finished")
+
+
+def test_seeds_are_judged_again_without_computing(tmp_path, monkeypatch):
+    assert figure("run", "all", "--out", tmp_path, "--format", "png", "--seeds", 2, "--quiet").exit_code == 0
+    assert figure("run", "tiny", "--out", tmp_path, "--format", "png", "--quiet").exit_code == 0  # a run beside them
+
+    def never(*_: object) -> None:
+        raise AssertionError("computed")
+
+    know(monkeypatch, MappingProxyType({
+        name: dataclasses.replace(each, compute=never, tasks=never, checks=fails_at_one) for name, each in KNOWN.items()
+    }))  # fmt: skip
+    found = json.loads(figure("draw", tmp_path, "--format", "png", "--json").stdout)
+    assert [each["experiment"] for each in found["results"]] == ["tiny"]
+    assert [each["experiment"] for each in found["seeds"]] == ["draw-on", "tiny"]
+    for each in found["seeds"]:
+        assert each["checks"][0]["verdicts"] == ["holds", "does not hold"]
+        assert json.loads((tmp_path / each["experiment"] / "seeds.json").read_text()) == each
+    one = json.loads(figure("draw", tmp_path / "tiny" / "seed-1", "--format", "png", "--json").stdout)
+    assert [each["seed"] for each in one["results"]] == [1]
+    assert one["seeds"] == []
+    assert json.loads((tmp_path / "tiny" / "seeds.json").read_text())["seeds"] == [0, 1]  # not replaced by one seed
+    shutil.rmtree(tmp_path / "draw-on" / "seed-1")
+    know(monkeypatch, KNOWN)
+    assert figure("run", "draw-on", "--seed", 1, "--out", tmp_path / "x", "--format", "png", "--quiet").exit_code == 0
+    shutil.move(tmp_path / "x" / "draw-on", tmp_path / "tiny" / "seed-7")
+    mixed = figure("draw", tmp_path, "--format", "png", "--quiet")
+    assert mixed.exit_code == 1
+    assert "seed-7 differs from" in mixed.stderr
+    assert "experiment draw-on instead of tiny" in mixed.stderr
+
+
 def test_the_speed_is_that_of_the_paper_on_a_cpu_whatever_the_seed(tmp_path):
     result = run(TINY, Tiny(seed=3), folder=tmp_path)
     manifest = {**result.manifest, "tasks": {name: {"computing": 1.0} for name in result.manifest["tasks"]}}
@@ -154,6 +217,7 @@ def test_all_and_runs_says_who_does_not_listen(tmp_path):
         (("tiny", "--runs", 0), ("--runs must be a positive", "got 0")),
         (("tiny", "--runs", -2), ("--runs must be a positive", "got -2")),
         (("tiny", "--jobs", 0), ("--jobs must be a positive", "got 0")),
+        (("tiny", "--seeds", 0), ("--seeds must be a positive number of seeds", "got 0")),
         (("tiny", "--seed", -1), ("--seed must not be negative",)),
         (("tiny", "--format", "gif"), ("--format must be of png, pdf, svg", "gif")),
         (("tiny", "--format", ","), ("--format must be of", "nothing")),

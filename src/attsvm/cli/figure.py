@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -19,7 +20,7 @@ from attsvm.cli.common.report import plural, print_json
 
 if TYPE_CHECKING:
     from attsvm.cli.common.experiments import FigureSummary
-    from attsvm.experiments import Backend, Configuration, Experiment, SweepResult
+    from attsvm.experiments import AcrossSeeds, Backend, Configuration, Experiment, SweepResult
 
 figure = typer.Typer(cls=Group)
 
@@ -43,6 +44,10 @@ WorkerTimeout = Annotated[
 Resume = Annotated[bool, flag("--resume", "Go on from the chunks that are there.")]
 Overwrite = Annotated[bool, flag("--overwrite", "Start over although FOLDER holds results of these experiments.")]
 Seed = Annotated[int, option("--seed", "N", "Seed of all random draws.")]
+Seeds = Annotated[
+    int | None,
+    option("--seeds", "N", "Compute with N seeds, from --seed on, and count in how many of them each check holds."),
+]
 
 
 @figure.callback(invoke_without_command=True)
@@ -86,6 +91,7 @@ def run_experiments(
     out: Out = Path("out/figures"),
     formats: Formats = "png,pdf,svg",
     seed: Seed = 0,
+    seeds: Seeds = None,
     device: Device = "cpu",
     quiet: Quiet = False,
     json: Json = False,
@@ -94,6 +100,9 @@ def run_experiments(
 
     Everything lands in FOLDER/ID: Parquet tables, arrays.npz, manifest.json, summary.json and pictures. A run that was
     stopped goes on with --resume; --overwrite computes afresh what is there.
+
+    With --seeds every seed lands in FOLDER/ID/seed-N, and FOLDER/ID/seeds.json says in how many of them each check
+    holds; with --resume, more seeds can be added later.
 
     The exit code is 0 when everything was computed and drawn, even if a check does not hold: the last line says how
     many do. If one of several experiments fails, the others go on, and the exit code is 1.
@@ -104,36 +113,41 @@ def run_experiments(
     computing = _backend(backend, scheduler, jobs, worker_timeout)
     where = _device(device, backend)
     wanted = _formats(formats)
-    chosen = _configured(ids, quick=quick, runs=runs, seed=seed)
+    chosen = _planned(_configured(ids, quick=quick, runs=runs, seed=seed), seeds, out)
     folder = checked_folder(out)
-    for each, configuration in chosen:
-        check_folder(each, configuration, folder=folder / each.id, resume=resume, overwrite=overwrite, device=where)
+    for each, configuration, path in chosen:
+        check_folder(each, configuration, folder=path, resume=resume, overwrite=overwrite, device=where)
     imports = time.process_time()
 
     summaries: list[FigureSummary] = []
     failures: list[str] = []
     try:
         with progress_bars(quiet=quiet or json) as bars:
-            for each, configuration in chosen:
+            for each, configuration, path in chosen:
+                name = each.id if seeds is None else f"{each.id} with seed {configuration.seed}"
                 try:
                     result = run(
-                        each, configuration, folder=folder / each.id, backend=computing, resume=resume,
-                        overwrite=overwrite, device=where, progress=bars.reporter(each.id), say=bars.say,
+                        each, configuration, folder=path, backend=computing, resume=resume,
+                        overwrite=overwrite, device=where, progress=bars.reporter(name), say=bars.say,
                     )  # fmt: skip
                     summaries.append(summarize(each, result, *_drawn(result, wanted)))
                     summaries[-1].save()
+                    if seeds is not None:
+                        _across([one for one in summaries if one.experiment == each.id])
                 except OSError:
                     raise  # no disk, no workers: the next experiment would fare no better
                 except Exception as error:
                     if len(chosen) == 1:
                         raise
-                    failures.append(f"{each.id} failed ({type(error).__name__}: {error}); run it alone to see where")
+                    failures.append(f"{name} failed ({type(error).__name__}: {error}); run it alone to see where")
                     bars.say(failures[-1])
     except KeyboardInterrupt:
         _interrupted()
-    _report(summaries, imports, folder, quiet=quiet, json=json)
+    several = [] if seeds is None else _across(summaries)
+    _report([] if several else summaries, several, imports, folder, quiet=quiet, json=json)
     if failures:
-        typer.echo(f"attsvm: {len(failures)} of {len(chosen)} experiments failed: {'; '.join(failures)}", err=True)
+        what = "experiments" if seeds is None else "runs"
+        typer.echo(f"attsvm: {len(failures)} of {len(chosen)} {what} failed: {'; '.join(failures)}", err=True)
         raise typer.Exit(1)
 
 
@@ -141,9 +155,12 @@ def run_experiments(
 def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quiet = False, json: Json = False) -> None:
     """Draw stored results again, without computing, and hold them against what was expected once more.
 
+    The seeds of `figure run --seeds` are counted again when FOLDER is the one that holds them.
+
     If one of several results is damaged or unfinished, the others are drawn, and the exit code is 1.
     """
     from attsvm.cli.common.experiments import summarize
+    from attsvm.experiments.seeds import is_seed_folder
 
     wanted = _formats(formats)
     paths = [path for folder in folders for path in _results_in(folder)]
@@ -162,7 +179,14 @@ def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quie
                 raise
             own = str(path) in str(error)
             failures.append(str(error) if own else f"{path} cannot be drawn ({type(error).__name__}: {error})")
-    _report(summaries, imports, folders[0], quiet=quiet, json=json)
+    alone = [each for each in summaries if each.folder in folders or not is_seed_folder(each.folder)]
+    several: list[AcrossSeeds] = []
+    for parent in dict.fromkeys(each.folder.parent for each in summaries if each not in alone):
+        try:
+            several += _across([each for each in summaries if each not in alone and each.folder.parent == parent])
+        except ValueError as error:
+            failures.append(str(error))
+    _report(alone, several, imports, folders[0], quiet=quiet, json=json)
     if failures:
         typer.echo(f"attsvm: {len(failures)} of {len(paths)} results were not drawn: {'; '.join(failures)}", err=True)
         raise typer.Exit(1)
@@ -177,19 +201,37 @@ def _drawn(result: SweepResult, formats: list[str]) -> tuple[list[Path], float]:
     return [path for files in pictures.values() for path in files], time.process_time() - began
 
 
-def _report(summaries: list[FigureSummary], imports: float, folder: Path, *, quiet: bool, json: bool) -> None:
-    from attsvm.cli.common.experiments import print_summary, verdict_line
+def _across(summaries: Sequence[FigureSummary]) -> list[AcrossSeeds]:
+    """The seeds of each experiment side by side, stored beside their folders."""
+    found = []
+    for parent in dict.fromkeys(each.folder.parent for each in summaries):
+        found.append(attsvm.experiments.AcrossSeeds.of([each for each in summaries if each.folder.parent == parent]))
+        found[-1].save(parent)
+    return found
 
+
+def _report(
+    summaries: Sequence[FigureSummary], several: Sequence[AcrossSeeds], imports: float, folder: Path, *,
+    quiet: bool, json: bool,
+) -> None:  # fmt: skip
+    """Print results of one seed, and those of several."""
+    from attsvm.cli.common.experiments import print_seeds, print_summary, seeds_line, verdict_line
+
+    parts = [verdict_line(summaries)] if summaries or not several else []
+    parts += [seeds_line(several)] if several else []
     if json:
         print_json({
             "results": [each.to_json() for each in summaries],
+            "seeds": [each.to_json() for each in several],
             "import_cpu_seconds": round(imports, 3),
-            "verdicts": verdict_line(summaries),
+            "verdicts": "; ".join(parts),
         })  # fmt: skip
         return
-    if not quiet:
+    if not quiet and (summaries or not several):
         print_summary(summaries, imports)
-    typer.echo(f"{plural(len(summaries), 'experiment')} in {folder}: {verdict_line(summaries)}")
+    if not quiet and several:
+        print_seeds(several)
+    typer.echo(f"{plural(len(summaries) + len(several), 'experiment')} in {folder}: {'; '.join(parts)}")
 
 
 def _interrupted() -> NoReturn:
@@ -265,13 +307,34 @@ def _configured(
     return configured
 
 
+def _planned(
+    configured: list[tuple[Experiment[Any], Configuration]], seeds: int | None, out: Path
+) -> list[tuple[Experiment[Any], Configuration, Path]]:
+    """What to compute, and where: one folder for each experiment, or one for each of its seeds."""
+    from attsvm.experiments.seeds import seed_folders
+
+    if seeds is None:
+        return [(each, configuration, out / each.id) for each, configuration in configured]
+    if seeds < 1:
+        raise ValueError(f"--seeds must be a positive number of seeds; got {seeds}")
+    return [
+        (each, *planned) for each, configuration in configured
+        for planned in seed_folders(configuration, seeds, out / each.id)
+    ]  # fmt: skip
+
+
 def _results_in(folder: Path) -> list[Path]:
-    """`folder` itself if it holds a result, else its folders that do."""
-    if (folder / MANIFEST).is_file():
-        return [folder]
+    """`folder` itself if it holds a result, and those of its folders that hold one or, for each seed, one."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give the --out of `attsvm figure run`, or a folder inside it")
-    inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
-    if not inside:
+    own = [folder] if (folder / MANIFEST).is_file() else []
+    within = ("seed-*",) if own else ("*", "*/seed-*")
+    inside = sorted((path.parent for name in within for path in folder.glob(f"{name}/{MANIFEST}")), key=_in_order)
+    if not own and not inside:
         raise ValueError(f"{folder} holds no result of an experiment; run one with `attsvm figure run`")
-    return inside
+    return own + inside
+
+
+def _in_order(folder: Path) -> tuple[str, int, str]:
+    """Folders of seeds by number."""
+    return (str(folder.parent), len(folder.name), folder.name) if folder.name[:5] == "seed-" else (str(folder), 0, "")

@@ -26,6 +26,7 @@ from attsvm.experiments.plane_runs import HYPERPLANES, TRAJECTORIES
 from attsvm.experiments.quadratic_head import QUADRATIC_HEAD
 from attsvm.experiments.rank import RANK
 from attsvm.experiments.regularization import REGULARIZATION_PATH
+from attsvm.experiments.seeds import AcrossSeeds, Judged, run_seeds
 from attsvm.experiments.single_input import SINGLE_INPUT
 from attsvm.sweep.backends import Backend, Processes
 from attsvm.sweep.configuration import Configuration
@@ -35,7 +36,7 @@ from attsvm.sweep.runner import check_folder, run
 from attsvm.sweep.task import Done, Piece, Task, chunked, cut
 
 __all__ = [
-    "EXPERIMENTS", "Check", "Experiment", "Verdict", "experiment",
+    "EXPERIMENTS", "AcrossSeeds", "Check", "Experiment", "Judged", "Verdict", "experiment", "run_seeds",
     "Backend", "Configuration", "DaskCluster", "Done", "Piece", "Processes", "SweepResult", "Task", "check_folder",
     "chunked", "cut", "describe_columns", "run",
 ]  # fmt: skip

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attsvm.cli.common.files import write_text
-from attsvm.experiments import Check, Experiment, SweepResult, Verdict
+from attsvm.experiments import AcrossSeeds, Check, Experiment, Judged, SweepResult, Verdict
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -53,20 +53,16 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class FigureSummary:
+class FigureSummary(Judged):
     """What one finished experiment comes to: checks, counts, pictures and CPU seconds, for tables and summary.json.
 
     Arguments:
+        experiment, folder, configuration, counts: as everywhere.
         checks: expected against measured; the speed is one of them where a factor is expected.
-        counts: discarded and failed instances by reason.
         cpu_seconds: computing, compiling, importing, drawing.
     """
 
-    experiment: str
-    folder: Path
     pictures: Sequence[Path]
-    checks: Sequence[Check]
-    counts: Mapping[str, int]
     cpu_seconds: Mapping[str, float]
     wall_seconds: float
     speed: Speed | None
@@ -77,6 +73,7 @@ class FigureSummary:
         return {
             "experiment": self.experiment,
             "folder": str(self.folder),
+            "seed": self.seed,
             "pictures": [path.name for path in self.pictures],
             "checks": [
                 {"what": one.what, "expected": one.expected, "measured": one.measured, "verdict": one.verdict.value,
@@ -113,6 +110,7 @@ def summarize(
     return FigureSummary(
         experiment=experiment.id,
         folder=result.folder,
+        configuration=result.configuration,
         pictures=pictures,
         checks=checks,
         counts=dict(result.counts),
@@ -230,10 +228,8 @@ def print_list(experiments: Sequence[Experiment[Any]]) -> None:
 def print_summary(summaries: Sequence[FigureSummary], imports: float) -> None:
     """Expected against measured, what was left out, and where the CPU time went."""
     console = _console()
-    checks = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-    for name, ratio in (("", 5), ("expected", 3), ("measured", 3)):
-        checks.add_column(name, ratio=ratio)
-    checks.add_column("verdict", width=max(len(kind.value) for kind in Verdict) + 2, no_wrap=True)
+    width = max(len(kind.value) for kind in Verdict) + 2
+    checks = _checks(("expected", 3), ("measured", 3), verdict=width)
     for each in summaries:
         checks.add_section()
         checks.add_row(Text(each.experiment, style="bold"))
@@ -245,16 +241,8 @@ def print_summary(summaries: Sequence[FigureSummary], imports: float) -> None:
             checks.add_row(Padding(what, (0, 0, 0, 2)), *cells)
     console.print(checks)
 
-    counts = _table("discarded or failed", "", "instances", right=("instances",))
-    for each in summaries:
-        rows = [(reason, count) for reason, count in each.counts.items() if count]
-        for number, (reason, count) in enumerate(rows):
-            counts.add_row("" if number else each.experiment, escape(reason), f"{count:,}")
-    if counts.row_count:
-        console.print(counts)
-    elif summaries:
-        console.print("Nothing was discarded, and nothing failed.")
-
+    if summaries:
+        _print_counts(console, [(each.experiment, each.counts) for each in summaries])
     kinds = ("computing", "compiling", "importing", "drawing")
     spent = _table("CPU seconds", *kinds, right=kinds)
     for each in summaries:
@@ -266,6 +254,57 @@ def print_summary(summaries: Sequence[FigureSummary], imports: float) -> None:
             typer.echo(f"{each.experiment}: {each.speed}")
         for note in each.notes:
             typer.echo(f"{each.experiment}: {note}")
+
+
+def print_seeds(across: Sequence[AcrossSeeds]) -> None:
+    """In how many seeds each check holds, does not and is not judged; what was measured where it does not hold."""
+    console = _console()
+    checks = _checks(("expected", 3), ("measured, all seeds", 4), holds=5, **{"does not": 8, "not judged": 10})
+    for each in across:
+        checks.add_section()
+        checks.add_row(Text(each.experiment, style="bold"), Text(f"seeds {', '.join(map(str, each.seeds))}"))
+        for row in each.rows:
+            what = Text(row.what)
+            failed = [place for place, verdict in enumerate(row.verdicts) if verdict is Verdict.FAILS]
+            for place in failed:
+                what.append(f"\nseed {each.seeds[place]}: {row.measured[place]}", style=_MARKS[Verdict.FAILS][2])
+            if row.why and row.count(Verdict.HOLDS) < len(each.seeds):
+                what.append(f"\n{row.why}", style="dim")
+            numbers = [Text(str(row.count(kind) or "-"), justify="right") for kind in Verdict]
+            checks.add_row(Padding(what, (0, 0, 0, 2)), Text(row.expected), Text(row.range), *numbers)
+    console.print(checks)
+    _print_counts(console, [(each.experiment, {why: sum(by) for why, by in each.counts.items()}) for each in across])
+
+
+def seeds_line(across: Sequence[AcrossSeeds]) -> str:
+    """How many checks hold in every seed, in a clause."""
+    rows = [row for each in across for row in each.rows]
+    held = sum(row.count(Verdict.HOLDS) == len(row.verdicts) for row in rows)
+    failed = sum(row.count(Verdict.FAILS) > 0 for row in rows)
+    parts = [f"{held} of {len(rows)} checks hold in every seed"]
+    parts += [f"{failed} {'does' if failed == 1 else 'do'} not hold in some"] if failed else []
+    left = len(rows) - held - failed
+    parts += [f"{left} {'is' if left == 1 else 'are'} not judged in some"] if left else []
+    return "; ".join(parts)
+
+
+def _checks(*ratios: tuple[str, int], **widths: int) -> Table:
+    """An empty table of checks: what each is about, columns that wrap, and narrow ones."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    for name, ratio in (("", 5), *ratios):
+        table.add_column(name, ratio=ratio)
+    for name, width in widths.items():
+        table.add_column(name, width=width, no_wrap=True)
+    return table
+
+
+def _print_counts(console: Console, found: Sequence[tuple[str, Mapping[str, int]]]) -> None:
+    counts = _table("discarded or failed", "", "instances", right=("instances",))
+    for name, by_reason in found:
+        rows = [(reason, count) for reason, count in by_reason.items() if count]
+        for number, (reason, count) in enumerate(rows):
+            counts.add_row("" if number else name, escape(reason), f"{count:,}")
+    console.print(counts if counts.row_count else "Nothing was discarded, and nothing failed.")
 
 
 def _verdict(verdict: Verdict, console: Console) -> Text:
