@@ -30,7 +30,7 @@ def test_a_check_can_fail():
     spoilt = table.set_column(place, "cosine_second", [np.full(table.num_rows, 0.5)])
     worse = type(result)(result.id, result.folder, {"history": spoilt}, result.arrays, result.manifest)
     said = {check.what: check.verdict.value for check in experiment.checks(worse)}
-    assert said["third score 0: the last two starts on the ray of token 2"] == "does not hold"
+    assert said["third score 0: the last two starts on the ray of token 1"] == "does not hold"
 
 
 @pytest.mark.parametrize(

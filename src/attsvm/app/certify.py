@@ -79,5 +79,5 @@ def _local(local: LocalOptimality) -> str:
         return "whether the selection is locally optimal is not known"
     if not bool(local.feasible):
         return "so the selection is not locally optimal"
-    named = ", ".join(f"token {t + 1} of input {i + 1}" for i, t in local.offenders)
+    named = ", ".join(f"token {t} of input {i}" for i, t in local.offenders)
     return f"the selection is not locally optimal: support tokens score at least as high as the selected ones ({named})"

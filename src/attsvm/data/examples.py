@@ -24,15 +24,15 @@ _THIRD = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
 
 
 def single_input_global() -> TokenDataset:
-    """[MMTS, single input] where every start reaches the optimal token: token 2 ties with its only neighbour.
+    """[MMTS, single input] where every start reaches the optimal token: token 1 ties with its only neighbour.
 
-    p_mm of the first token is (-10, 100)/101, of the second (1, 0); token 3 is the only support of both.
+    p_mm of the first token is (-10, 100)/101, of the second (1, 0); token 2 is the only support of both.
     """
     return _single_input(0.9)
 
 
 def single_input_local() -> TokenDataset:
-    """[MMTS, single input] where token 2 out-scores its only neighbour, so that it is locally optimal."""
+    """[MMTS, single input] where token 1 out-scores its only neighbour, so that it is locally optimal."""
     return _single_input(0.0)
 
 

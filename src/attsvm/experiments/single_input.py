@@ -18,7 +18,7 @@ from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Configuration, Piece, SweepResult, Task
 
 _LATE = 200
-"""After so many steps the public float32 run leaves the ray of token 2."""
+"""After so many steps the public float32 run leaves the ray of token 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,12 @@ class SingleInput(Configuration):
 
 
 def tasks(configuration: SingleInput) -> Sequence[Task]:
-    """The variant where token 2 ties with its neighbour, and the one where it is locally optimal."""
+    """The variant where token 1 ties with its neighbour, and the one where it is locally optimal."""
     return [Task(variant, {"variant": variant}) for variant in ("global", "local")]
 
 
 def compute(configuration: SingleInput, task: Task, device: torch.device) -> Piece:
-    """Six runs with the exact gradient and six of the naive loop, against the rays of tokens 1 and 2."""
+    """Six runs with the exact gradient and six of the naive loop, against the rays of tokens 0 and 1."""
     variant = task.values["variant"]
     name, steps = f"single-input-{variant}", path_steps(configuration.steps)
     data, starts = example(name), starting_points(name).weights
@@ -86,7 +86,7 @@ def checks(result: SweepResult) -> Sequence[Check]:
               f"least {everywhere.min():.5f}", Verdict.of(everywhere.min() > 0.999)),
         Check("third score 0: the first four starts on the optimal ray", f"cosine > .999 at {last}",
               f"least {near.min():.5f}", Verdict.of(near.min() > 0.999)),
-        Check("third score 0: the last two starts on the ray of token 2", f"cosine > .999 at {last}",
+        Check("third score 0: the last two starts on the ray of token 1", f"cosine > .999 at {last}",
               f"least {far.min():.5f}", Verdict.of(far.min() > 0.999)),
         Check(f"they stay there after {late} steps", "cosine does not fall",
               f"{before.min():.5f} at {late}, {far.min():.5f} at {last}", Verdict.of(bool((far >= before).all()))),
@@ -110,8 +110,8 @@ SINGLE_INPUT = Experiment(
             "start": "c of the start p(0) = (0, c)",
             "step": "steps taken",
             "norm": "Euclidean norm of the prompt p",
-            "cosine_first": "direction cosine to the max-margin prompt of token 1, the optimal one",
-            "cosine_second": "direction cosine to the max-margin prompt of token 2",
+            "cosine_first": "direction cosine to the max-margin prompt of token 0, the optimal one",
+            "cosine_second": "direction cosine to the max-margin prompt of token 1",
         }
     },
     tasks=tasks,

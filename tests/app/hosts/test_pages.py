@@ -38,7 +38,7 @@ def test_an_example_from_python_is_the_preset_of_its_name(page, tmp_path):
     loaded(page)
     shown = state(page)
     assert (shown["preset"], len(shown["companions"]), shown["settings"]["steps"]) == ("single-input-local", 5, 1000)
-    assert "The two lowest starts end on token 2" in page.locator(".advice").inner_text()
+    assert "The two lowest starts end on token 1" in page.locator(".advice").inner_text()
     assert page.locator('select[aria-label="preset"]').input_value() == "single-input-local"
 
 
@@ -66,7 +66,7 @@ def test_the_command_serves_the_page_and_python_fills_the_certificate(page):
         says(page.locator(".agreement"), "agree to")
         status, value, gap, margin, weights, local, solver = python.all_text_contents()
         assert status == "solved"
-        # The run that the preset tells about starts low and ends on token 2, (1, 0).
+        # The run that the preset tells about starts low and ends on token 1, (1, 0).
         assert float(value) == pytest.approx(1.0, abs=1e-5)
         assert weights == "(1, 0)"
         assert (margin, local, solver) == ("1", "yes", "Batched Frobenius")

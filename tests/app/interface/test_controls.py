@@ -84,10 +84,10 @@ def test_the_head_is_trained_only_where_there_is_one(playground: Playground) -> 
 
 
 def test_exact_coordinates(playground: Playground) -> None:
-    _type(playground, "token 2 of input 1, first coordinate", "-0.123456789")
-    _type(playground, "query of input 2, second coordinate", "-0.5")
+    _type(playground, "token 1 of input 0, first coordinate", "-0.123456789")
+    _type(playground, "query of input 1, second coordinate", "-0.5")
     _type(playground, "head v, first coordinate", "0.75")
-    _type(playground, "row 2 of W(0), second coordinate", "0.3")
+    _type(playground, "row 1 of W(0), second coordinate", "0.3")
     state = playground.state
     assert state["problem"]["inputs"][0]["tokens"][1]["x"] == [-0.123456789, 0.1]
     assert state["problem"]["inputs"][1]["query"] == [0.28, -0.5]
@@ -98,7 +98,7 @@ def test_exact_coordinates(playground: Playground) -> None:
 def test_leaving_a_shortened_number_does_not_change_it(playground: Playground) -> None:
     playground.load("hyperplanes")
     before = playground.state
-    field = playground.find('.side input[aria-label="token 2 of input 1, first coordinate"]')
+    field = playground.find('.side input[aria-label="token 1 of input 0, first coordinate"]')
     assert field.input_value() == "-1.1084"
     field.focus()
     field.press("Enter")
@@ -114,7 +114,7 @@ def test_leaving_a_shortened_number_does_not_change_it(playground: Playground) -
 def test_commas_and_tiny_numbers_are_read_and_shown_as_meant(
     playground: Playground, typed: str, value: float, shown: str
 ) -> None:
-    field = playground.find('.side input[aria-label="token 2 of input 1, first coordinate"]')
+    field = playground.find('.side input[aria-label="token 1 of input 0, first coordinate"]')
     field.select_text()
     playground.page.keyboard.type(typed)
     field.press("Enter")
@@ -127,13 +127,13 @@ def test_inputs_and_tokens_come_and_go(playground: Playground) -> None:
     playground.button("Add an input").click()
     playground.settle()
     assert len(playground.state["problem"]["inputs"]) == 3
-    playground.button("remove input 2").click()
+    playground.button("remove input 1").click()
     playground.settle()
     assert len(playground.state["problem"]["inputs"]) == 2
     playground.find(".input-block .add").first.click()
     playground.settle()
     assert len(playground.state["problem"]["inputs"][0]["tokens"]) == 5
-    playground.button("remove token 5 of input 1").click()
+    playground.button("remove token 4 of input 0").click()
     playground.settle()
     assert len(playground.state["problem"]["inputs"][0]["tokens"]) == 4
     playground.find(".input-block .label").first.click()
@@ -150,13 +150,13 @@ def test_inputs_and_tokens_come_and_go(playground: Playground) -> None:
 
 def test_the_last_token_of_an_input_takes_the_input_with_it(playground: Playground) -> None:
     for _ in range(4):
-        playground.button("remove token 1 of input 1").click()
+        playground.button("remove token 0 of input 0").click()
         playground.settle()
     assert len(playground.state["problem"]["inputs"]) == 1
     for _ in range(3):
-        playground.button("remove token 1 of input 1").click()
+        playground.button("remove token 0 of input 0").click()
         playground.settle()
-    assert playground.button("remove token 1 of input 1").is_disabled()
+    assert playground.button("remove token 0 of input 0").is_disabled()
     assert len(playground.state["problem"]["inputs"][0]["tokens"]) == 1
 
 
@@ -209,12 +209,12 @@ def test_locally_optimal_selections_are_listed_and_one_click_shows_ray_and_basin
     labels = playground.find(".optimum").all_inner_texts()
     assert sum("optimal ★" in each for each in labels) == 1
     assert sum("reached" in each for each in labels) == 1
-    playground.find(".optimum").filter(has_text="token 1").click()
+    playground.find(".optimum").filter(has_text="token 0").click()
     playground.settle()
     state = playground.state
     assert state["shown"] == [0]
     assert state["view"]["layers"]["basin"] is True
-    assert "Shown: token 1, the optimal token" in playground.find(".choice").inner_text()
+    assert "Shown: token 0, the optimal token" in playground.find(".choice").inner_text()
     image = playground.find(".plane image")
     playground.until(lambda: (image.get_attribute("href") or "").startswith("data:image/png"))
     playground.until(lambda: playground.find("progress").is_hidden(), tries=600)
@@ -239,7 +239,7 @@ def test_the_line_under_the_picture_edits_what_is_chosen(playground: Playground)
     playground.item("token-1-2").click()
     playground.settle()
     line = playground.find(".inspector")
-    assert "Token 3 of input 2" in line.inner_text()
+    assert "Token 2 of input 1" in line.inner_text()
     field = line.locator('input[aria-label="first coordinate of what is chosen"]')
     field.fill("1.25")
     field.press("Enter")
@@ -263,16 +263,16 @@ def test_removing_what_is_chosen_chooses_another_token_until_one_is_left(playgro
         button.click()
         playground.settle()
         assert len(playground.state["problem"]["inputs"][0]["tokens"]) == left
-        assert playground.find(".inspected").inner_text() == f"Token {left}"
+        assert playground.find(".inspected").inner_text() == f"Token {left - 1}"
     assert button.is_disabled()
 
 
 def test_what_is_chosen_and_no_longer_drawn_gives_way_to_a_token(playground: Playground) -> None:
     playground.item("query-1").focus()
     playground.settle()
-    assert playground.find(".inspected").inner_text() == "Query of input 2"
+    assert playground.find(".inspected").inner_text() == "Query of input 1"
     _choose(playground, "p")
-    assert playground.find(".inspected").inner_text() == "Token 1 of input 1"
+    assert playground.find(".inspected").inner_text() == "Token 0 of input 0"
 
 
 def test_a_basin_of_fewer_steps_than_the_run_says_so(playground: Playground) -> None:

@@ -22,7 +22,7 @@ def _input(
 
 CASES = {
     "twins": (_state([_input((0.5, 0.5), (0.5, 0.5), (0, 0))]), "lie on top of each other"),
-    "zero query": (_state([_input((1, 0), (0, 1), query=(0, 0))]), "query of input 1 is zero"),
+    "zero query": (_state([_input((1, 0), (0, 1), query=(0, 0))]), "query of input 0 is zero"),
     "one token": (_state([_input((1, 0))]), "descent does not move"),
     "tie": (_state([_input((1, 0.5), (-1, 0.5), (0, 0))]), "tie for the best score"),
     "all the same score": (_state([_input((1, 0), (0, 1), (-1, 0), scores=(1, 1, 1))], trained="p"), "score the same"),
@@ -78,7 +78,7 @@ def test_pulls_are_said_to_cancel_only_where_some_are_drawn(playground: Playgrou
 
 
 def test_no_theorem_is_claimed_for_a_selection_that_is_not_locally_optimal(playground: Playground) -> None:
-    # Token 2 is held by token 3, which scores the same in the global variant and less in the local one.
+    # Token 1 is held by token 2, which scores the same in the global variant and less in the local one.
     for preset, claimed in (("single-input-global", False), ("single-input-local", True)):
         playground.load(preset)
         playground.page.evaluate("handle.setState({ ...handle.getState(), shown: [1] })")

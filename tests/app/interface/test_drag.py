@@ -55,7 +55,7 @@ def test_a_bystander_does_not_move_the_ray_and_a_support_token_turns_it(playgrou
 def test_a_token_that_crosses_the_margin_is_said_to_support(playground: Playground) -> None:
     playground.load("bystander")
     playground.drag("token-0-3", (0, -150))
-    assert "token 4 is now a support token" in playground.words.lower()
+    assert "token 3 is now a support token" in playground.words.lower()
 
 
 def test_the_start_decides_between_two_destinations(playground: Playground) -> None:

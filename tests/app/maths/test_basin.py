@@ -68,7 +68,7 @@ def start_at(problem, trained, x, y):
 
 
 def test_two_basins_of_the_local_example(maths):
-    """[MMTS, single input]: starts far down end on token 2, starts high up on the optimal token."""
+    """[MMTS, single input]: starts far down end on token 1, starts high up on the optimal token."""
     settings = {"trained": "p", "optimizer": "normalized", "loss": "logistic", "stepSize": 0.1, "steps": 300}
     problem = data_to_problem(example("single-input-local"))
     found = maths.page.evaluate(WALK, [problem, settings, {"size": 16, "extent": 2, "budgetMs": 1000}])

@@ -35,7 +35,7 @@ def test_two_tokens_on_top_of_each_other(maths):
     found = maths.call("maxMargin", matrix(one_input([(1, 2), (1, 2), (0, 0)])), [0], {})
     assert found["status"] == "infeasible"
     assert found["sentence"] == (
-        "Infeasible: tokens 1 and 2 of input 1 lie on top of each other, so no weights tell them apart."
+        "Infeasible: tokens 0 and 1 of input 0 lie on top of each other, so no weights tell them apart."
     )
     assert found["weights"] is None
     assert found["duals"] == [[0, 1, 0]]
@@ -92,7 +92,7 @@ def test_zero_query(maths):
     problem = matrix(one_input([(1, 2), (0, 0)], query=(0, 0)))
     found = maths.call("maxMargin", problem, [0], {"norm": "nuclear"})
     assert found["status"] == "infeasible"
-    assert "query of input 1 is zero" in found["sentence"]
+    assert "query of input 0 is zero" in found["sentence"]
     settings = {"trained": "W", "optimizer": "normalized", "loss": "logistic", "stepSize": 0.1, "steps": 50}
     run = maths.call("train", problem, {**settings, "start": {"W": [[1, 2], [3, 4]]}}, [0, 50])
     assert run["stalled"]

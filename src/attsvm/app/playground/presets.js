@@ -65,7 +65,7 @@ export const PRESETS = [
     title: "One input, one winner",
     group: "Max-margin token selection",
     paper: "[MMTS, single input], global",
-    try: "Six starts, one destination: all paths turn to the ray of token 1, even the one that starts opposite to it. Lower the score of token 3 to 0.5 and the lowest start finds a second destination.",
+    try: "Six starts, one destination: all paths turn to the ray of token 0, even the one that starts opposite to it. Lower the score of token 2 to 0.5 and the lowest start finds a second destination.",
     state: {
       problem: exampleProblem("single-input-global"),
       settings: { trained: "p", steps: 1000, start: SIX_STARTS_GLOBAL.start },
@@ -78,7 +78,7 @@ export const PRESETS = [
     title: "One input, two destinations",
     group: "Max-margin token selection",
     paper: "[MMTS, single input], local",
-    try: "The two lowest starts end on token 2, which is only locally optimal, and stay there. Drag the starting point upwards until descent changes its mind, or switch on the basin to see the border.",
+    try: "The two lowest starts end on token 1, which is only locally optimal, and stay there. Drag the starting point upwards until descent changes its mind, or switch on the basin to see the border.",
     state: {
       problem: exampleProblem("single-input-local"),
       settings: { trained: "p", steps: 1000, start: SIX_STARTS_LOCAL.start },
@@ -117,7 +117,7 @@ export const PRESETS = [
     title: "Prompt and head together: tight",
     group: "Max-margin token selection",
     paper: "[MMTS, joint training], tight",
-    try: "The head v is trained too: it turns to (0, 1) while p turns to (4/3, 1/3). Drag the good token of input 3 upwards past 1 and it stops supporting the label margin.",
+    try: "The head v is trained too: it turns to (0, 1) while p turns to (4/3, 1/3). Drag the good token of input 2 upwards past 1 and it stops supporting the label margin.",
     state: {
       problem: exampleProblem("joint-training-tight"),
       settings: {
@@ -135,7 +135,7 @@ export const PRESETS = [
     title: "Prompt and head together: relaxed",
     group: "Max-margin token selection",
     paper: "[MMTS, joint training], relaxed",
-    try: "Input 3 is classified with room to spare, so its attention need not be sharp and p turns to (1, 0). Lower its good token to height 1 and the problem becomes tight again.",
+    try: "Input 2 is classified with room to spare, so its attention need not be sharp and p turns to (1, 0). Lower its good token to height 1 and the problem becomes tight again.",
     state: {
       problem: exampleProblem("joint-training-relaxed"),
       settings: {
@@ -153,7 +153,7 @@ export const PRESETS = [
     title: "Three losses, one limit",
     group: "Max-margin token selection",
     paper: "[MMTS, losses], C = 10",
-    try: "Token 2 of input 1 scores 10, that of input 2 only 1, and the three losses take different paths to the same ray. Type 1 instead and the paths become one; with 100 the logistic and exponential runs need twenty thousand steps to turn.",
+    try: "Token 1 of input 0 scores 10, that of input 1 only 1, and the three losses take different paths to the same ray. Type 1 instead and the paths become one; with 100 the logistic and exponential runs need twenty thousand steps to turn.",
     state: {
       problem: LOSS_PROBLEM,
       settings: { trained: "p", steps: 1000, loss: "logistic", start: { p: [0, 0] } },
@@ -192,7 +192,7 @@ export const PRESETS = [
     title: "Optimal, but not reached",
     group: "Surprises",
     paper: "attsvm's own example",
-    try: "Token 1 scores best and could be separated, yet descent from zero settles on token 2 and never comes back. Drag the starting point a little to the left until it does reach token 1.",
+    try: "Token 0 scores best and could be separated, yet descent from zero settles on token 1 and never comes back. Drag the starting point a little to the left until it does reach token 0.",
     state: {
       problem: oneInput([
         [-1, -0.3, 1],
@@ -210,7 +210,7 @@ export const PRESETS = [
     title: "A token that does not matter",
     group: "Surprises",
     paper: "attsvm's own example",
-    try: "Drag token 4 or 5 anywhere below the dotted margin: the ray does not move at all, since they are no support tokens. Now cross the margin, and the token takes hold of the ray.",
+    try: "Drag token 3 or 4 anywhere below the dotted margin: the ray does not move at all, since they are no support tokens. Now cross the margin, and the token takes hold of the ray.",
     state: {
       problem: oneInput([
         [0.3, 1, 1],
@@ -228,7 +228,7 @@ export const PRESETS = [
     title: "A token that turns everything",
     group: "Surprises",
     paper: "attsvm's own example",
-    try: "Token 3 has next to no attention at the end of the run, yet it is a support token: drag it and the ray follows. Compare with token 4, which has just as little attention and no say.",
+    try: "Token 2 has next to no attention at the end of the run, yet it is a support token: drag it and the ray follows. Compare with token 3, which has just as little attention and no say.",
     state: {
       problem: oneInput([
         [0.2, 1, 1],
@@ -245,7 +245,7 @@ export const PRESETS = [
     title: "The best token is out of reach",
     group: "Surprises",
     paper: "attsvm's own example",
-    try: "Token 1 scores best but lies among the others, so no direction can single it out. Drag it outside the shape that the others span, and it becomes the winner.",
+    try: "Token 0 scores best but lies among the others, so no direction can single it out. Drag it outside the shape that the others span, and it becomes the winner.",
     state: {
       problem: oneInput([
         [0.15, 0.1, 1],

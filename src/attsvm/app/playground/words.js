@@ -1,6 +1,6 @@
 import { decimal, grouped, percent, point, significant } from "./format.js";
 
-/** Everything the page says in sentences. Inputs and tokens count from 1 here. */
+/** Everything the page says in sentences. Inputs and tokens count from 0, as in Python. */
 
 function listed(parts) {
   if (parts.length < 2) return parts.join("");
@@ -11,22 +11,22 @@ function capital(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** "token 3", or where there are several inputs "token 3 of input 1". */
+/** "token 2", or where there are several inputs "token 2 of input 0". */
 export function tokenName(problem, i, t) {
-  return problem.inputs.length === 1 ? `token ${t + 1}` : `token ${t + 1} of input ${i + 1}`;
+  return problem.inputs.length === 1 ? `token ${t}` : `token ${t} of input ${i}`;
 }
 
 /** A selection in words. */
 export function selectionName(problem, selected) {
-  if (problem.inputs.length === 2 && selected[0] === selected[1]) return `token ${selected[0] + 1} of both inputs`;
+  if (problem.inputs.length === 2 && selected[0] === selected[1]) return `token ${selected[0]} of both inputs`;
   if (problem.inputs.length <= 2) return listed(selected.map((t, i) => tokenName(problem, i, t)));
-  if (selected.every((t) => t === selected[0])) return `token ${selected[0] + 1} of every input`;
-  return `tokens ${selected.map((t) => t + 1).join(", ")} of inputs 1 to ${selected.length}`;
+  if (selected.every((t) => t === selected[0])) return `token ${selected[0]} of every input`;
+  return `tokens ${selected.join(", ")} of inputs 0 to ${selected.length - 1}`;
 }
 
-/** A selection in a few letters, for lists: "1 · 3 · 2". */
+/** A selection in a few letters, for lists: "0 · 2 · 1". */
 export function selectionShort(selected) {
-  return selected.map((t) => t + 1).join(" · ");
+  return selected.join(" · ");
 }
 
 /** What a screen reader says of a token. */
@@ -73,8 +73,8 @@ function descentSentence(model, now) {
   const steps = count === 1 ? "1 step" : `${grouped(count)} steps`;
   if (open.length > 0) {
     const i = open[0];
-    const place = problem.inputs.length === 1 ? "" : ` of input ${i + 1}`;
-    return `after ${steps} attention${place} is still spread: ${percent(last[i][selected[i]])} on token ${selected[i] + 1}`;
+    const place = problem.inputs.length === 1 ? "" : ` of input ${i}`;
+    return `after ${steps} attention${place} is still spread: ${percent(last[i][selected[i]])} on token ${selected[i]}`;
   }
   const verdict = verdictOf(model, selected, model.reachedLocal);
   return `descent from here ${now ? "now " : ""}selects ${selectionName(problem, selected)}${verdict === "" ? "" : `, ${verdict}`}`;
@@ -138,11 +138,11 @@ function warningPhrases(model) {
   const phrases = [];
   problem.inputs.forEach((input, i) => {
     if (problem.kind === "matrix" && input.query[0] === 0 && input.query[1] === 0) {
-      phrases.push(`the query of input ${i + 1} is zero, so its attention stays uniform`);
+      phrases.push(`the query of input ${i} is zero, so its attention stays uniform`);
     }
     if (model.optimal.tied[i] && input.tokens.length > 1 && !model.headTrained) {
-      const tied = [...model.bestSet[i]].map((t) => t + 1);
-      const place = problem.inputs.length === 1 ? "" : ` of input ${i + 1}`;
+      const tied = [...model.bestSet[i]];
+      const place = problem.inputs.length === 1 ? "" : ` of input ${i}`;
       phrases.push(
         tied.length === input.tokens.length
           ? `all tokens${place} score the same`
@@ -153,7 +153,7 @@ function warningPhrases(model) {
       const twin = input.tokens.findIndex(
         (other, u) => u < t && other.x[0] === token.x[0] && other.x[1] === token.x[1],
       );
-      if (twin >= 0) phrases.push(`${tokenName(problem, i, twin)} and token ${t + 1} lie on top of each other`);
+      if (twin >= 0) phrases.push(`${tokenName(problem, i, twin)} and token ${t} lie on top of each other`);
     });
   });
   return phrases;

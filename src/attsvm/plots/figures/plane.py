@@ -41,14 +41,14 @@ _PROMPT_RAY = r"max-margin ray $p_\mathrm{mm}$"
 
 def draw_single_input(result: SweepResult) -> Mapping[str, Figure]:
     """Two planes, one for each score of the third token, and the cosine to the ray of the token reached."""
-    titles = {"global": "Token 2 ties with token 3", "local": "Token 2 outscores token 3"}
+    titles = {"global": "Token 1 ties with token 2", "local": "Token 1 outscores token 2"}
     figure = new_figure(10.4, 4.4, layout="constrained")
     *planes, last = figure.subplots(1, 3, width_ratios=(1, 1, 1.02))
     for axes, (variant, title) in zip(planes, titles.items(), strict=True):
         scene = _single_scene(result, variant)
         scene.draw(axes, scale=0.72, starts=True)
         for t, place in enumerate(result.arrays[f"{variant}_tokens"][0]):
-            _write_beside(axes, str(t + 1), place, (8, -9), fontsize=8.5, gid="number")
+            _write_beside(axes, str(t), place, (8, -9), fontsize=8.5, gid="number")
         axes.set_title(title, fontsize=10, pad=14)
     _draw_who_stays(last, result)
     _draw_legend(figure, scene.legend())
@@ -56,7 +56,7 @@ def draw_single_input(result: SweepResult) -> Mapping[str, Figure]:
 
 
 _TOKEN_COLOURS = (PALETTE[1], PALETTE[2])
-"""Of runs that end on token 1 and on token 2 of the single input, and of the two rays."""
+"""Of runs that end on token 0 and on token 1 of the single input, and of the two rays."""
 
 
 def _single_scene(result: SweepResult, variant: str) -> PlaneScene:
@@ -65,7 +65,7 @@ def _single_scene(result: SweepResult, variant: str) -> PlaneScene:
     return PlaneScene(
         _scored(arrays),
         [Path(paths[:, s], "$p$", "path of $p$", _TOKEN_COLOURS[reached[s]]) for s in range(paths.shape[1])],
-        rays_along(arrays["rays"], f"{_PROMPT_RAY} of token 1 or 2", colours=_TOKEN_COLOURS),
+        rays_along(arrays["rays"], f"{_PROMPT_RAY} of token 0 or 1", colours=_TOKEN_COLOURS),
         [
             SeparatingLine(arrays["rays"][t], float(arrays["offsets"][t]), _TOKEN_COLOURS[t])
             for t in sorted(set(reached))
@@ -96,7 +96,7 @@ def _draw_who_stays(axes: Axes, result: SweepResult) -> None:
     axes.axvline(200, color=HAIRLINE, linewidth=0.9, zorder=0)
     axes.set(xscale="log", xlabel="step", ylabel="cosine to the ray of the token reached", ylim=(-1.05, 1.08))
     axes.text(200, -1.0, "200 ", color=FAINT, fontsize=8, ha="right")
-    axes.set_title("Token 2 outscores: who stays", fontsize=10, pad=14)
+    axes.set_title("Token 1 outscores: who stays", fontsize=10, pad=14)
     axes.text(0.3, 0.16, "solid: exact gradient\ndotted: naive, float32", transform=axes.transAxes, fontsize=8.5)
 
 

@@ -40,7 +40,7 @@ export function createHelp() {
     node(
       "p",
       { class: "hint" },
-      "Inputs and tokens count from 1 here; in Python they count from 0. Everything is computed in this page.",
+      "Inputs and tokens count from 0, as in Python. Everything is computed in this page.",
     ),
     node(
       "div",

@@ -90,7 +90,7 @@ export function createInspector({ store, focused, focusItem }) {
     setText(scoreName, model.typed ? "score" : `score ${significant(model.scores[found.i][found.t], 3)}`);
     if (model.typed) score.show(found.token.score);
     setText(flip, model.problem.inputs[found.i].label === 1 ? "Label +1" : "Label −1");
-    setAttributes(flip, { title: `flip the label of input ${found.i + 1}` });
+    setAttributes(flip, { title: `flip the label of input ${found.i}` });
     const alone = model.problem.inputs.length === 1 && model.problem.inputs[0].tokens.length === 1;
     setAttributes(remove, { disabled: alone, title: alone ? "one token has to stay" : null });
     setAttributes(add, { disabled: model.problem.inputs[found.i].tokens.length >= LIMITS.tokens });

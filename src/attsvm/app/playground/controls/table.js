@@ -69,7 +69,7 @@ export function createTable({ store }) {
 }
 
 function createInputBlock(store, i) {
-  const title = node("span", { class: "input-title" }, `Input ${i + 1}`);
+  const title = node("span", { class: "input-title" }, `Input ${i}`);
   const label = node("button", {
     type: "button",
     class: "label",
@@ -80,17 +80,17 @@ function createInputBlock(store, i) {
     {
       type: "button",
       class: "plain",
-      "aria-label": `remove input ${i + 1}`,
-      title: `remove input ${i + 1}`,
+      "aria-label": `remove input ${i}`,
+      title: `remove input ${i}`,
       onclick: () => store.change((state) => removeInput(state, i), "remove"),
     },
     "×",
   );
-  const query = pointFields(`query of input ${i + 1}`, (z) => store.change((state) => moveQuery(state, i, z), "move"));
+  const query = pointFields(`query of input ${i}`, (z) => store.change((state) => moveQuery(state, i, z), "move"));
   const queryRow = node(
     "div",
     { class: "vector" },
-    node("span", { class: "vector-name" }, `query z${lowered(i + 1)}`),
+    node("span", { class: "vector-name" }, `query z${lowered(i)}`),
     ...query.inputs,
   );
   const rows = node("div", { class: "token-rows" });
@@ -101,7 +101,7 @@ function createInputBlock(store, i) {
   );
   const block = node(
     "section",
-    { class: "input-block", "aria-label": `input ${i + 1}` },
+    { class: "input-block", "aria-label": `input ${i}` },
     node("header", {}, title, label, add, remove),
     rows,
     queryRow,
@@ -111,7 +111,7 @@ function createInputBlock(store, i) {
     title.style.setProperty("color", inputColour(theme, i));
     setText(label, input.label === 1 ? "label +1" : "label −1");
     setAttributes(label, {
-      "aria-label": `label of input ${i + 1} is ${input.label}; flip it`,
+      "aria-label": `label of input ${i} is ${input.label}; flip it`,
       title: "flip the label",
     });
     setAttributes(remove, { disabled: model.problem.inputs.length <= 1 });
@@ -130,7 +130,7 @@ function createInputBlock(store, i) {
 }
 
 function createTokenRow(store, i, t) {
-  const name = `token ${t + 1} of input ${i + 1}`;
+  const name = `token ${t} of input ${i}`;
   const place = pointFields(name, (x) => store.change((state) => moveToken(state, i, t, x), "move"));
   const score = numberField({
     label: `score of ${name}`,
@@ -155,7 +155,7 @@ function createTokenRow(store, i, t) {
   const row = node("div", { class: "token-row" }, number, ...place.inputs, score.input, given, remove);
 
   row.show = (token, model) => {
-    setText(number, `${t + 1}${model.bestSet[i].has(t) ? "★" : ""}`);
+    setText(number, `${t}${model.bestSet[i].has(t) ? "★" : ""}`);
     place.show(token.x);
     setAttributes(score.input, { hidden: token.score === null });
     setAttributes(given, { hidden: token.score !== null, title: "score: label times v·x" });
@@ -169,7 +169,7 @@ function createTokenRow(store, i, t) {
 /** The starting point: p(0), the rows of W(0), or those of K(0) and Q(0). */
 function createStartRows(store, parent) {
   function createRow({ key, index, name }) {
-    const fields = pointFields(index === null ? name : `row ${index + 1} of ${name}`, (x) => {
+    const fields = pointFields(index === null ? name : `row ${index} of ${name}`, (x) => {
       store.change((state) => {
         const before = state.settings.start[key];
         return setStart(state, { [key]: index === null ? x : before.map((row, k) => (k === index ? x : row)) });

@@ -41,7 +41,7 @@ export function snippetOf(model) {
   const head = headTrained ? settings.startHead : problem.head;
   const arrays = datasetArrays(problem, head);
   const lines = [
-    "# What the attsvm playground shows. The page counts inputs and tokens from 1, Python from 0.",
+    "# What the attsvm playground shows.",
     "import torch",
     "",
     "import attsvm",

@@ -128,10 +128,10 @@ function infeasibleSentence(model, chosen, rows) {
     if (rows.entries.subarray(k * rows.size, (k + 1) * rows.size).some((entry) => entry !== 0)) continue;
     const i = rows.inputs[k];
     if (model.queries[2 * i] === 0 && model.queries[2 * i + 1] === 0) {
-      return `Infeasible: the query of input ${i + 1} is zero, so all its tokens get the same attention.`;
+      return `Infeasible: the query of input ${i} is zero, so all its tokens get the same attention.`;
     }
     return (
-      `Infeasible: tokens ${chosen[i] + 1} and ${rows.tokens[k] + 1} of input ${i + 1} lie on top of each other, ` +
+      `Infeasible: tokens ${chosen[i]} and ${rows.tokens[k]} of input ${i} lie on top of each other, ` +
       "so no weights tell them apart."
     );
   }

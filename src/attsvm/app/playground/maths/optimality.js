@@ -19,7 +19,7 @@ export function isLocallyOptimal(problem, selected, options) {
     return { answer: false, violations: [], status: solution.status, sentence: solution.sentence };
   }
   const violations = solution.support.filter(([i, t]) => outscores(model, i, solution.selected[i], t));
-  const named = violations.map(([i, t]) => `token ${t + 1} of input ${i + 1}`).join(", ");
+  const named = violations.map(([i, t]) => `token ${t} of input ${i}`).join(", ");
   return {
     answer: violations.length === 0,
     violations,

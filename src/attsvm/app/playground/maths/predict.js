@@ -89,7 +89,7 @@ function jointPrediction(model, settings, selected, norm, result) {
   const tight = slack.every((entry) => entry === 0);
   result.label = tight ? NORM_BIAS[norm].label : "relaxed";
   result.weights = solution.weights;
-  const free = slack.map((entry, i) => (entry > 0 ? i + 1 : 0)).filter(Boolean);
+  const free = slack.flatMap((entry, i) => (entry > 0 ? [i] : []));
   result.sentence = tight
     ? "Every selected token supports the label margin: attention tends to the SVM of the selection, v to v_mm."
     : `The label margin does not rest on input ${free.join(", ")}, so attention need not separate as far there: ` +

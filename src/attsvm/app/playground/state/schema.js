@@ -11,7 +11,7 @@ import { LIMITS, TRAINED_CHOICES, OPTIMIZER_CHOICES, LOSS_CHOICES, SHOWN_LAYERS 
  *     time: null | step,                     null is the end of the run
  *     view: { extent, layers: { paths, rays, lines, basin } } }
  *
- * Tokens count from 0 here, as in Python; on screen they count from 1.
+ * Tokens count from 0, here as on screen and in Python.
  */
 export const STATE_VERSION = 1;
 
@@ -84,10 +84,10 @@ export function defaultQuery(index) {
 }
 
 function readInput(value, index) {
-  const name = `input ${index + 1}`;
+  const name = `input ${index}`;
   if (!isPlain(value)) refuse(`${name} must be an object with label, query and tokens; got ${shortened(value)}`);
   const tokens = readList(value.tokens, `the tokens of ${name}`, 1, LIMITS.tokens).map((token, t) => {
-    const place = `token ${t + 1} of ${name}`;
+    const place = `token ${t} of ${name}`;
     if (!isPlain(token)) refuse(`${place} must be an object with x and score; got ${shortened(token)}`);
     const score = token.score === null || token.score === undefined ? null : token.score;
     return {
@@ -174,7 +174,7 @@ function readSettings(value, kind) {
 }
 
 function readCompanion(value, index, trained) {
-  const name = `companion ${index + 1}`;
+  const name = `companion ${index}`;
   if (!isPlain(value)) refuse(`${name} must be an object; got ${shortened(value)}`);
   const companion = {};
   if (value.name !== undefined) {
@@ -200,7 +200,7 @@ function readShown(value, inputs) {
   if (value === null || value === undefined) return null;
   readList(value, "shown", inputs.length, inputs.length);
   return value.map((token, i) =>
-    readInteger(token, `the shown token of input ${i + 1}`, 0, inputs[i].tokens.length - 1),
+    readInteger(token, `the shown token of input ${i}`, 0, inputs[i].tokens.length - 1),
   );
 }
 

@@ -23,7 +23,7 @@ export function createBars() {
 function createGroup({ i }) {
   return node(
     "div",
-    { class: "bar-group", role: "group", "aria-label": `attention of input ${i + 1}` },
+    { class: "bar-group", role: "group", "aria-label": `attention of input ${i}` },
     node("div", { class: "bar-title" }),
     node("div", { class: "bar-rows" }),
   );
@@ -31,14 +31,14 @@ function createGroup({ i }) {
 
 function updateGroup(group, { i, input }, model, theme) {
   const [title, rows] = group.children;
-  setText(title, `Input ${i + 1}`);
+  setText(title, `Input ${i}`);
   const colour = inputColour(theme, i);
   title.style.setProperty("color", colour);
   const items = input.tokens.map((_, t) => t);
   syncChildren(rows, items, String, createBar, (row, t) => {
     const share = model.attention[i][t];
     const [name, track, value] = row.children;
-    setText(name, `${t + 1}${model.bestSet[i].has(t) ? "★" : ""}`);
+    setText(name, `${t}${model.bestSet[i].has(t) ? "★" : ""}`);
     setText(value, percent(share));
     const bar = track.firstChild;
     bar.style.setProperty("transform", `scaleX(${Math.min(1, Math.max(0, share)).toFixed(4)})`);

@@ -13,8 +13,8 @@ export function handleItems(model) {
         kind: "query",
         input: i,
         at: input.query,
-        name: `z${lowered(i + 1)}`,
-        words: `query of input ${i + 1} at ${point(input.query)}`,
+        name: `z${lowered(i)}`,
+        words: `query of input ${i} at ${point(input.query)}`,
       });
     });
   }
@@ -45,7 +45,7 @@ export function handleItems(model) {
   const starts = problem.kind === "prompt" ? [null] : problem.inputs.map((_, i) => i).reverse();
   for (const i of starts) {
     const at = model.starts[i ?? 0];
-    const name = i === null ? "p(0)" : `W(0) z${lowered(i + 1)}`;
+    const name = i === null ? "p(0)" : `W(0) z${lowered(i)}`;
     items.push({
       key: `start-${i ?? 0}`,
       kind: "start",

@@ -54,7 +54,7 @@ export function createOptimaList({ onShow, onBasin }) {
       "aria-label": `show ${selectionName(model.problem, item.selected)}`,
     });
     swatch.style.setProperty("background", destinationColour(theme, destinationIndex(model, item.selected)));
-    setText(tokens, item.selected.length === 1 ? `token ${item.selected[0] + 1}` : selectionShort(item.selected));
+    setText(tokens, item.selected.length === 1 ? `token ${item.selected[0]}` : selectionShort(item.selected));
     setText(kind, `${item.isGlobal ? "optimal ★" : "locally optimal"}${reached ? " · reached" : ""}`);
     setText(margin, `margin ${significant(1 / item.norm, 2)}`);
   }
@@ -86,7 +86,7 @@ function basinText(model) {
   const where =
     model.problem.kind === "prompt"
       ? "Each point of the disc is a p(0)."
-      : `Each point w of the disc is a start W(0) = w z₁ᵀ / |z₁|²${split}.`;
+      : `Each point w of the disc is a start W(0) = w z₀ᵀ / |z₀|²${split}.`;
   const { steps } = model.basin;
   const cut = steps < model.settings.steps ? ` after ${grouped(steps)} steps` : "";
   return `${where} Its colour says where descent from it ends${cut}; grey: attention still spread.`;

@@ -110,7 +110,7 @@ function updateRay(element, ray, plane, theme, problem) {
     y: Math.min(plane.height - 8, Math.max(16, place[1])),
   });
   const name = ray.head ? "v" : problem.kind === "prompt" ? "p" : "W";
-  const rest = ray.input === null ? "" : ` z${lowered(ray.input + 1)}`;
+  const rest = ray.input === null ? "" : ` z${lowered(ray.input)}`;
   if (label.dataset.text !== name + rest) {
     label.dataset.text = name + rest;
     label.replaceChildren(name, shape("tspan", { dy: 3, "font-size": 9 }, "mm"), shape("tspan", { dy: -3 }, rest));

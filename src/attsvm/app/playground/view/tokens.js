@@ -112,5 +112,5 @@ function updateToken(group, { i, t, at, angle }, { model, theme, focus }) {
     "paint-order": "stroke",
     "font-weight": chosen ? 700 : 400,
   });
-  setText(label, named ? `${t + 1}${best ? "★" : ""}` : "");
+  setText(label, named ? `${t}${best ? "★" : ""}` : "");
 }
