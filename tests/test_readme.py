@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -108,24 +107,6 @@ def test_the_core_of_the_tests_is_there():
 def test_every_command_is_listed():
     for command in ("demo", "train", "solve", "diagnose", "figure", "play", "heads"):
         assert re.search(rf"attsvm {command}\b", README), command
-
-
-def table(page: str, heading: str) -> dict[str, list[str]]:
-    """The first table below a heading: other cells by the first one, without emphasis and what stands in brackets."""
-    below = (ROOT / page).read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in below.splitlines() if line.startswith("| ")]
-    return {re.sub(r"\*\*|\s*\(the default\)", "", row[0]): row[1:] for row in rows[1:]}
-
-
-def test_the_tables_of_rules_are_the_measured_ones():
-    measured: dict[str, list[str]] = {}
-    for row in json.loads((ROOT / "benchmarks/results/prediction.json").read_text(encoding="utf-8"))["rows"]:
-        measured.setdefault(row["rule"], []).append(f"{100 * row['accuracy']:.1f}")
-    rules = table("docs/prediction.md", "Every rule, measured")
-    assert {rule: cells[1:] for rule, cells in rules.items()} == {rule: cells[:10] for rule, cells in measured.items()}
-    others = table("docs/prediction.md", "Other starts, other steps")
-    assert [cells[0] for cells in others.values()] == measured["270 growing steps"][10:]
-    assert len(others) == 7
 
 
 def test_both_papers_are_cited():

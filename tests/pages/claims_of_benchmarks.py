@@ -1,0 +1,104 @@
+"""What pages say of prediction, solvers, engines and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pages.reading import claims, power, results, span
+
+PREDICTION = "docs/prediction.md"
+SHIPPED = "270 growing steps"
+
+
+def by_rule() -> dict[str, list[dict[str, Any]]]:
+    """The rows of every rule, in the order of the settings A to J, and then those of other starts and steps."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for each in results("prediction")["rows"]:
+        rows.setdefault(each["rule"], []).append(each)
+    return rows
+
+
+def percent(each: dict[str, Any], key: str = "accuracy") -> str:
+    return f"{100 * each[key]:.1f}"
+
+
+@claims(PREDICTION)
+def table_of_rules() -> Iterator[str]:
+    for rule, rows in by_rule().items():
+        name = f"{rule} (the default)" if rule == SHIPPED else rule
+        yield f"| {name} | {rows[0]['family']} | {' | '.join(percent(each) for each in rows[:10])} |"
+
+
+@claims(PREDICTION)
+def other_starts() -> Iterator[str]:
+    names = (
+        "normalized, start of norm 20", "normalized, start of norm 100", "normalized, start of norm 500",
+        "gradient descent, step 1", "sign descent, step 0.01", "spectral descent, step 0.03", "Adam, step 0.01",
+    )  # fmt: skip
+    for name, each in zip(names, by_rule()[SHIPPED][10:], strict=True):
+        assert name.split()[-1] == each["start"] or each["start"] == "default"
+        yield f"| {name} | {percent(each)} | {each['runs_not_at_a_local_optimum']} |"
+
+
+@claims(PREDICTION)
+def how_to_read_it() -> Iterator[str]:
+    rules = by_rule()
+    optimal, path = rules["optimal tokens"], rules["local path, 9 radii to 15, then ascent"]
+    without = rules["local path, 9 radii to 15"]
+    yield f"is right in {percent(optimal[0])} % at (6, 8, 10)"
+    yield f"At (4, 6, 10) and (4, 6, 20) it is {percent(optimal[2])} % and {percent(optimal[4])} %."
+    strict = [rows[0] for rows in rules.values() if rows[0]["family"] in ("closed form", "svm")]
+    best, learned = max(strict, key=lambda each: each["accuracy"]), rules["nearby, learned"][0]
+    gains = [
+        f"{percent(each, 'gain_over_optimal')} ± {percent(each, 'its_standard_error')}" for each in (best, learned)
+    ]
+    yield (
+        f"the best is {percent(best)} % without fitting and {percent(learned)} % with, a gain of {gains[0]} and"
+        f" {gains[1]} points at (6, 8, 10)."
+    )
+    yield f"one step of it names {100 * rules['one gradient step of 100'][0]['accuracy']:.0f} %."
+    ten = rules[SHIPPED][:10]
+    right = [100 * each["accuracy"] for each in ten]
+    yield (
+        f"{min(right):.1f} to {max(right):.0f} % in the ten settings, at"
+        f" {span([100 * each['cost'] for each in ten], lambda value: f'{value:.1f}')} % of the time"
+    )
+    yield f"followed by an ascent: {percent(path[0])} % at (6, 8, 10)."
+    yield f"at (10, 12, 16) the optimal tokens are right in {percent(optimal[7])} % and the local path"
+    yield f"the local path with an ascent in {percent(path[7])} %."
+    yield f"({percent(path[8])} % with, {percent(without[8])} % without, at (6, 8, 10))"
+    errors = [each["standard_error"] for rows in rules.values() for each in rows]
+    yield f"The standard error is at most {100 * max(errors):.1f} points."
+
+
+@claims(PREDICTION)
+def step_size() -> Iterator[str]:
+    rows = results("prediction_step_size")["rows"]
+    changed = [100 * each["changed_by_step_size"] for each in rows]
+    yield f"it changes in {min(changed):.0f} to {max(changed):.1f} % of the data sets of the ten settings"
+    assert len(rows) == 10
+    yield f"{changed[0]:.1f} % at (6, 8, 10), {changed[8]:.1f} % there for (K, Q)"
+    missed, both = (sum(each[key] for each in rows) for key in ("missed", "missed_and_changed_by_step_size"))
+    yield f"Of {missed} misses of a rule with 400 growing steps in the ten settings, {both} are data sets of this kind."
+
+
+@claims("docs/solvers.md")
+def gaps() -> Iterator[str]:
+    for each in results("svm_usual")["rows"]:
+        others = {name: number for name, number in each["status"].items() if number and name != "SOLVED"}
+        assert each["problems"] == 200
+        solved = f"{each['status']['SOLVED']}" + "".join(f", {number} {name}" for name, number in others.items())
+        yield f"| {each['norm']} | {power(each['median_gap'])} | {power(each['largest_gap'])} | {solved} |"
+
+
+@claims("docs/solvers.md")
+def hard_gaps() -> Iterator[str]:
+    for each in results("svm_hard")["rows"]:
+        status = each["status"]
+        assert sum(status.values()) == status["SOLVED"] + status["SEPARABLE"] == each["problems"] == 200
+        yield (
+            f"| {each['problem']} | {each['norm']} | {power(each['tolerance'])} | {status['SOLVED']} |"
+            f" {status['SEPARABLE']} | {power(each['median_gap'])} | {power(each['largest_gap'])} |"
+        )
+    assert max(each["largest_gap"] for each in results("svm_hard")["rows"] if each["norm"] == "Frobenius") < 1e-8
