@@ -22,15 +22,16 @@ CERTIFY_PATH = "/certify"
 _STYLE = "html, body { margin: 0; height: 100%; } #playground { min-height: 100%; }"
 _NO_SCRIPT = "The playground draws and computes in the browser, with JavaScript, which is switched off here."
 
-# A state in the address comes first: it is what the reader last saw, or what a colleague sent.
+# The page reads the address itself: a state in it comes first, since it is what the reader last saw or was sent.
 _START = """\
 const element = document.getElementById("playground");
 const given = document.getElementById("state");
-const state = location.hash.startsWith("#s=") ? location.hash : JSON.parse(given.textContent) ?? undefined;
+const state = JSON.parse(given.textContent) ?? undefined;
+const address = location.hash;
 """
 _STATIC_START = f"""\
 {{
-{_START}element.playground = mount(element, {{ state, host: "static" }});
+{_START}element.playground = mount(element, {{ state, address, host: "static" }});
 }}
 """
 SERVER_START = f"""\
@@ -47,7 +48,7 @@ async function certify(problem, selected, norm) {{
   return content;
 }}
 
-element.playground = mount(element, {{ state, host: "server", certify }});
+element.playground = mount(element, {{ state, address, host: "server", certify }});
 """
 """What the server's page runs: mounts the playground and asks Python for certificates."""
 

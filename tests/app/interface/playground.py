@@ -28,7 +28,7 @@ if (options.certified) {{
   }};
 }}
 options.onChange = (state, selected) => changes.push({{ state, selected }});
-options.state ??= location.hash.startsWith("#s=") ? location.hash : undefined;
+options.address = location.hash;
 globalThis.handle = mount(document.getElementById("playground"), options);
 </script></body></html>
 """

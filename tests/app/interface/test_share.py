@@ -259,6 +259,7 @@ def test_a_short_state_is_filled_up_and_told(playground: Playground) -> None:
 
 def test_the_link_is_offered(playground: Playground) -> None:
     playground.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    playground.drag("token-0-1", (10, 10))
     _share(playground, "link")
     dialog = playground.find("dialog.code")
     playground.until(lambda: dialog.is_visible() or "clipboard" in playground.find(".toast").inner_text())

@@ -8,6 +8,7 @@ import { presentItem } from "./view/handles.js";
 import { createOptimaList } from "./view/local-optima.js";
 import { createPage } from "./view/page.js";
 import { createPlot, discRadius } from "./view/plot.js";
+import { createPresentation } from "./view/presentation.js";
 import { createReadout } from "./view/readout.js";
 import { createNarration } from "./view/narration.js";
 import { attachDragging } from "./controls/drag.js";
@@ -20,12 +21,12 @@ import { createTable } from "./controls/table.js";
 import { createTimeline } from "./controls/timeline.js";
 import { createToolbar } from "./controls/toolbar.js";
 import { createTraining } from "./controls/training.js";
-import { PRESETS, presetNamed, presetState, withPresetScene } from "./presets.js";
+import { PRESETS, presetNamed, presetState } from "./presets.js";
 import { setLayer, showSelection } from "./state/actions.js";
 import { createAnalyst } from "./state/analysis.js";
 import { createCertifier } from "./state/certifier.js";
 import { createBackgroundWork } from "./state/background.js";
-import { stateFrom } from "./state/link.js";
+import { encodeAddress, readAddress, stateFrom } from "./state/link.js";
 import { createStore } from "./state/store.js";
 import { createPublisher } from "./state/publish.js";
 import { styleText } from "./style.js";
@@ -33,18 +34,23 @@ import { styleText } from "./style.js";
 const PAUSE = 700;
 const OWN_DATA = { try: "Your own data. Drag anything; double click adds a token.", paper: "" };
 
-/** What the page opens with: the state given, or the first preset, and a sentence if the state was no good. */
-function openingState(given) {
+/**
+ * What the page opens with: the state in the address, or the one given, or the first preset; how it is shown; and a
+ * sentence if something of it was no good.
+ */
+function openingOf(given, address) {
   const first = presetState(PRESETS[0].name);
-  if (given === undefined || given === null || given === "") return { state: first, sentence: null };
-  const { state, sentence } = stateFrom(withPresetScene(given));
-  return { state: state ?? first, sentence };
+  const asked = readAddress(address);
+  if (asked.state !== null) return asked;
+  if (given === undefined || given === null || given === "") return { ...asked, state: first };
+  const { state, sentence } = stateFrom(given);
+  return { state: state ?? first, display: asked.display, sentence: asked.sentence ?? sentence };
 }
 
 /**
  * Put the playground into an element.
  * @param {HTMLElement} element
- * @param {{ state?: string|object, host?: "page"|"server"|"widget"|"static",
+ * @param {{ state?: string|object, address?: string, host?: "page"|"server"|"widget"|"static",
  *           certify?: (problem: object, selected: number[], norm: string) => Promise<object>,
  *           onChange?: (state: object, selected: number[]) => void }} options
  * @returns {{ getState: () => object, setState: (value: object|string) => string|null, getSelected: () => number[],
@@ -53,12 +59,14 @@ function openingState(given) {
  */
 export function mount(element, options = {}) {
   const host = options.host ?? "page";
-  const opening = openingState(options.state);
+  const ownsAddress = host !== "widget";
+  const opening = openingOf(options.state, options.address ?? "");
+  // A page in a frame of another page leaves the wheel to that page.
+  if (ownsAddress && window.parent !== window && !/[#&]embed=0/.test(options.address ?? "")) opening.display.embed = true;
   const store = createStore(opening.state);
   const analyst = createAnalyst();
   const cleanups = [];
   const darkness = matchMedia("(prefers-color-scheme: dark)");
-  let chosenTheme = null;
   let model = null;
   let preset = opening.state.preset;
   let focus = "token-0-0";
@@ -67,32 +75,39 @@ export function mount(element, options = {}) {
   let size = { width: 600, height: 600 };
   let scheduled = 0;
   let strokeTimer = null;
+  let presentation = null;
   let resolveReady;
   const ready = new Promise((resolve) => {
     resolveReady = resolve;
   });
 
-  const theme = () => THEMES[chosenTheme ?? (darkness.matches ? "dark" : "light")];
+  const display = () => presentation?.current() ?? opening.display;
+  const theme = () => THEMES[display().theme ?? (darkness.matches ? "dark" : "light")];
   const schedule = () => {
     if (scheduled === 0) scheduled = requestAnimationFrame(frame);
   };
   const background = createBackgroundWork(schedule);
   const certifier = createCertifier(options.certify, schedule);
-  const publisher = createPublisher({ first: opening.state, ownsAddress: host !== "widget", onChange: options.onChange });
+  const publisher = createPublisher({ first: opening.state, display, ownsAddress, onChange: options.onChange });
   const frames = createFrameCounter();
 
   const dialogs = node("div", { class: "dialogs" });
   const help = createHelp();
   dialogs.append(help.element);
   const plot = createPlot();
-  const timeline = createTimeline({ store, model: () => model });
+  const timeline = createTimeline({
+    store,
+    model: () => model,
+    speed: () => display().speed,
+    onSpeed: (speed) => presentation.set({ speed }),
+  });
   const exportMenu = createExportMenu({
     model: () => model,
     theme,
     plot: plot.element,
     say: (text) => narration.say(text),
     dialogs,
-    host,
+    address: () => `${ownsAddress ? location.href.split("#")[0] : ""}#${encodeAddress(model.state, display())}`,
   });
   const parts = {
     dialogs,
@@ -114,6 +129,7 @@ export function mount(element, options = {}) {
       store,
       onPreset: (name) => store.load(presetState(name), "preset"),
       onTheme: switchTheme,
+      onLecture: () => presentation.toggleLecture(),
       onHelp: help.open,
       exportMenu: exportMenu.element,
     }),
@@ -130,10 +146,10 @@ export function mount(element, options = {}) {
   root.replaceChildren(page.element);
   element.dataset.lmSuppressShortcuts = "true";
   setAttributes(page.element, { "data-host": host });
+  presentation = createPresentation(page, { host: element, first: opening.display, onChange: schedule });
 
   function switchTheme() {
-    chosenTheme = theme().name === "dark" ? "light" : "dark";
-    schedule();
+    presentation.set({ theme: theme().name === "dark" ? "light" : "dark" });
   }
 
   function setFocus(key) {
@@ -146,6 +162,13 @@ export function mount(element, options = {}) {
     requestAnimationFrame(() =>
       requestAnimationFrame(() => root.querySelector(`[data-item="${key}"]`)?.focus({ preventScroll: true })),
     );
+  }
+
+  /** A button that was pressed and is now disabled would keep the keys to itself; the page takes them back. */
+  function takeFocus() {
+    page.element.tabIndex = -1;
+    page.element.addEventListener("blur", () => page.element.removeAttribute("tabindex"), { once: true });
+    page.element.focus({ preventScroll: true });
   }
 
   function setMoving(now) {
@@ -177,7 +200,7 @@ export function mount(element, options = {}) {
         .map(({ weights }) => weights);
     }
     focus = presentItem(model, focus);
-    const scene = { model, theme: theme(), certificate: certifier.state };
+    const scene = { model, theme: theme(), certificate: certifier.state, display: display() };
     setAttributes(page.element, { "data-theme": scene.theme.name });
     plot.update({ ...scene, size, radius, focus });
     for (const view of Object.values(updated)) view.update(scene);
@@ -189,23 +212,25 @@ export function mount(element, options = {}) {
     certifier.want(model, moving);
     if (model.pending) schedule();
     publisher.want(model, moving);
+    if (root.activeElement?.disabled) takeFocus();
     frames.tick();
     resolveReady();
   }
 
+  /** The picture takes the room that it is given, or where the style leaves its height open most of the window's. */
   function measure() {
-    const box = page.stage.getBoundingClientRect();
-    if (box.width < 1) return;
-    const width = Math.round(box.width);
+    const { clientWidth: width, clientHeight } = page.stage;
+    if (width < 1) return;
+    const given = getComputedStyle(page.stage).getPropertyValue("--fills-height").trim() === "1";
     const room = host === "widget" ? 620 : Math.max(380, innerHeight - 312);
-    const height = Math.round(Math.min(width, room, 1150));
+    const height = given ? Math.max(160, clientHeight) : Math.round(Math.min(width, room, 1150));
     if (width === size.width && height === size.height) return;
     size = { width, height };
     schedule();
   }
 
   function setState(value) {
-    const { state, sentence } = stateFrom(withPresetScene(value));
+    const { state, sentence } = stateFrom(value);
     if (state === null) {
       narration.say(sentence);
       return sentence;
@@ -233,16 +258,20 @@ export function mount(element, options = {}) {
     onMoving: setMoving,
     currentInput: () => (/^(token|query)-/.test(focus) ? Number(focus.split("-")[1]) : 0),
   });
-  attachKeyboard(page.element, {
+  const stopKeyboard = attachKeyboard(page.element, {
     store,
     model: () => model,
     plane: plot.plane,
     timeline,
     openHelp: help.open,
+    onLecture: presentation.toggleLecture,
     focusItem,
     onStroke: keyStroke,
+    alone: ownsAddress,
   });
-  plot.element.addEventListener("focusin", (event) => {
+  cleanups.push(stopKeyboard);
+  // On the stage: a listener on the picture itself would let it take the focus, with a frame, at every click.
+  page.stage.addEventListener("focusin", (event) => {
     const item = event.target.closest("[data-item]");
     if (item !== null && item.dataset.item !== focus) setFocus(item.dataset.item);
   });
@@ -253,12 +282,19 @@ export function mount(element, options = {}) {
     target.addEventListener(type, listener);
     cleanups.push(() => target.removeEventListener(type, listener));
   };
-  listen(window, "resize", measure);
+  listen(window, "resize", () => {
+    presentation.apply();
+    measure();
+  });
+  listen(document, "fullscreenchange", presentation.followFullScreen);
   listen(darkness, "change", schedule);
-  if (host !== "widget") {
+  if (ownsAddress) {
     listen(window, "hashchange", () => {
-      if (location.hash.startsWith("#s=")) setState(location.hash);
+      const asked = readAddress(location.hash);
+      presentation.set({ ...asked.display, embed: asked.display.embed || opening.display.embed });
+      if (asked.state !== null) setState(asked.state);
       else if (location.hash === "") setState(opening.state); // the Back button, to where the page was opened
+      if (asked.sentence !== null) narration.say(`${asked.sentence}.`);
     });
   }
   measure();

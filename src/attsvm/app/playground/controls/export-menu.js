@@ -2,11 +2,10 @@ import { copyText, saveFile } from "../export/files.js";
 import { npzOf } from "../export/npz.js";
 import { pngOf, svgTextOf } from "../export/picture.js";
 import { snippetOf } from "../export/snippet.js";
-import { encodeState } from "../state/link.js";
 import { node, setText } from "../view/dom.js";
 
 /** Copy the link, save the picture or the data, copy Python. */
-export function createExportMenu({ model, theme, plot, say, dialogs, host }) {
+export function createExportMenu({ model, theme, plot, say, dialogs, address }) {
   const area = node("textarea", { readonly: true, spellcheck: "false", rows: 18, "aria-label": "text to copy" });
   const title = node("h2", {});
   const copy = node("button", { type: "button", class: "primary", onclick: () => copyArea() }, "Copy");
@@ -38,10 +37,8 @@ export function createExportMenu({ model, theme, plot, say, dialogs, host }) {
   }
 
   async function link() {
-    const base = host === "widget" ? "" : location.href.split("#")[0];
-    const address = `${base}#${encodeState(model().state)}`;
-    if (await copyText(address)) say("The link is on the clipboard.");
-    else offer("Link to what is on screen", address);
+    if (await copyText(address())) say("The link is on the clipboard.");
+    else offer("Link to what is on screen", address());
   }
 
   async function png() {

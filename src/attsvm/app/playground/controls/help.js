@@ -30,10 +30,11 @@ function table(rows) {
 }
 
 export function createHelp() {
+  const title = node("h2", { tabindex: -1 }, "What you see");
   const dialog = node(
     "dialog",
     { class: "help", "aria-label": "help" },
-    node("h2", { tabindex: -1, autofocus: true }, "What you see"),
+    title,
     table(PICTURE_HELP),
     node("h2", {}, "Pointer and keys"),
     table([...OTHER_HELP, ...KEY_HELP]),
@@ -48,5 +49,11 @@ export function createHelp() {
       node("button", { type: "button", class: "primary", onclick: () => dialog.close() }, "Close"),
     ),
   );
-  return { element: dialog, open: () => dialog.showModal() };
+  return {
+    element: dialog,
+    open: () => {
+      dialog.showModal();
+      title.focus(); // not by autofocus, which browsers complain about in a frame
+    },
+  };
 }

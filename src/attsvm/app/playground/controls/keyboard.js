@@ -15,6 +15,8 @@ export const KEY_HELP = [
   ["Space", "play or pause the run"],
   [", and .", "one recorded step back or forth"],
   ["Home and End", "first and last step"],
+  ["[ and ]", "play more slowly or faster"],
+  ["F", "lecture: full screen and large type; again, or Escape, to leave"],
   ["Ctrl Z, Ctrl Shift Z", "undo, redo"],
   ["?", "this help"],
 ];
@@ -38,8 +40,12 @@ function ownsKeys(target) {
   );
 }
 
-/** Listen on the page's own root, so that nothing outside it is disturbed; keys used here go no further. */
-export function attachKeyboard(root, { store, model, plane, timeline, openHelp, focusItem, onStroke }) {
+/**
+ * Listen on the page's own root, so that nothing outside it is disturbed; keys used here go no further. Where the page
+ * is alone, keys that nothing has the focus for are its own too: those of a page just opened.
+ * @returns a function that stops listening outside the root.
+ */
+export function attachKeyboard(root, { store, model, plane, timeline, openHelp, onLecture, focusItem, onStroke, alone }) {
   function moveItem(key, event) {
     const from = itemPlace(store.get(), key); // not the last picture: keys may come faster than frames
     if (from === null) return;
@@ -111,6 +117,10 @@ export function attachKeyboard(root, { store, model, plane, timeline, openHelp, 
     if (event.key === "?") openHelp();
     else if (event.key === ",") timeline.step(-1);
     else if (event.key === ".") timeline.step(1);
+    else if (event.key === "[") timeline.changeBy(-1);
+    else if (event.key === "]") timeline.changeBy(1);
+    else if (target instanceof HTMLSelectElement) return false;
+    else if (event.key === "f" || event.key === "F") onLecture();
     else if (ownsKeys(target)) return false;
     else if (event.key === " ") timeline.toggle();
     else if (event.key === "Home") timeline.goTo(0);
@@ -123,4 +133,11 @@ export function attachKeyboard(root, { store, model, plane, timeline, openHelp, 
     event.stopPropagation(); // notebooks have shortcuts on plain letters
     if (handle(event)) event.preventDefault();
   });
+
+  const unclaimed = (event) => {
+    if (event.target !== document.body && event.target !== document.documentElement) return;
+    if (model() !== null && handle(event)) event.preventDefault();
+  };
+  if (alone) document.addEventListener("keydown", unclaimed);
+  return () => document.removeEventListener("keydown", unclaimed);
 }

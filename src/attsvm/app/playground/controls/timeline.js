@@ -1,4 +1,5 @@
 import { setTime } from "../state/actions.js";
+import { SPEEDS } from "../state/display.js";
 import { node, setAttributes, setText } from "../view/dom.js";
 import { grouped } from "../format.js";
 
@@ -6,7 +7,7 @@ const SECONDS = 7;
 const CALM_JUMPS = 12;
 
 /** Play, pause and a slider that walks along the recorded steps of the run. */
-export function createTimeline({ store, model }) {
+export function createTimeline({ store, model, speed, onSpeed }) {
   const button = node("button", { type: "button", class: "round", onclick: () => toggle() });
   const slider = node("input", {
     type: "range",
@@ -15,10 +16,15 @@ export function createTimeline({ store, model }) {
     "aria-label": "step of the run",
     oninput: () => slide(),
   });
+  const pace = node(
+    "select",
+    { class: "pace", "aria-label": "speed of playing", title: "speed ([ slower, ] faster)", onchange: () => change(Number(pace.value)) },
+    SPEEDS.map((each) => node("option", { value: each }, `${{ 0.25: "¼", 0.5: "½" }[each] ?? each} ×`)),
+  );
   const reached = node("span", {});
   const total = node("span", { class: "of" });
   const number = node("output", { class: "step" }, reached, total);
-  const element = node("div", { class: "timeline" }, button, slider, number);
+  const element = node("div", { class: "timeline" }, button, slider, number, pace);
   let playing = null;
 
   function steps() {
@@ -63,16 +69,28 @@ export function createTimeline({ store, model }) {
       show(next);
       if (next >= steps().length - 1) pause();
       else jump(next, stride);
-    }, 600);
+    }, 600 / speed());
   }
 
   function walk(now) {
     if (playing === null) return;
     const last = steps().length - 1;
-    const at = playing.from + (last * (now - playing.began)) / (1000 * SECONDS);
+    const at = playing.from + (speed() * last * (now - playing.began)) / (1000 * SECONDS);
     show(Math.floor(at));
     if (at >= last) pause();
     else playing.frame = requestAnimationFrame(walk);
+  }
+
+  /** Another speed goes on from where the run stands. */
+  function change(value) {
+    if (playing !== null) Object.assign(playing, { began: performance.now(), from: model().index });
+    onSpeed(value);
+  }
+
+  /** The next speed of the list in this direction. */
+  function changeBy(direction) {
+    const faster = SPEEDS.filter((each) => (direction > 0 ? each > speed() : each < speed()));
+    if (faster.length > 0) change(direction > 0 ? faster[0] : faster[faster.length - 1]);
   }
 
   function toggle() {
@@ -90,6 +108,7 @@ export function createTimeline({ store, model }) {
     slider.style.setProperty("--done", `${(100 * now.index) / Math.max(1, all.length - 1)}%`);
     setText(reached, `step ${grouped(all[now.index])}`);
     setText(total, ` of ${grouped(all[all.length - 1])}`);
+    if (pace.value !== String(speed())) pace.value = String(speed());
     const name = playing === null ? "play" : "pause";
     setAttributes(button, { "aria-label": `${name} the run`, title: `${name} the run (Space)` });
     setText(button, playing === null ? "▶" : "❚❚");
@@ -100,6 +119,7 @@ export function createTimeline({ store, model }) {
     update,
     toggle,
     pause,
+    changeBy,
     isPlaying: () => playing !== null,
     step: (count) => {
       pause();

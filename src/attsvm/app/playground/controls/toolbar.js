@@ -1,8 +1,15 @@
 import { PRESETS, presetNamed } from "../presets.js";
-import { node, setAttributes, setText } from "../view/dom.js";
+import { node, setAttributes, setText, shape } from "../view/dom.js";
+
+/** Four corners, the sign of full screen, which many fonts lack. */
+function corners() {
+  const path = "M1 5V1H5M9 1H13V5M13 9V13H9M5 13H1V9";
+  const line = shape("path", { d: path, fill: "none", stroke: "currentColor", "stroke-width": 1.6 });
+  return shape("svg", { viewBox: "0 0 14 14", width: 14, height: 14, "aria-hidden": "true" }, line);
+}
 
 /** The line on top: presets, undo, redo, reset, share, theme, help. */
-export function createToolbar({ store, onPreset, onTheme, onHelp, exportMenu }) {
+export function createToolbar({ store, onPreset, onTheme, onLecture, onHelp, exportMenu }) {
   const groups = [...new Set(PRESETS.map((preset) => preset.group))];
   const select = node(
     "select",
@@ -40,6 +47,12 @@ export function createToolbar({ store, onPreset, onTheme, onHelp, exportMenu }) 
     "Reset",
   );
   const theme = node("button", { type: "button", class: "icon", onclick: onTheme });
+  const lecture = node("button", { type: "button", class: "icon", "aria-label": "lecture", onclick: onLecture }, corners());
+  const own = node(
+    "a",
+    { class: "own-page", target: "_blank", rel: "noopener", onclick: () => setAttributes(own, { href: ownAddress() }) },
+    "Whole page ↗",
+  );
   const help = node(
     "button",
     { type: "button", class: "icon", "aria-label": "help", title: "help (?)", onclick: onHelp },
@@ -50,7 +63,7 @@ export function createToolbar({ store, onPreset, onTheme, onHelp, exportMenu }) 
     { class: "toolbar" },
     node("h1", {}, node("span", { class: "brand" }, "attsvm"), node("span", { class: "rest-of-title" }, " playground")),
     node("div", { class: "preset" }, walk(-1, "previous preset", "‹"), select, walk(1, "next preset", "›")),
-    node("div", { class: "tools" }, undo, redo, reset, exportMenu, theme, help),
+    node("div", { class: "tools" }, undo, redo, reset, exportMenu, lecture, theme, own, help),
   );
 
   function neighbour(by) {
@@ -58,11 +71,21 @@ export function createToolbar({ store, onPreset, onTheme, onHelp, exportMenu }) 
     return PRESETS[(Math.max(at, by > 0 ? -1 : 0) + by + PRESETS.length) % PRESETS.length].name;
   }
 
-  function update({ model, theme: now }) {
+  /** This page outside the frame that it stands in, with all its panels. */
+  function ownAddress() {
+    return location.href.replace(/([#&])embed(=[^&]*)?&?/g, "$1");
+  }
+
+  function update({ model, theme: now, display }) {
     const name = presetNamed(model.state.preset) ? model.state.preset : "";
     if (select.value !== name) select.value = name;
     setAttributes(undo, { disabled: !store.canUndo() });
     setAttributes(redo, { disabled: !store.canRedo() });
+    setAttributes(lecture, {
+      "aria-pressed": String(display.lecture),
+      title: `${display.lecture ? "leave the lecture" : "lecture: full screen, large type"} (F)`,
+    });
+    setAttributes(own, { hidden: !display.embed, href: display.embed ? ownAddress() : null });
     const other = now.name === "dark" ? "light" : "dark";
     setAttributes(theme, { "aria-label": `switch to ${other} colours`, title: `switch to ${other} colours` });
     setText(theme, now.name === "dark" ? "☀" : "☾");

@@ -1,11 +1,11 @@
-import { inputColour, mixed } from "./colours.js";
+import { mixed } from "./colours.js";
 import { setAttributes, shape } from "./dom.js";
 
-/** Colours of destinations: the palette from its far end, so that they are not mistaken for inputs. */
+/** The colour of destination k; grey where attention stays spread. */
 export function destinationColour(theme, k) {
   if (k < 0) return theme.faint;
-  const order = [2, 3, 4, 5, 6, 7, 0, 1];
-  return mixed(inputColour(theme, order[k % 8]), theme.ink, k < 8 ? 1 : 0.6);
+  const { destinations } = theme;
+  return mixed(destinations[k % destinations.length], theme.ink, k < destinations.length ? 1 : 0.6);
 }
 
 /** Starting points coloured by where descent from them ends, as one image under everything else. */

@@ -2,6 +2,10 @@
 const LIGHT_INPUTS = ["#0072B2", "#D55E00", "#009E73", "#B5488A", "#A87000", "#2F8FC4", "#7A5195", "#7A5E28"];
 const DARK_INPUTS = ["#58B2EC", "#FF8A3D", "#35C79B", "#EBA0CB", "#F0B429", "#9AD4F5", "#BFA0E0", "#CDB27A"];
 
+/** Destinations of descent: none is near the colour of an input. */
+const LIGHT_DESTINATIONS = ["#A6C400", "#6A3DE8", "#E0103F", "#E83CE8", "#D6D08A", "#2BD42B", "#C69FA6", "#59636B"];
+const DARK_DESTINATIONS = ["#8FB300", "#8A4DFF", "#FF2D5C", "#E020D0", "#6B6F2A", "#1FB31F", "#8C6A70", "#5D6A75"];
+
 /** Light and dark, complete, so that an exported picture needs no style sheet. */
 export const THEMES = {
   light: {
@@ -15,6 +19,7 @@ export const THEMES = {
     warning: "#b3261e",
     head: "#444c52",
     inputs: LIGHT_INPUTS,
+    destinations: LIGHT_DESTINATIONS,
   },
   dark: {
     name: "dark",
@@ -27,6 +32,7 @@ export const THEMES = {
     warning: "#ff8f85",
     head: "#c3ccd2",
     inputs: DARK_INPUTS,
+    destinations: DARK_DESTINATIONS,
   },
 };
 

@@ -57,7 +57,24 @@ export function createLines() {
 }
 
 function createLine() {
-  return shape("g", {}, shape("polygon", {}), shape("line", {}), shape("line", {}), shape("line", {}));
+  const band = shape("polygon", { "clip-path": "url(#inside-disc)" });
+  return shape("g", {}, band, shape("line", {}), shape("line", {}), shape("line", {}));
+}
+
+/** Corners of the band between two lines, in pixels at true scale; it reaches beyond the disc, which cuts it. */
+function bandCorners(line, plane) {
+  const size = Math.hypot(line.w[0], line.w[1]);
+  const unit = line.w.map((entry) => entry / size);
+  const reach = 2 * plane.radius;
+  return [
+    [line.top, -1],
+    [line.top, 1],
+    [line.top - line.margin, 1],
+    [line.top - line.margin, -1],
+  ].map(([offset, side]) => [
+    plane.centre[0] + plane.scale * ((unit[0] * offset) / size - side * reach * unit[1]),
+    plane.centre[1] - plane.scale * ((unit[1] * offset) / size + side * reach * unit[0]),
+  ]);
 }
 
 function updateLine(group, line, plane, theme) {
@@ -74,16 +91,13 @@ function updateLine(group, line, plane, theme) {
   draw(middle, ends[1], { "stroke-width": 1.6, "stroke-opacity": 0.85 });
   draw(near, ends[0], { "stroke-width": 1, "stroke-opacity": 0.55, "stroke-dasharray": "2 4" });
   draw(far, ends[2], { "stroke-width": 1, "stroke-opacity": 0.55, "stroke-dasharray": "2 4" });
-  if (ends[0] === null || ends[2] === null) setAttributes(band, { display: "none" });
-  else {
-    const corners = [...ends[0], ends[2][1], ends[2][0]].map(plane.toScreen);
-    setAttributes(band, {
-      display: null,
-      points: corners.map((each) => each.map((entry) => entry.toFixed(1)).join(",")).join(" "),
-      fill: colour,
-      "fill-opacity": 0.055,
-    });
-  }
+  setAttributes(band, {
+    points: bandCorners(line, plane)
+      .map((each) => each.map((entry) => entry.toFixed(1)).join(","))
+      .join(" "),
+    fill: colour,
+    "fill-opacity": 0.055,
+  });
 }
 
 /** Where no direction separates: lines from the selected tokens to those that pull against one another. */

@@ -13,30 +13,28 @@ export function createPage(parts, { narrow }) {
   const line = node("p", { class: "explanation" });
   const live = node("div", { class: "unseen", role: "status", "aria-live": "polite" });
   const toast = node("div", { class: "toast", role: "status", hidden: true });
+  const advised = node("p", { class: "advice" }, advice, " ", paper);
   const main = node(
     "main",
     { class: "main" },
-    node("p", { class: "advice" }, advice, " ", paper),
+    advised,
     stage,
     parts.inspector.element,
     parts.timeline.element,
     line,
   );
-  const results = node(
-    "aside",
-    { class: "side results", "aria-label": "results" },
-    panel("Where descent is going", "going", parts.readout.element),
-    panel("Attention", "attention", parts.bars.element),
-    panel("Along the run", "along", parts.curves.element, !narrow),
-    panel("Locally optimal selections", "local", parts.optima.element),
-    panel("Certificate", "certified", parts.certificate.element, !narrow),
-  );
-  const setup = node(
-    "aside",
-    { class: "side setup", "aria-label": "problem and training" },
-    panel("Training", "train", parts.training.element),
-    panel("Coordinates", "coordinates", parts.table.element, !narrow),
-  );
+  const panels = {
+    going: panel("Where descent is going", "going", parts.readout.element),
+    attention: panel("Attention", "attention", parts.bars.element),
+    along: panel("Along the run", "along", parts.curves.element, !narrow),
+    local: panel("Locally optimal selections", "local", parts.optima.element),
+    certified: panel("Certificate", "certified", parts.certificate.element, !narrow),
+    train: panel("Training", "train", parts.training.element),
+    coordinates: panel("Coordinates", "coordinates", parts.table.element, !narrow),
+  };
+  const { train, coordinates, ...found } = panels;
+  const results = node("aside", { class: "side results", "aria-label": "results" }, Object.values(found));
+  const setup = node("aside", { class: "side setup", "aria-label": "problem and training" }, train, coordinates);
   const dialogs = parts.dialogs;
   const element = node(
     "div",
@@ -49,5 +47,14 @@ export function createPage(parts, { narrow }) {
     toast,
     dialogs,
   );
-  return { element, stage, advice, paper, line, live, toast };
+  const areas = {
+    ...panels,
+    toolbar: parts.toolbar.element,
+    advice: advised,
+    layers: parts.layers.element,
+    inspector: parts.inspector.element,
+    timeline: parts.timeline.element,
+    explanation: line,
+  };
+  return { element, stage, advice, paper, line, live, toast, areas };
 }
