@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -119,3 +120,50 @@ def test_every_name_used_in_docs_tests_and_benchmarks_exists():
             if unknown:
                 missing[str(path.relative_to(ROOT))] = unknown
     assert missing == {}
+
+
+def calls() -> dict[str, tuple[tuple[object, ...], dict[str, object]]]:
+    """Small calls of the functions at the top, each of whose arguments can be replaced by a wrong one."""
+    data = attsvm.data.random_sphere(n=2, T=3, d=4, seed=0)
+    best = attsvm.optimal_tokens(data)
+    problem, run = attsvm.AttentionSVM(data, best), attsvm.fit(data, steps=2)
+    return {
+        "AttentionSVM": ((data, best), {}),
+        "diagnose": ((data,), {}),
+        "direction_cosine": ((run.weights, run.weights), {}),
+        "fit": ((data,), {"steps": 2}),
+        "generalized_components": ((data, run.attention, run.weights), {}),
+        "initial_parameters": ((data,), {}),
+        "is_locally_optimal": ((data, None, best), {}),
+        "label_svm": ((data, best), {}),
+        "margin_efficiency": ((run.weights, problem), {}),
+        "optimal_tokens": ((data,), {}),
+        "predict_selection": ((data,), {}),
+        "regularization_path": ((data,), {"radii": [1.0], "restarts": 0, "iterations": 2}),
+        "solve": ((problem,), {}),
+        "token_scores": ((data,), {}),
+        "verify": ((attsvm.diagnose(data), run), {}),
+    }
+
+
+def test_an_argument_of_a_wrong_kind_is_a_value_error_of_one_line() -> None:
+    wrong = []
+    for name, (positional, keywords) in calls().items():
+        function = getattr(attsvm, name)
+        for place, argument in enumerate(inspect.signature(function).parameters):
+            if argument in ("progress", "device"):  # called late, and PyTorch's own
+                continue
+            for given in ("name", object(), len):
+                own, named = list(positional), dict(keywords)
+                if place < len(own):
+                    own[place] = given
+                else:
+                    named[argument] = given
+                try:
+                    function(*own, **named)
+                except ValueError as error:
+                    if "\n" in str(error):
+                        wrong.append(f"{name}({argument}={given!r}): {error}")
+                except Exception as error:  # whatever else it is, it is wrong
+                    wrong.append(f"{name}({argument}={given!r}): {type(error).__name__}: {error}")
+    assert wrong == []

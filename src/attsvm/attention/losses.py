@@ -118,10 +118,9 @@ class CustomLoss(Loss):
 
     def value(self, margin: Tensor) -> Tensor:
         loss = self.function(margin)
-        if loss.shape != margin.shape:
-            raise ValueError(
-                f"loss must return one number for each margin, shape {list(margin.shape)}; it gave {list(loss.shape)}"
-            )
+        if not isinstance(loss, Tensor) or loss.shape != margin.shape:
+            gave = list(loss.shape) if isinstance(loss, Tensor) else repr(loss)
+            raise ValueError(f"loss must return one number for each margin, shape {list(margin.shape)}; it gave {gave}")
         return loss
 
     def log_slope(self, margin: Tensor) -> Tensor:
@@ -129,7 +128,7 @@ class CustomLoss(Loss):
             return self.log_slope_function(margin)
         with torch.enable_grad():
             at = margin.detach().requires_grad_(True)
-            total = self.function(at).sum()
+            total = self.value(at).sum()
             (slope,) = torch.autograd.grad(total, at)
         if bool((slope > 0).any()) or bool(torch.isnan(slope).any()):
             where = margin[(slope > 0) | torch.isnan(slope)].flatten()[0].item()

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, as_tensor, batch_index, check_finite, check_same_kind
+from attsvm.data.checks import ArrayLike, as_floating, as_tensor, batch_index, check_finite, check_kind, check_same_kind
 
 
 class Head(ABC):
@@ -328,8 +328,7 @@ def as_head(head: object, data: TokenDataset) -> Head:
     Raises:
         ValueError: if there is none, or it does not fit.
     """
-    if not isinstance(data, TokenDataset):
-        raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
+    check_kind(data, TokenDataset, "data", "a TokenDataset")
     if head is None:
         if data.head is None:
             raise ValueError(

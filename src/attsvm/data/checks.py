@@ -125,6 +125,20 @@ def as_device(device: torch.device | str, name: str) -> torch.device:
     return found
 
 
+def check_kind(value: object, kind: Any, name: str, expected: str) -> None:
+    """Raise unless `value` is an instance of `kind`; `expected` says in words what was wanted."""
+    if not isinstance(value, kind):
+        said = repr(value)
+        shown = said if len(said) <= 60 and "\n" not in said else type(value).__name__
+        raise ValueError(f"{name} must be {expected}; got {shown}")
+
+
+def check_share(value: float, name: str) -> None:
+    """Raise unless `value` is a number in [0, 1]."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must lie in [0, 1]; got {value!r}")
+
+
 def check_positive(value: float, name: str) -> None:
     """Raise unless `value` is a finite positive number."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 < value < float("inf"):

@@ -14,6 +14,7 @@ from torch import Tensor
 from attsvm.attention import Loss, Parameterization
 from attsvm.attention.gradient import invisible_tokens
 from attsvm.data import TokenDataset
+from attsvm.data.checks import check_kind
 from attsvm.data.streams import Seed
 from attsvm.descent.engines.base import Advance, Engine, Progress, choose_engine
 from attsvm.descent.fingerprint import start_digest
@@ -21,7 +22,7 @@ from attsvm.descent.initial import Initial, check_size, starting_point
 from attsvm.descent.optimizers import Optimizer
 from attsvm.descent.run import Recorder, Run, record_steps, resumed
 from attsvm.descent.stopping import StoppingRule
-from attsvm.descent.task import Task, check_kind
+from attsvm.descent.task import Task
 
 
 def fit(
@@ -99,6 +100,7 @@ def fit(
         data, head, parameterization, optimizer, loss,
         seed=seed, train_head=train_head, batch_size=batch_size, ridge=ridge, stop=stop, device=device,
     )  # fmt: skip
+    check_kind(keep, Collection, "keep", "a collection of names such as ('risk', 'weights')")
     check_size(task.data, task.parameterization, starts, 1 if stop is not None else _records(record, steps), keep)
     configuration = task.describe(steps)
     if resume is None:

@@ -12,10 +12,10 @@ from torch import Tensor
 from attsvm.attention import Head, Parameterization, Weights
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, check_finite, check_same_kind
+from attsvm.data.checks import ArrayLike, as_floating, check_finite, check_kind, check_same_kind
 from attsvm.data.memory import check_fits, in_words
 from attsvm.data.streams import Purpose, Seed, stream_keys, streams
-from attsvm.descent.task import check_data, check_kind
+from attsvm.descent.task import check_data
 
 Initial = ArrayLike | Mapping[str, ArrayLike] | str | float | None
 

@@ -20,6 +20,7 @@ from attsvm.attention.linear_maps import flat_logits
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
+from attsvm.data.checks import check_kind
 from attsvm.data.streams import Purpose, Seed, stream_keys, streams
 from attsvm.descent import optimizers
 from attsvm.descent.fingerprint import data_digest, head_digest
@@ -190,18 +191,11 @@ def _orders(batches: InputBatches, number: int) -> Tensor:
     return torch.from_numpy(np.stack([stream.permutation(batches.n) for stream in draws])).to(batches.device)
 
 
-def check_data(data: object) -> None:
+def check_data(data: TokenDataset) -> None:
     """Raise unless this is a data set, or a batch of at least one."""
-    if not isinstance(data, TokenDataset):
-        raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
+    check_kind(data, TokenDataset, "data", "a TokenDataset")
     if 0 in data.batch_shape:
         raise ValueError(f"data must hold at least one data set; its batch is {list(data.batch_shape)}")
-
-
-def check_kind(value: object, kind: Any, name: str, expected: str) -> None:
-    """Raise unless `value` is an instance of `kind`."""
-    if not isinstance(value, kind):
-        raise ValueError(f"{name} must be {expected}; got {value!r}")
 
 
 def _named(given: object) -> str:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from attsvm.attention import optimal_token_set, token_scores
 from attsvm.data import TokenDataset
+from attsvm.data.checks import check_kind
 from attsvm.descent import Run
 from attsvm.plots.plane import Path, Tokens, rays_of
 from attsvm.plots.scene import PlaneScene
@@ -86,8 +87,7 @@ def plot_trajectory_2d(
 
 
 def _check(data: TokenDataset, runs: Mapping[str, Run]) -> None:
-    if not isinstance(data, TokenDataset):
-        raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
+    check_kind(data, TokenDataset, "data", "a TokenDataset")
     if data.batch_shape:
         raise ValueError(f"data must be one data set; got a batch of {list(data.batch_shape)}, pick one with data[i]")
     if data.d != 2:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, as_mask, as_tensor, check_shape, place
+from attsvm.data.checks import ArrayLike, as_floating, as_mask, as_tensor, check_kind, check_shape, place
 from attsvm.norms import Entrywise, Frobenius, Norm, Nuclear
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solution import SVMSolution
@@ -37,6 +37,7 @@ def margin_efficiency(
         A number for each element; NaN where the problem is infeasible, -inf for zero weights where there are rows.
     """
     norm = norm or Frobenius()
+    check_kind(solution, SVMSolution | None, "solution", "an SVMSolution or None")
     matrix = as_floating(weights, "weights").to(torch.float64)
     best = solution if solution is not None else solve(problem, norm)
     asks = problem.inequalities & (problem.right_hand_side > 0)

@@ -12,7 +12,17 @@ from torch import Tensor
 
 from attsvm.attention.linear_maps import folded, logits, logits_adjoint
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, ArrayOrList, as_mask, as_tensor, check_finite, check_shape, place, type_name
+from attsvm.data.checks import (
+    ArrayLike,
+    ArrayOrList,
+    as_mask,
+    as_tensor,
+    check_finite,
+    check_kind,
+    check_shape,
+    place,
+    type_name,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,8 +74,7 @@ class AttentionSVM:
         equality_values: ArrayLike | None = None,
         rows: ArrayLike | None = None,
     ) -> None:
-        if not isinstance(data, TokenDataset):
-            raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
+        check_kind(data, TokenDataset, "data", "a TokenDataset")
         if (selected is None) == (selected_set is None):
             raise ValueError("give either selected (one token per input) or selected_set (a mask), and not both")
         if equality_values is not None and selected_set is None:

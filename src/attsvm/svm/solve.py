@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attsvm.attention.linear_maps import logits
+from attsvm.data.checks import check_kind
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
 from attsvm.svm.certificate import Certificate, certify
 from attsvm.svm.infeasibility import proves_infeasible
@@ -65,12 +66,10 @@ def solve(
     """
     began = time.perf_counter()
     norm = norm or Frobenius()
-    if not isinstance(problem, AttentionSVM):
-        raise ValueError(f"problem must be an AttentionSVM(data, selected); got {type(problem).__name__}")
-    if solver is not None and not isinstance(solver, Solver):
-        raise ValueError(f"solver must be a solver such as Cvxpy() or None; got {solver!r}")
-    if not isinstance(norm, Norm):
-        raise ValueError(f"norm must be a norm such as Frobenius() or Nuclear(); got {norm!r}")
+    check_kind(problem, AttentionSVM, "problem", "an AttentionSVM(data, selected)")
+    check_kind(solver, Solver | None, "solver", "a solver such as Cvxpy() or None")
+    check_kind(norm, Norm, "norm", "a norm such as Frobenius() or Nuclear()")
+    check_kind(initial, SVMSolution | Tensor | None, "initial", "a solution or a tensor of duals")
     flat = problem.flatten()
     chosen = choose_solver(solver, flat, norm, warm=initial is not None)
     with _one_thread(flat.rows.numel() * (flat.data.d + flat.data.dq) <= _TINY):

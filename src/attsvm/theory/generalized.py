@@ -14,7 +14,16 @@ from torch import Tensor
 
 from attsvm.attention import QuadraticHead
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, as_tensor, check_finite, check_positive, check_shape, place
+from attsvm.data.checks import (
+    ArrayLike,
+    as_floating,
+    as_tensor,
+    check_finite,
+    check_kind,
+    check_positive,
+    check_shape,
+    place,
+)
 from attsvm.norms import Frobenius, Norm, direction_cosine
 from attsvm.norms._linalg import project_onto_simplex
 from attsvm.svm import AttentionSVM, SVMSolution, finite_component, solve
@@ -172,6 +181,7 @@ def generalized_components(
 
 def _checked(data: TokenDataset, attention: ArrayLike, weights: ArrayLike) -> tuple[Tensor, Tensor, TokenDataset]:
     """Attention and weights in float64, and the data repeated along the axes of starts."""
+    check_kind(data, TokenDataset, "data", "a TokenDataset")
     probabilities = as_floating(attention, "attention").to(device=data.device, dtype=torch.float64)
     matrix = as_floating(weights, "weights").to(device=data.device, dtype=torch.float64)
     lead = tuple(probabilities.shape[:-2])

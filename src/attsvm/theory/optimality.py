@@ -14,7 +14,7 @@ from attsvm.attention import LinearHead, token_scores
 from attsvm.attention.prediction_heads import as_head
 from attsvm.attention.scores import tie_line
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayOrList, check_shape, place
+from attsvm.data.checks import ArrayOrList, check_kind, check_shape, place
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import ActiveSet, AttentionSVM, Certificate, SVMSolution, solve
 
@@ -183,6 +183,7 @@ def is_locally_optimal(
         raise ValueError("selected must hold one token index per input; got None")
     problem = AttentionSVM(data, selected)
     scores = effective_scores(data, head, selected)
+    check_kind(solution, SVMSolution | None, "solution", "an SVMSolution or None")
     if solution is None:
         solution = solve_or_retry(problem, norm)
     check_shape(solution.support, "solution.support", tuple(problem.rows.shape), "batch, n, T")

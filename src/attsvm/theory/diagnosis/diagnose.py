@@ -17,6 +17,7 @@ from attsvm.data import TokenDataset, stream_keys
 from attsvm.descent import NormalizedGradientDescent, Optimizer
 from attsvm.descent.fingerprint import start_digest
 from attsvm.descent.initial import Initial, doubled_start, starting_point
+from attsvm.descent.task import check_data
 from attsvm.norms import Norm, direction_cosine
 from attsvm.svm import AttentionSVM, SVMSolution, solve
 from attsvm.sweep.manifest import to_plain
@@ -231,6 +232,9 @@ def diagnose(
     """
     parameterization = parameterization or Weights()
     optimizer = optimizer or NormalizedGradientDescent(0.1)
+    check_data(data)
+    if isinstance(enumerate_local, bool) or not isinstance(enumerate_local, int) or enumerate_local < 0:
+        raise ValueError(f"enumerate_local must be a number of candidates, 0 or more; got {enumerate_local!r}")
     given, data = data, data.to(dtype=torch.float64)
     own, own_loss = as_head(doubled_head(head), data), as_loss(loss or Logistic())
     bias = implicit_bias(parameterization, optimizer)

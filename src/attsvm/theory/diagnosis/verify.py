@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.data.checks import check_positive, check_shape
+from attsvm.data.checks import check_positive, check_shape, check_share
 from attsvm.descent import Run
 from attsvm.descent.fingerprint import data_digest, head_digest
 from attsvm.norms import Nuclear, direction_cosine
@@ -211,9 +211,8 @@ def verify(
         kinds = f"{type(diagnosis).__name__} and {type(run).__name__}"
         raise ValueError(f"verify needs a Diagnosis and a Run, in this order; got {kinds}")
     check_positive(threshold, "threshold")
-    for name, value in (("least_cosine", least_cosine), ("least_efficiency", least_efficiency)):
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name} must lie in [0, 1]; got {value!r}")
+    check_share(least_cosine, "least_cosine")
+    check_share(least_efficiency, "least_efficiency")
     data, norm = diagnosis.data, diagnosis.bias.norm
     check_shape(run.selected, "run.selected", (*data.batch_shape, data.n), "batch, n")
     differences, unknown = _compared(diagnosis, run)

@@ -15,7 +15,7 @@ from attsvm.attention import KeyQuery, Logistic, Loss, Parameterization, Weights
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head, doubled_head
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_tensor
+from attsvm.data.checks import ArrayLike, as_tensor, check_kind
 from attsvm.data.streams import Seed, stream_keys
 from attsvm.norms import Frobenius, Norm, Nuclear
 from attsvm.theory.cones import AngleCone
@@ -163,8 +163,7 @@ def regularization_path(
     >>> (regularization_path(data, v, [1.0, 100.0]).weights.squeeze(-1) / 0.5**0.5).round(decimals=6).tolist()
     [[1.0, -1.0], [100.0, -100.0]]
     """
-    if not isinstance(data, TokenDataset):
-        raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
+    check_kind(data, TokenDataset, "data", "a TokenDataset")
     sizes = _checked_radii(radii, "radii", data)
     kind, own_norm, rank = _geometry(norm, parameterization, data)
     if cone is not None:

@@ -17,6 +17,7 @@ from attsvm.attention import KeyQuery, LinearHead, Logistic, Loss, Parameterizat
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import Seed, TokenDataset, stream_keys
+from attsvm.data.checks import check_kind
 from attsvm.descent import NormalizedGradientDescent, Optimizer, SteepestDescent
 from attsvm.descent.initial import Initial, starting_point
 from attsvm.theory.optimality import is_locally_optimal
@@ -147,17 +148,13 @@ def predict_selection(
     >>> bool((predict_selection(data).selected == attsvm.fit(data).selected).all())
     True
     """
-    if not isinstance(data, TokenDataset):
-        raise ValueError(f"data must be a TokenDataset; got {type(data).__name__}")
+    check_kind(data, TokenDataset, "data", "a TokenDataset")
     kind = parameterization or Weights()
-    if not isinstance(kind, Parameterization):
-        raise ValueError(f"parameterization must be Weights() or KeyQuery(rank); got {parameterization!r}")
+    check_kind(kind, Parameterization, "parameterization", "Weights() or KeyQuery(rank)")
     rule = GrowingSteps() if rule is None else rule
-    if not isinstance(rule, Rule):
-        raise ValueError(f"rule must be a prediction rule such as GrowingSteps(); got {rule!r}")
+    check_kind(rule, Rule, "rule", "a prediction rule such as GrowingSteps()")
     optimizer = optimizer or NormalizedGradientDescent(0.1)
-    if not isinstance(optimizer, Optimizer):
-        raise ValueError(f"optimizer must be an optimizer such as GradientDescent(0.1); got {optimizer!r}")
+    check_kind(optimizer, Optimizer, "optimizer", "an optimizer such as GradientDescent(0.1)")
     own = as_head(head, data)
     seeds = stream_keys(seed, data.batch_shape)
     start, lead = starting_point(data, kind, seeds, data.batch_shape, initial)
