@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -39,6 +40,37 @@ SHARED = {
     "figure draw": ("--quiet", "--json"),
     "play": (),
 }
+
+
+# Commands that keep a manifest in their folder, and how they are called there.
+KEEPERS = {
+    "train": ("two-inputs", "--steps", 1),
+    "train --overwrite": ("two-inputs", "--steps", 1),
+    "train --resume": ("two-inputs", "--steps", 1),
+    "solve": ("two-inputs",),
+    "diagnose": ("two-inputs",),
+    "heads": ("no-model",),
+}
+
+
+@pytest.mark.parametrize("command", KEEPERS)
+def test_the_folder_of_another_command_is_refused_and_stays_as_it_is(tmp_path, command):
+    for kind in ("train", "solve", "diagnose", "heads", "figure", None):
+        if command.startswith(str(kind)):
+            continue
+        manifest = tmp_path / "manifest.json"
+        manifest.write_text(json.dumps({"kind": kind} if kind else {}))
+        name, *option = command.split()
+        said = refused(invoke(name, *KEEPERS[command], *option, "--out", tmp_path), "holds another result")
+        assert str(tmp_path / name) in said
+        assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+        assert json.loads(manifest.read_text()).get("kind") == kind
+
+
+def test_every_command_with_a_folder_is_among_them():
+    assert {name.split()[0] for name in KEEPERS} | {"demo", "figure run"} == {
+        name for name, options in SHARED.items() if "--out" in options
+    }
 
 
 @pytest.mark.parametrize("command", SHARED)

@@ -42,11 +42,3 @@ def test_bad_input(tmp_path):
         "no limit",
     )
     refused(invoke("diagnose", "joint-training-tight", "--out", tmp_path), "DATA has no head")
-
-
-def test_a_training_run_keeps_its_manifest(tmp_path):
-    invoke("train", "two-inputs", "--steps", 20, "--out", tmp_path)
-    before = (tmp_path / "manifest.json").read_text()
-    refused(invoke("diagnose", "two-inputs", "--out", tmp_path), "--out", "holds another result")
-    assert (tmp_path / "manifest.json").read_text() == before
-    assert invoke("diagnose", "two-inputs", "--out", tmp_path / "diagnose").exit_code == 0

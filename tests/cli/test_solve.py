@@ -235,14 +235,11 @@ def test_names_that_are_not_there(file, out):
     refused(invoke("solve", "two-input", "--out", out), "did you mean two-inputs?")
 
 
-def test_a_training_run_keeps_its_manifest(out):
-    invoke("train", "two-inputs", "--steps", 20, "--optimizer", "adam", "--out", out)
-    before = (out / "manifest.json").read_text()
-    refused(invoke("solve", "two-inputs", "--out", out), "--out", "holds another result")
-    assert (out / "manifest.json").read_text() == before
-    assert invoke("solve", "two-inputs", "--out", out / "solve").exit_code == 0
-    again = invoke("solve", "two-inputs", "--norm", "nuclear", "--out", out / "solve")  # its own is replaced
-    assert again.exit_code == 0
+def test_a_solution_replaces_an_older_one(out):
+    assert invoke("solve", "two-inputs", "--out", out).exit_code == 0
+    before = (out / "solution.safetensors").read_bytes()
+    assert invoke("solve", "two-inputs", "--norm", "nuclear", "--out", out).exit_code == 0
+    assert (out / "solution.safetensors").read_bytes() != before
 
 
 def test_progress_is_a_line_for_terminals_only(monkeypatch, capsys):

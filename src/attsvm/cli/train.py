@@ -13,7 +13,7 @@ import typer
 
 import attsvm
 from attsvm.cli.common import options
-from attsvm.cli.common.files import MANIFEST, checked_folder, manifest_in, new_result, write_result
+from attsvm.cli.common.files import MANIFEST, manifest_in, new_result, own_folder, write_result
 from attsvm.cli.common.inputs import checked_device, load_data, starting_head, starting_point
 from attsvm.cli.common.options import MODEL, STEPS, Device, Json, Out, Quiet, Seed, flag, listed, option
 from attsvm.cli.common.registry import (
@@ -118,7 +118,7 @@ def train(
     if starts is None or starts > 0:  # `fit` sees one stretch at a time; what all of them record must fit
         records = 1 if stop is not None else steps // record + 1
         check_size(loaded, task.parameterization, starts, records, task.keep)
-    folder = checked_folder(out)
+    folder = own_folder(out, "train")
     earlier, spent = _earlier(folder, task, steps, resume, overwrite)
 
     def write(target: Path, run: attsvm.Run, status: str) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _earlier(
     """The run to go on from and the time already spent on it."""
     found, path = manifest_in(folder), folder / RUN
     if not resume:
-        if not overwrite and found is not None and found.get("kind") == "train" and path.is_file():
+        if not overwrite and found is not None and path.is_file():
             unfinished = found.get("status") == "running"
             state = f"an unfinished run, at step {found.get('step')}" if unfinished else "a finished run"
             more = "" if unfinished else f" with more --steps than {found.get('steps')}"

@@ -43,7 +43,11 @@ def manifest_in(folder: Path) -> dict[str, Any] | None:
 
 
 def own_folder(out: Path, command: str) -> Path:
-    """The folder `command` writes to, unless its manifest describes something else, such as a training run."""
+    """The folder `command` writes to, unless its manifest says that it belongs to another command.
+
+    What the same command wrote there before is the command's own affair: `train` asks for --resume or --overwrite, and
+    what takes seconds is replaced, whole.
+    """
     folder = checked_folder(out)
     found = manifest_in(folder)
     if found is not None and found.get("kind") != command:
