@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -16,8 +17,17 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def invoke(*arguments: object) -> Result:
-    """Run in this process."""
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+    """Run in this process; a warning that a library logs would show on a user's stderr, and fails the test."""
+    heard: list[logging.LogRecord] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = heard.append  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    try:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert [f"{record.name}: {record.getMessage()}" for record in heard] == []
+    return result
 
 
 def shell(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

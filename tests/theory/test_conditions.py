@@ -20,6 +20,7 @@ from attsvm import (
     ReluHead,
     Run,
     TokenDataset,
+    diagnose,
     direction_cosine,
     fit,
     label_svm,
@@ -235,10 +236,20 @@ def test_a_favourable_first_gradient_leads_to_the_optimum_after_a_large_first_st
     assert not bool(home[~good].all())
 
 
-def test_a_tie_cannot_be_favoured() -> None:
-    data = equal_scores(n=2, T=4, d=5, seed=5)
-    with pytest.raises(ValueError, match="is not unique"):
-        favourable_first_gradient(data, torch.zeros(5).double())
+def test_a_tie_leaves_only_its_own_data_set_open() -> None:
+    data = random_sphere(n=2, T=4, d=5, batch=6, seed=5)
+    alone = favourable_first_gradient(data)
+    head = data.head.clone()
+    head[2] = 0  # every token of the third data set scores the same
+    mixed = favourable_first_gradient(data, head)
+    others = torch.arange(6) != 2
+    assert bool(mixed.certain[others].all())
+    assert not bool(mixed.certain[2])
+    assert not bool(mixed.holds[2])
+    assert mixed.holds[others].tolist() == alone.holds[others].tolist()
+    assert mixed.margin[others].tolist() == alone.margin[others].tolist()
+    (shown,) = [one for one in diagnose(data, head).conditions if one.name == "favourable first gradient"]
+    assert shown.certain.tolist() == mixed.certain.tolist()
 
 
 # ---------------------------------------------------------------------- step size

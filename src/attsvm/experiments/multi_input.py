@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attsvm.attention import optimal_tokens, token_scores
+from attsvm.attention import optimal_token_set, optimal_tokens, token_scores
 from attsvm.data import example, starting_points
 from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.experiments.common import DataSets, long_column, path_steps, seeds_of, separating_offsets, stacked
@@ -64,6 +64,7 @@ def compute(configuration: MultiInput, task: Task, device: torch.device) -> Piec
         picture = {
             "tokens": data.tokens[0],
             "scores": token_scores(data)[0],
+            "optimal": optimal_token_set(data)[0],
             "ray": solution.weights[0, :, 0],
             "offsets": separating_offsets(problem, solution.weights)[0],
             "paths": paths["exact"][:, :, 0, :, 0],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attsvm.attention import token_scores
+from attsvm.attention import optimal_token_set, token_scores
 from attsvm.data import example, starting_points
 from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.experiments.common import long_column, path_steps, separating_offsets, stacked
@@ -62,6 +62,7 @@ def compute(configuration: SingleInput, task: Task, device: torch.device) -> Pie
         arrays={
             f"{variant}_tokens": data.tokens,
             f"{variant}_scores": token_scores(data),
+            f"{variant}_optimal": optimal_token_set(data),
             f"{variant}_rays": torch.cat([ray.mT for ray in rays]),
             f"{variant}_offsets": torch.cat([separating_offsets(*pair) for pair in zip(problems, rays, strict=True)]),
             f"{variant}_paths": paths["exact"].squeeze(-1),

@@ -121,11 +121,12 @@ def text_of(name: object) -> str:
     >>> text_of("run_1 50%"), text_of("$W$"), text_of("$5_"), text_of("$_$")
     ('run_1 50%', '$W$', '\\\\$5_', '\\\\$_\\\\$')
     """
-    text = str(name)
-    dollars = len(re.findall(r"(?<!\\)\$", text))
-    if dollars and (dollars % 2 or not _parses(text)):
-        text = re.sub(r"(?<!\\)\$", r"\\$", text)
-    return text
+    lines = str(name).split("\n")  # Matplotlib reads line by line; its mathematics knows no line breaks
+    for place, line in enumerate(lines):
+        dollars = len(re.findall(r"(?<!\\)\$", line))
+        if dollars and (dollars % 2 or not _parses(line)):
+            lines[place] = re.sub(r"(?<!\\)\$", r"\\$", line)
+    return "\n".join(lines)
 
 
 def label_of(name: object, after: str = "") -> str:

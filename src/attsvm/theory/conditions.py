@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attsvm.attention import (
-    Head,
     LinearHead,
     Loss,
     gradient,
@@ -231,23 +230,23 @@ def favourable_first_gradient(data: TokenDataset, head: object = None, loss: Los
     Then ``W(1) = -R grad L(0)/||grad L(0)||`` with R large lies in the margin cone of opt and small steps stay in it;
     small steps from 0 may leave it for a while.
 
-    Margin: the smallest left side over ``||grad L(0)||_F``; inf without rows, 0 where the gradient vanishes.
-
-    Raises:
-        ValueError: if the optimum of an input ties.
+    Margin: the smallest left side over ``||grad L(0)||_F``; inf without rows, 0 where the gradient vanishes. Where the
+    optimum of an input ties there is no one token to favour: not known, with margin NaN.
     """
     own = as_head(head, data)
-    best = _one_best(data, own)
+    unique = unique_optimum(data, own).holds
+    best = token_scores(data, own).argmax(-1)
     start = torch.zeros(*data.batch_shape, data.d, data.dq, dtype=data.dtype, device=data.device)
     direction = -gradient(data, start, own, loss)["weights"].normalized().double()
     problem = AttentionSVM(data, best)
     margin = problem.margins(direction).masked_fill(~problem.inequalities, math.inf).amin((-1, -2))
     return Condition(
         name="favourable first gradient",
-        holds=margin > 0,
-        margin=margin,
+        holds=unique & (margin > 0),
+        margin=margin.masked_fill(~unique, math.nan),
         sentence="minus the gradient at zero must rank the optimal token of every input first",
         citation="[TaSVM, global convergence]",
+        certain=unique,
     )
 
 
@@ -331,12 +330,3 @@ def _linear(head: object, data: TokenDataset, name: str) -> LinearHead:
     if not isinstance(own, LinearHead):
         raise ValueError(f"{name} needs a linear prediction head; got {type(own).__name__}")
     return own
-
-
-def _one_best(data: TokenDataset, head: Head) -> Tensor:
-    unique = unique_optimum(data, head).holds
-    if not bool(unique.all()):
-        where = torch.nonzero(~unique)[0].tolist()
-        element = f" of element {where}" if where else ""
-        raise ValueError(f"the optimal token of an input{element} is not unique, so no gradient can favour it")
-    return token_scores(data, head).argmax(-1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,22 @@ def test_the_naive_loop_is_dotted(pictures):
         assert len(exact) == len(naive) > 0
         assert not any(line.is_dashed() for line in exact)
         assert all(line.is_dashed() for line in naive)
+
+
+def test_best_tokens_are_starred_by_the_rule_for_ties():
+    """Scores that differ by round-off only: both tokens are best, as for every other comparison of scores."""
+    result = result_of("multi-input")
+    arrays = dict(result.arrays)
+    arrays["scores"], arrays["optimal"] = arrays["scores"].copy(), arrays["optimal"].copy()
+    best = int(arrays["scores"][0].argmax())
+    other = (best + 1) % arrays["scores"].shape[1]
+    arrays["scores"][0, other] = arrays["scores"][0, best] * (1 - 2e-16)
+    arrays["optimal"][0, other] = True
+    before, after = (
+        len(drawn(FIGURES["multi-input"](each)["multi-input"].get_axes()[0], "optimal token"))
+        for each in (result, replace(result, arrays=arrays))
+    )
+    assert after == before + 1
 
 
 def test_multi_input_has_one_parallel_line_an_input(pictures):

@@ -60,7 +60,8 @@ _TOKEN_COLOURS = (PALETTE[1], PALETTE[2])
 
 
 def _single_scene(result: SweepResult, variant: str) -> PlaneScene:
-    arrays = {name: result.arrays[f"{variant}_{name}"] for name in ("tokens", "scores", "rays", "offsets", "paths")}
+    names = ("tokens", "scores", "optimal", "rays", "offsets", "paths")
+    arrays = {name: result.arrays[f"{variant}_{name}"] for name in names}
     paths, reached = arrays["paths"], _reached(result, variant)
     return PlaneScene(
         _scored(arrays),
@@ -327,8 +328,7 @@ def unchosen(result: SweepResult, column: str, kind: str) -> tuple[np.ndarray, n
 
 
 def _scored(arrays: Mapping[str, np.ndarray]) -> Tokens:
-    scores = arrays["scores"]
-    return Tokens(arrays["tokens"], scores=scores, best=scores == scores.max(-1, keepdims=True))
+    return Tokens(arrays["tokens"], scores=arrays["scores"], best=arrays["optimal"])
 
 
 def _write_beside(axes: Axes, text: str, place: np.ndarray, offset: tuple[int, int], **look: Any) -> None:

@@ -138,11 +138,7 @@ def _everywhere(checked: Conditions) -> Condition:
 
 def _first_gradient(checked: Conditions) -> Condition:
     training = checked.training
-    if bool(checked.get("unique").holds.all()):
-        return favourable_first_gradient(training.data, training.head, training.loss)
-    # A gradient can favour the optimal tokens only where every input has exactly one.
-    said = "minus the gradient at zero must rank the optimal token of every input first; not checked, as some tie"
-    return assume.everywhere(training.data, "favourable first gradient", None, said, "[TaSVM, global convergence]")
+    return favourable_first_gradient(training.data, training.head, training.loss)
 
 
 def _barrier(checked: Conditions) -> Condition:
