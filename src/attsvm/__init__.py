@@ -1,8 +1,8 @@
 """attsvm: a softmax attention layer trained by gradient descent is a support vector machine that selects tokens.
 
 The names most people need are here. Everything else is in the rooms: `attsvm.data`, `norms`, `attention`, `svm`,
-`descent`, `theory`, `heads`, `experiments`, `plots`, `app` and `sweep`. Names and rooms are loaded when they are first
-used, so that `import attsvm` alone imports nothing but this file.
+`descent`, `theory`, `next_token`, `heads`, `experiments`, `plots`, `app` and `sweep`. Names and rooms are loaded when
+they are first used, so that `import attsvm` alone imports nothing but this file.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attsvm import descent as descent
     from attsvm import experiments as experiments
     from attsvm import heads as heads
+    from attsvm import next_token as next_token
     from attsvm import norms as norms
     from attsvm import plots as plots
     from attsvm import svm as svm
@@ -147,9 +148,10 @@ __all__ = [
     "__version__",
 ]
 
-_ROOMS = frozenset(
-    ("app", "attention", "data", "descent", "experiments", "heads", "norms", "plots", "svm", "sweep", "theory")
-)
+_ROOMS = frozenset((
+    "app", "attention", "data", "descent", "experiments", "heads", "next_token", "norms", "plots", "svm", "sweep",
+    "theory",
+))  # fmt: skip
 # Where each name lives; a test holds this against the imports above.
 _HOMES = {
     name: room

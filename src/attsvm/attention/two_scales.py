@@ -1,0 +1,146 @@
+"""Two scales: the finite part of W that decides inside kept sets, and the part outside that grows.
+
+Where input i keeps probability on a set O_i of tokens, logits inside the set converge and all others fall behind. With
+
+    S_fin = span{ (x_it - x_iu) z_i^T : t, u in O_i }
+
+the projection of W onto S_fin converges, the rest grows without bound, and their gradients differ by any factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attsvm.data import TokenDataset
+from attsvm.data.checks import check_shape
+from attsvm.data.memory import check_fits
+
+_RANK = 1e-10  # directions shorter than this share of the longest are round-off
+_ORTHOGONAL = 1e-13  # cosine of queries that count as orthogonal
+_LARGE = 2**24  # numbers of a matrix that is decomposed as it is
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FiniteSpace:
+    """S_fin of each data set of a batch, with an orthonormal basis.
+
+    Basis elements are matrices, or where queries are orthogonal products ``left right^T``; data sets of fewer
+    dimensions are filled up with zeros.
+
+    Attributes:
+        dimension: of each S_fin ``[batch]``.
+        basis: ``[batch, r, d * dq]``; None where elements are products.
+        left, right: ``[batch, r, d]`` and ``[batch, r, dq]``, or None.
+    """
+
+    dimension: Int[Tensor, " batch"]
+    basis: Float[Tensor, "batch r entries"] | None
+    left: Float[Tensor, "batch r d"] | None = None
+    right: Float[Tensor, "batch r dq"] | None = None
+
+    @classmethod
+    def of(cls, data: TokenDataset, kept: Bool[Tensor, "*batch n T"]) -> FiniteSpace:
+        """S_fin of the sets `kept`, a mask of real tokens.
+
+        Queries may be dependent: the span is taken over all of them jointly.
+
+        Raises:
+            ValueError: if the shape does not fit, or a basis would not fit into memory.
+        """
+        check_shape(kept, "kept", (*data.batch_shape, data.n, data.T), "batch, n, T")
+        flat, mask = data.flatten().to(dtype=torch.float64), kept.reshape(-1, data.n, data.T)
+        found = [_generators(flat[element], mask[element]) for element in range(len(mask))]
+        left, right = found[0]
+        if len(found) == 1 and _orthogonal(right):
+            return cls(torch.tensor([len(left)]), None, left[None], right[None])
+        check_fits(
+            8 * data.d * data.dq * max(len(one) for one, _ in found) * len(found), data.device,
+            f"the finite part of weights of {data.d} x {data.dq} numbers", "use a smaller dimension",
+        )  # fmt: skip
+        bases = [_orthonormal(*one) for one in found]
+        size = max(map(len, bases))
+        filled = torch.zeros(len(bases), size, data.d * data.dq, dtype=torch.float64, device=data.device)
+        for row, one in zip(filled, bases, strict=True):
+            row[: len(one)] = one
+        return cls(torch.tensor([len(one) for one in bases]), filled)
+
+    def coordinates(self, weights: Float[Tensor, "*starts batch d dq"]) -> Float[Tensor, "*starts batch r"]:
+        """Inner products with the basis elements."""
+        if self.basis is not None:
+            return (self.basis @ weights.flatten(-2).unsqueeze(-1)).squeeze(-1)
+        return torch.einsum("brd,...bdr->...br", self.left, weights @ self.right.mT)  # type: ignore[union-attr]
+
+    def matrix(
+        self, coordinates: Float[Tensor, "*starts batch r"], like: Tensor
+    ) -> Float[Tensor, "*starts batch d dq"]:
+        """The sum of basis elements with these factors, in the shape of `like`."""
+        if self.basis is not None:
+            return (coordinates.unsqueeze(-2) @ self.basis).squeeze(-2).reshape(like.shape)
+        return (self.left * coordinates.unsqueeze(-1)).mT @ self.right  # type: ignore[operator]
+
+    def project(self, weights: Float[Tensor, "*starts batch d dq"]) -> Float[Tensor, "*starts batch d dq"]:
+        """The part inside S_fin."""
+        return self.matrix(self.coordinates(weights), weights)
+
+    def logits(self, tokens: Float[Tensor, "rows d"], queries: Float[Tensor, "rows dq"]) -> Float[Tensor, "rows r"]:
+        """``x^T B z`` of each basis element B of a single data set, for pairs of a token and a query."""
+        if self.basis is None:
+            return (tokens @ self.left[0].mT) * (queries @ self.right[0].mT)  # type: ignore[index]
+        return (tokens.unsqueeze(-1) * queries.unsqueeze(-2)).flatten(1) @ self.basis[0].mT
+
+
+def _generators(data: TokenDataset, kept: Tensor) -> tuple[Tensor, Tensor]:
+    """Products that span S_fin: for each different query an orthonormal basis of the token parts, and the query."""
+    units, groups = torch.unique(data.queries, dim=0, return_inverse=True)
+    reference = data.tokens_of(kept.to(torch.uint8).argmax(-1))
+    at, token = torch.nonzero(kept, as_tuple=True)
+    differences = data.tokens[at // data.queries_per_sequence, token] - reference[at]
+    lefts, rights = [], []
+    for query, rows in _grouped(differences, groups[at]):
+        length = torch.linalg.vector_norm(units[query])
+        if length == 0:
+            continue
+        _, sizes, directions = torch.linalg.svd(rows, full_matrices=False)
+        directions = directions[sizes > _RANK * sizes[0]]
+        lefts.append(directions)
+        rights.append((units[query] / length).expand(len(directions), -1))
+    empty = [data.tokens.new_zeros(0, data.d), data.tokens.new_zeros(0, data.dq)]
+    return torch.cat([empty[0], *lefts]), torch.cat([empty[1], *rights])
+
+
+def _grouped(rows: Tensor, groups: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """The non-zero rows of each group that has some."""
+    some = (rows != 0).any(-1)
+    rows, groups = rows[some], groups[some]
+    order = torch.argsort(groups, stable=True)
+    present, counts = torch.unique_consecutive(groups[order], return_counts=True)
+    yield from zip(present.tolist(), rows[order].split(counts.tolist()), strict=True)
+
+
+def _orthogonal(right: Tensor) -> bool:
+    queries = torch.unique_consecutive(right, dim=0)
+    off = queries @ queries.mT - torch.eye(len(queries), dtype=right.dtype, device=right.device)
+    return bool((off.abs() <= _ORTHOGONAL).all())
+
+
+def _orthonormal(left: Tensor, right: Tensor) -> Tensor:
+    """An orthonormal basis ``[r, d * dq]`` of the span of products."""
+    entries = left.shape[1] * right.shape[1]
+    if len(left) * entries <= _LARGE:
+        products = (left.unsqueeze(-1) * right.unsqueeze(-2)).flatten(1)
+        if len(left) == 0:
+            return products
+        _, sizes, basis = torch.linalg.svd(products, full_matrices=False)
+        return basis[sizes > _RANK * sizes[0]]
+    # Many products: their second moments, whose eigenvalues are squares and so known to half the digits only.
+    moments = left.new_zeros(entries, entries)
+    for one, other in zip(left.split(256), right.split(256), strict=True):
+        products = (one.unsqueeze(-1) * other.unsqueeze(-2)).flatten(1)
+        moments += products.mT @ products
+    values, vectors = torch.linalg.eigh(moments)
+    return vectors.mT[values > 1e-12 * values[-1]].flip(0)

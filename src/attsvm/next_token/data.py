@@ -1,0 +1,285 @@
+"""Samples of next-token prediction: a window of tokens, and the token that comes next.
+
+The query of a sample is its last token. The next token must occur in the window, since attention can only point at what
+is there: samples without it are counted and left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayLike, ArrayOrList, as_floating, check_count, check_finite, check_shape
+from attsvm.data.memory import check_fits
+from attsvm.data.random import unit
+from attsvm.data.streams import Seed, streams
+
+Tokenizer = Callable[[str], Sequence[str]]
+"""Turns a text into tokens: `words`, `characters`, any function of the kind, or a tokenizer of Hugging Face."""
+
+_WIDEST = 512  # the dimension that is chosen by itself is never larger
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in lower case, and its punctuation marks.
+
+    >>> words("The cat's mat. The hat!")
+    ['the', "cat's", 'mat', '.', 'the', 'hat', '!']
+    """
+    return re.findall(r"\w+(?:['\u2019]\w+)*|[^\w\s]", text.lower())
+
+
+def characters(text: str) -> list[str]:
+    """The characters of a text; every stretch of white space is one space."""
+    return list(" ".join(text.split()))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NextTokenData:
+    """Samples (x_1 .. x_T, y): token ids of a window, and the id of the token that comes next.
+
+    Attributes:
+        ids: the windows ``[n, T]``, the last token of each at the end of its real part; -1 where there is no token.
+        labels: y, one of the tokens of its window ``[n]``.
+        embeddings: e_1 .. e_K ``[K, d]``, float64.
+        words: what each token is called, K of them.
+        left_out: how many samples were left out because their next token is not in the window.
+        tokenizer: what made tokens of the text; None where ids were given.
+    """
+
+    ids: Int[Tensor, "n T"]
+    labels: Int[Tensor, " n"]
+    embeddings: Float[Tensor, "K d"]
+    words: tuple[str, ...]
+    left_out: int
+    tokenizer: Tokenizer | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return self.ids.shape[0]
+
+    @property
+    def K(self) -> int:  # noqa: N802 - the paper's letter
+        """Number of tokens of the vocabulary."""
+        return self.embeddings.shape[0]
+
+    @property
+    def d(self) -> int:
+        """Dimension of an embedding."""
+        return self.embeddings.shape[1]
+
+    @property
+    def mask(self) -> Bool[Tensor, "n T"]:
+        """Where there is a token."""
+        return self.ids >= 0
+
+    @cached_property
+    def last(self) -> Int[Tensor, " n"]:
+        """The last token of each window, whose embedding is the query."""
+        return self.ids.gather(1, self.mask.sum(1, keepdim=True) - 1).squeeze(1)
+
+    @cached_property
+    def dataset(self) -> TokenDataset:
+        """The samples as attention sees them: tokens ``[n, T, d]``, queries e_k, repeats as tokens of their own.
+
+        The value of a token is 1 where it is the label and 0 elsewhere, the prediction head adds values up: what the
+        layer puts out is the attention on the label, and with `attention.Log()` the risk is
+        ``mean_i -log (attention on y_i)``.
+        """
+        size, what = 8 * self.ids.numel() * self.d, f"{self.n:,} windows of tokens in {self.d} dimensions"
+        check_fits(size, self.embeddings.device, what, "use a smaller dimension or a shorter text")
+        mask, known = self.mask, self.ids.clamp(min=0)
+        values = (self.ids == self.labels[:, None]).to(torch.float64)[..., None]
+        ones = torch.ones(self.n, dtype=torch.float64)
+        tokens = self.embeddings[known] * mask[..., None]
+        queries = self.embeddings[self.last]
+        return TokenDataset(tokens, queries, ones, None if bool(mask.all()) else mask, values, torch.ones(1).double())
+
+    def encode(self, text: str | Sequence[str]) -> list[int]:
+        """The ids of a text's tokens, or of tokens given by their names.
+
+        Raises:
+            ValueError: naming a token that the vocabulary does not have.
+        """
+        given = _tokens(text, self.tokenizer or words) if isinstance(text, str) else list(text)
+        known = {word: index for index, word in enumerate(self.words)}
+        unknown = [word for word in given if word not in known]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is not among the {self.K} tokens of the data")
+        if not given:
+            raise ValueError("the context holds no token")
+        return [known[word] for word in given]
+
+    def __repr__(self) -> str:
+        return (
+            f"NextTokenData({self.n} samples of up to {self.ids.shape[1]} tokens, {self.left_out} left out,"
+            f" K={self.K}, d={self.d})"
+        )
+
+
+def from_ids(
+    sequences: Sequence[Sequence[int]] | ArrayLike,
+    labels: Sequence[int] | ArrayLike,
+    embeddings: ArrayOrList,
+    names: Sequence[str] | None = None,
+) -> NextTokenData:
+    """Samples from token ids.
+
+    Arguments:
+        sequences: the windows, of any lengths; the last token of each is its query.
+        labels: the token that comes next after each window; where it does not occur in the window the sample is
+            counted and left out.
+        embeddings: ``[K, d]``, a row for each token of the vocabulary.
+        names: what the tokens are called; by default their numbers.
+
+    Raises:
+        ValueError: if an id lies outside the vocabulary, a window is empty, embeddings have the wrong shape, are not
+            finite or two of them are equal, no label occurs in its window, or no window holds anything but its label.
+
+    >>> data = from_ids([[0, 1, 2], [1, 1], [2, 0]], [1, 1, 1], np.eye(3))
+    >>> data.n, data.left_out, data.last.tolist()
+    (2, 1, [2, 1])
+    """
+    table = as_floating(embeddings, "embeddings").to(torch.float64)
+    if table.ndim != 2 or 0 in table.shape:
+        raise ValueError(f"embeddings must have shape [K, d], a row for each token; got {list(table.shape)}")
+    called = tuple(map(str, range(len(table)) if names is None else names))
+    if len(called) != len(table):
+        raise ValueError(f"names must name each of the {len(table)} tokens that embeddings hold; got {len(called)}")
+    if len(set(called)) < len(called):
+        twice = next(name for place, name in enumerate(called) if name in called[:place])
+        raise ValueError(f"names must differ; got {twice!r} twice")
+    _check_embeddings(table, called)
+    windows = [_ids(window, f"sequences[{place}]", called) for place, window in enumerate(sequences)]
+    following = _ids(labels, "labels", called)
+    if len(following) != len(windows):
+        raise ValueError(f"labels must hold one token for each of the {len(windows)} sequences; got {len(following)}")
+    empty = [place for place, window in enumerate(windows) if len(window) == 0]
+    if empty:
+        raise ValueError(f"every sequence needs at least one token; sequences[{empty[0]}] has none")
+    ids = np.full((len(windows), max(map(len, windows), default=0)), -1, dtype=np.int64)
+    for row, window in zip(ids, windows, strict=True):
+        row[: len(window)] = window
+    return _kept(ids, following, table, called, None)
+
+
+def from_text(
+    text: str,
+    tokenizer: Any = None,
+    window: int = 16,
+    d: int | None = None,
+    seed: Seed = 0,
+    embeddings: ArrayOrList | None = None,
+) -> NextTokenData:
+    """Samples from a text: every `window` consecutive tokens, and the token that comes next.
+
+    Arguments:
+        text: any text.
+        tokenizer: `words` (default), `characters`, a function from a text to its tokens, or a tokenizer of Hugging
+            Face.
+        window: number of tokens of a sample.
+        d: dimension of the embeddings; by default the number K of different tokens, at most 512. They are drawn on the
+            sphere, orthonormal where d >= K.
+        seed: of the embeddings.
+        embeddings: ``[K, d]`` in place of drawn ones; rows in the order in which tokens first occur.
+
+    Raises:
+        ValueError: if the text is empty, is shorter than the window and one token more, has a single different token,
+            or no next token occurs in its window; or as `from_ids`.
+
+    >>> data = from_text("a b a b c a b", window=3)
+    >>> data.words, data.n, data.left_out
+    (('a', 'b', 'c'), 3, 1)
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"text must be a string; got {type(text).__name__}")
+    size = check_count(window, "window")
+    split = tokenizer or words
+    tokens = _tokens(text, split)
+    if not tokens:
+        raise ValueError("the text is empty: it holds no token")
+    called = tuple(dict.fromkeys(tokens))
+    if len(called) == 1:
+        raise ValueError(f"the text holds a single different token, {called[0]!r}: there is no relation to learn")
+    if len(tokens) <= size:
+        raise ValueError(
+            f"a window of {size} and the token that comes next need {size + 1} tokens; the text has {len(tokens)}:"
+            " use a shorter window or a longer text"
+        )
+    if embeddings is None:
+        table = _drawn(len(called), min(len(called), _WIDEST) if d is None else check_count(d, "d"), seed)
+    else:
+        table = as_floating(embeddings, "embeddings").to(torch.float64)
+        check_shape(table, "embeddings", (len(called), table.shape[-1] if d is None else d), "K, d")
+    _check_embeddings(table, called)
+    numbers = {word: index for index, word in enumerate(called)}
+    stream = np.array([numbers[token] for token in tokens], dtype=np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(stream, size)[:-1]
+    return _kept(windows, stream[size:], table, called, split)
+
+
+def _tokens(text: str, tokenizer: Any) -> list[str]:
+    if hasattr(tokenizer, "convert_ids_to_tokens"):  # a tokenizer of Hugging Face
+        return list(tokenizer.convert_ids_to_tokens(tokenizer.encode(text, add_special_tokens=False)))
+    if not callable(tokenizer):
+        raise ValueError(f"tokenizer must be a function from a text to its tokens; got {tokenizer!r}")
+    return list(tokenizer(text))
+
+
+def _ids(given: Any, name: str, called: Sequence[str]) -> np.ndarray:
+    array = np.asarray(given)
+    if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
+        raise ValueError(f"{name} must be a list of token ids; got {given!r}"[:200])
+    outside = np.flatnonzero((array < 0) | (array >= len(called)))
+    if outside.size:
+        at = int(outside[0])
+        raise ValueError(
+            f"{name} must lie in 0..{len(called) - 1}, the vocabulary that embeddings hold; got {array[at]} at {at}"
+        )
+    return array.astype(np.int64)
+
+
+def _check_embeddings(table: Tensor, called: Sequence[str]) -> None:
+    check_finite(table, "embeddings", ("token", "coordinate"))
+    _, first, counts = np.unique(table.numpy() + 0.0, axis=0, return_index=True, return_counts=True)
+    if (counts > 1).any():
+        one = int(first[counts > 1].min())
+        same = torch.nonzero((table == table[one]).all(1)).flatten().tolist()
+        named = " and ".join(repr(called[token]) for token in same[:2])
+        raise ValueError(f"embeddings must differ; {named} have the same one, so nothing can tell them apart")
+
+
+def _drawn(count: int, d: int, seed: Seed) -> Tensor:
+    """Unit vectors for `count` tokens, orthonormal where there is room."""
+    (stream,) = streams(seed, ())
+    if d < count:
+        return torch.from_numpy(unit(stream, count, d))
+    return torch.from_numpy(np.linalg.qr(stream.standard_normal((d, count)))[0].T.copy())
+
+
+def _kept(
+    ids: np.ndarray, following: np.ndarray, table: Tensor, called: tuple[str, ...], tokenizer: Any
+) -> NextTokenData:
+    """The samples whose label occurs in the window."""
+    inside = (ids == following[:, None]).any(1)
+    if not inside.any():
+        raise ValueError(
+            f"no next token occurs in its window ({len(ids)} samples left out): there is nothing that attention could"
+            " point at; use a longer window or another text"
+        )
+    if not ((ids[inside] != following[inside, None]) & (ids[inside] >= 0)).any():
+        raise ValueError("no window holds anything but its own label: there is no relation to learn")
+    return NextTokenData(
+        torch.from_numpy(ids[inside].copy()), torch.from_numpy(following[inside].copy()), table, called,
+        left_out=int((~inside).sum()), tokenizer=tokenizer,
+    )  # fmt: skip

@@ -1,0 +1,314 @@
+"""What training tends to, named before training: W_fin + C W_svm, or the relations that clash."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attsvm.next_token.data import NextTokenData
+from attsvm.next_token.finite import FinitePart, finite_part
+from attsvm.next_token.graph import PriorityGraph, priority_graph
+from attsvm.norms import Frobenius, Norm
+from attsvm.svm import SVMSolution
+from attsvm.svm.solve import solve
+from attsvm.svm.solvers.base import ProgressReport, Solver
+from attsvm.theory.conditions import Condition
+from attsvm.theory.diagnosis.implicit_bias import Standing
+from attsvm.theory.diagnosis.tables import answer as said
+from attsvm.theory.diagnosis.tables import printed, table
+
+SOURCE = "arXiv 2403.08081"
+_TIED = 1e-6  # logits of W_svm closer than this share of its margin of 1 count as equal
+_NAMED = 6  # clashing relations that are told in words
+_HELD = 1e-6  # multipliers of a ray below this share of the largest are not told
+
+
+@dataclass(frozen=True)
+class Relation:
+    """One row of a clash: after `last`, `winner` before `loser`, or both alike; and its weight in the ray."""
+
+    last: str
+    winner: str
+    loser: str
+    strict: bool
+    weight: float
+
+    def __str__(self) -> str:
+        verb = "before" if self.strict else "level with"
+        return f"after {self.last!r}: {self.winner!r} {verb} {self.loser!r}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the layer of the limit answers to a context.
+
+    Attributes:
+        words: the tokens that survive, the most probable first.
+        probabilities: theirs; all other tokens of the context have 0.
+        dropped: the other tokens of the context.
+        seen: whether a sample of the data ends in the context's last token.
+        by_graph: whether the graph alone decides: one component beats every other token of the context, directly or
+            along a chain. Otherwise W_svm decides between tokens that the data never compared.
+    """
+
+    words: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    dropped: tuple[str, ...]
+    seen: bool
+    by_graph: bool
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"{word} {share:.3g}" for word, share in zip(self.words, self.probabilities, strict=True))
+        why = "by the graph" if self.by_graph else "by W_svm; the graph does not compare them all"
+        return f"{listed} ({why if self.seen else 'no sample ends in this token'})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LimitPrediction:
+    """The limit of training on next-token data: ``W ~ W_fin + C W_svm``, C growing without bound.
+
+    Attributes:
+        graph: the token-priority graph.
+        solution: of the Graph-SVM, with its certificate, or the ray that proves that relations clash.
+        finite: W_fin with its certificate; None where the Graph-SVM has no solution.
+        conditions: of the theorem, checked on these data.
+        standing: how well the prediction is founded; None where there is none.
+    """
+
+    graph: PriorityGraph
+    solution: SVMSolution
+    finite: FinitePart | None
+    conditions: tuple[Condition, ...]
+    standing: Standing | None
+
+    @property
+    def data(self) -> NextTokenData:
+        """The samples."""
+        return self.graph.data
+
+    @property
+    def svm_component(self) -> Float[Tensor, "d d"]:
+        """W_svm; 0 where there is no strict priority, NaN where relations clash."""
+        return self.solution.weights
+
+    @property
+    def finite_component(self) -> Float[Tensor, "d d"]:
+        """W_fin; NaN where relations clash."""
+        return torch.full_like(self.solution.weights, math.nan) if self.finite is None else self.finite.weights
+
+    @cached_property
+    def clash(self) -> tuple[Relation, ...]:
+        """The relations of the ray, the heaviest first: no weights meet all of them. Empty where there is no ray."""
+        if not bool(self.solution.barred):
+            return ()
+        problem, words = self.graph.problem, self.data.words
+        sizes = self.solution.duals.abs().masked_fill(~problem.rows, 0.0)
+        at = torch.nonzero(sizes > _HELD * sizes.max())
+        order = torch.argsort(sizes[tuple(at.T)], descending=True, stable=True)
+        ids, last, total = self.graph.relation_ids, self.graph.relation_last, float(sizes.sum())
+        return tuple(
+            Relation(
+                words[last[row]], words[ids[row, 0]], words[ids[row, token]], bool(problem.inequalities[row, token]),
+                float(sizes[row, token]) / total,
+            )
+            for row, token in at[order].tolist()
+        )  # fmt: skip
+
+    def answer(self, context: str | Sequence[str] | Sequence[int]) -> Answer:
+        """Which tokens of a context survive in the limit, and with which probabilities.
+
+        Hard retrieval, then soft composition: the tokens with the largest logit under W_svm survive, and share
+        probability by their logits under W_fin and how often they occur.
+
+        Arguments:
+            context: a text, tokens by name, or token ids; its last token is the query.
+
+        Raises:
+            ValueError: if a token is not in the vocabulary, or relations clash, so that there is no limit to ask.
+        """
+        if self.finite is None:
+            raise ValueError(f"there is no limit to ask: {self.verdict}")
+        given = _as_ids(context, self.data)
+        last, tokens = given[-1], sorted(set(given), key=given.index)
+        table_, counts = self.data.embeddings, torch.tensor([given.count(token) for token in tokens]).double()
+        present = table_[tokens]
+        query = table_[last]
+        height = present @ (self.svm_component @ query)
+        alive = height >= height.max() - _TIED
+        inside = (present @ (self.finite_component @ query) + counts.log()).masked_fill(~alive, -math.inf)
+        shares = torch.softmax(inside, 0)
+        order = [place for place in torch.argsort(shares, descending=True, stable=True).tolist() if bool(alive[place])]
+        words = self.data.words
+        survivors = [tokens[place] for place in order]
+        return Answer(
+            tuple(words[token] for token in survivors),
+            tuple(float(shares[place]) for place in order),
+            tuple(words[token] for token in tokens if token not in survivors),
+            bool((self.data.last == last).any()),
+            self._beats_all(last, survivors, tokens),
+        )
+
+    def _beats_all(self, last: int, survivors: Sequence[int], tokens: Sequence[int]) -> bool:
+        """Whether the survivors are one component from which chains of strict priority lead to all other tokens."""
+        graph = self.graph
+        own = [graph.component_of(last, token) for token in tokens]
+        top = graph.component_of(last, survivors[0])
+        if None in own or any(graph.component_of(last, token) != top for token in survivors):
+            return False
+        above, below = (ends[graph.last == last] for ends in graph.edge_components)
+        reached: set[Any] = {top}
+        while True:
+            further = reached | set(below[np.isin(above, list(reached))].tolist())
+            if further == reached:
+                return set(own) <= reached
+            reached = further
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: what is predicted, or why nothing is."""
+        if self.clash:
+            proof = "proved" if bool(self.solution.infeasible) else "numerically; not proved"
+            listed = "; ".join(map(str, self.clash[:_NAMED]))
+            rest = len(self.clash) - _NAMED
+            more = f"; and {rest} more" if rest > 0 else ""
+            return f"relations clash ({proof}), no weights in {self.data.d} dimensions meet all of: {listed}{more}"
+        if self.finite is None:
+            return f"the Graph-SVM is {self.solution.sentences}"
+        if not self.graph.strict.any():
+            return "no strict priority: W converges to W_fin and W_svm = 0"
+        inside = "W_fin = 0" if int(self.finite.space.dimension) == 0 else f"||W_fin|| = {self._sizes[1]:.4g}"
+        return f"W tends to W_fin + C W_svm with {inside}, ||W_svm|| = {self._sizes[0]:.4g} and C growing"
+
+    @property
+    def _sizes(self) -> tuple[float, float]:
+        norm = torch.linalg.matrix_norm
+        return float(norm(self.svm_component)), float(norm(self.finite_component))
+
+    def to_json(self) -> str:
+        """Everything that is printed, as JSON; numbers that JSON cannot hold are null."""
+
+        def number(value: float) -> float | None:
+            return value if math.isfinite(value) else None
+
+        found, finite = self.solution, self.finite
+        plain: dict[str, Any] = {
+            "samples": self.data.n, "left_out": self.data.left_out, "vocabulary": self.data.K, "dimension": self.data.d,
+            "edges": len(self.graph.last), "strict": int(self.graph.strict.sum()),
+            "components": len(self.graph.level),
+            "shared_components": sum(len(each) > 1 for each in self.graph.members),
+            "verdict": self.verdict,
+            "standing": None if self.standing is None else self.standing.value,
+            "status": found.status.name.lower(),
+            "relative_gap": number(float(found.certificate.relative_gap)),
+            "svm_norm": number(self._sizes[0]), "finite_norm": number(self._sizes[1]),
+            "finite_dimension": None if finite is None else int(finite.space.dimension),
+            "finite_distance_bound": None if finite is None else number(finite.distance_bound),
+            "conditions": [
+                {"name": one.name, "holds": bool(one.holds), "certain": bool(one.certain),
+                 "margin": number(float(one.margin))} for one in self.conditions
+            ],
+            "clash": [{**vars(one)} for one in self.clash],
+        }  # fmt: skip
+        return json.dumps(plain, indent=1, allow_nan=False)
+
+    def __repr__(self) -> str:
+        return f"LimitPrediction({self.verdict})"
+
+    def __str__(self) -> str:
+        made = table("Conditions", ("condition", "holds", "by", "needed by"), right=("by",))
+        for one in self.conditions:
+            made.add_row(one.name, said(one.holds, one.certain), f"{float(one.margin):.3g}", one.citation)
+        lines = [printed(made), "", f"Limit: {self.verdict}"]
+        if self.standing is not None:
+            lines.append(f"Standing: {self.standing.value}")
+        gap = float(self.solution.certificate.relative_gap)
+        if bool(self.solution.solved) and math.isfinite(gap):
+            lines.append(f"Certificate of W_svm: {self.solution.status.name.lower()}, relative gap {gap:.2g}")
+        if self.finite is not None and int(self.finite.space.dimension):
+            near = f"at most {self.finite.distance_bound:.2g} from the exact one"
+            lines.append(
+                f"Certificate of W_fin: {near if self.finite.certified else 'not proved'}, S_fin has"
+                f" {int(self.finite.space.dimension)} of {self.data.d**2} dimensions"
+            )
+        return "\n".join(lines)
+
+
+def _as_ids(context: Any, data: NextTokenData) -> list[int]:
+    if isinstance(context, str) or (len(context) and isinstance(context[0], str)):
+        return data.encode(context)
+    found = [int(token) for token in context]
+    if not found or min(found) < 0 or max(found) >= data.K:
+        raise ValueError(f"context must hold token ids in 0..{data.K - 1}; got {found}")
+    return found
+
+
+def predict_limit(
+    data: NextTokenData | PriorityGraph,
+    norm: Norm | None = None,
+    *,
+    solver: Solver | None = None,
+    progress: ProgressReport | None = None,
+) -> LimitPrediction:
+    """The limit of training on next-token data, before training: ``W ~ W_fin + C W_svm`` (arXiv 2403.08081).
+
+        W_svm = argmin N(W)  s.t. (e_i - e_j)^T W e_k  = 0 inside components of G_k,  >= 1 for strict priorities i => j
+        W_fin = the minimiser in S_fin of the loss restricted to the tokens of the label's component
+
+    For the Frobenius norm, gradient descent with small steps on the log loss tends to it from every start, if the
+    Graph-SVM is feasible. (The paper's assumptions are known here from its abstract and from excerpts.)
+
+    Arguments:
+        data: samples, or their priority graph.
+        norm: `Frobenius()` (default) for W; `Nuclear()` for W = K Q^T, a conjecture.
+        solver: of the Graph-SVM; chosen by size if None.
+        progress: called with a line of text now and then while a large problem is solved.
+
+    >>> from attsvm.next_token import from_ids
+    >>> data = from_ids([[0, 1, 2], [0, 2]], [0, 0], np.eye(3), names="abc")
+    >>> limit = predict_limit(data)
+    >>> limit.answer("b c"), limit.standing.value
+    (Answer(words=('b', 'c'), probabilities=(0.5, 0.5), dropped=(), seen=True, by_graph=False), 'proved')
+    """
+    graph = data if isinstance(data, PriorityGraph) else priority_graph(data)
+    norm = norm or Frobenius()
+    solution = solve(graph.problem, norm, solver=solver, progress=progress)
+    finite = finite_part(graph) if bool(solution.separable) else None
+    conditions = _conditions(graph, solution)
+    standing = None
+    if finite is not None:
+        feasible, _, independent = conditions  # without a strict priority W converges, which convexity proves
+        proved = isinstance(norm, Frobenius) and bool(feasible.proved & independent.proved)
+        standing = Standing.PROVED if proved else Standing.CONJECTURED
+    return LimitPrediction(graph, solution, finite, conditions, standing)
+
+
+def _conditions(graph: PriorityGraph, solution: SVMSolution) -> tuple[Condition, ...]:
+    truth = torch.tensor
+    size = float(solution.certificate.primal_value)
+    margin = (1 / size if size else math.inf) if bool(solution.solved) else -math.inf
+    sizes = torch.linalg.svdvals(graph.data.embeddings)
+    least = float(sizes[-1]) if len(sizes) == graph.data.K else 0.0
+    clear = least > 1e-10 * float(sizes[0]) or len(sizes) < graph.data.K
+    strict = int(graph.strict.sum())
+    return (
+        Condition(
+            "Graph-SVM feasible", solution.separable, truth(margin, dtype=torch.float64),
+            "some weights meet every relation", SOURCE, solution.separable | solution.infeasible,
+        ),
+        Condition(
+            "some strict priority", truth(strict > 0), truth(float(strict)), "relations between components", SOURCE
+        ),
+        Condition(
+            "embeddings independent", truth(least > 1e-10 * float(sizes[0])), truth(least, dtype=torch.float64),
+            "smallest singular value of the embeddings", SOURCE, truth(clear),
+        ),
+    )  # fmt: skip
