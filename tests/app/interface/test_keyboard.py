@@ -132,7 +132,7 @@ def test_labels_and_live_region_speak(playground: Playground) -> None:
     playground.load("single-input-local")
     label = playground.item("token-0-1").get_attribute("aria-label")
     assert label is not None
-    assert label.startswith("token 1 at (1.00, 0.00), score 0.9")
+    assert label.startswith("token 1 at (1, 0), score 0.9")
     assert "selected" in label
     assert "support token" in (playground.item("token-0-2").get_attribute("aria-label") or "")
     live = playground.find('[role="status"][aria-live="polite"]')

@@ -28,16 +28,38 @@ export function scientific(value, digits = 1) {
   return `${mantissa.replace("-", "−")} · 10${raised(Number(exponent))}`;
 }
 
+/** A share of attention. Softmax is never 0 and never 1, even where its number is rounded to it. */
 export function percent(share) {
   if (typeof share !== "number" || !Number.isFinite(share)) return "–";
-  if (share >= 1) return "100 %";
   if (share > 0.9995) return "> 99.9 %";
-  if (share < 0.0005) return "< 0.1 %"; // softmax is never zero, even where its number is
+  if (share < 0.0005) return "< 0.1 %";
   return `${(100 * share).toFixed(share > 0.995 || share < 0.005 ? 1 : 0)} %`;
 }
 
-export function point(x, digits = 2) {
-  return `(${decimal(x[0], digits)}, ${decimal(x[1], digits)})`;
+/** A coordinate, as fields and sentences show it: at most four decimals, or four digits where it is tiny. */
+export function coordinate(value) {
+  const short = Math.abs(value) < 1e-3 ? value.toPrecision(4) : value.toFixed(4);
+  return String(value).length > 8 ? String(Number(short)) : String(value);
+}
+
+export function point(x) {
+  return `(${x.map((entry) => coordinate(entry).replace("-", "−")).join(", ")})`;
+}
+
+/** Something that climbs to 1, with enough digits to see it climb: 0.97, 0.9991, 0.999987; never rounded up to 1. */
+export function nearOne(value) {
+  const missing = 1 - value;
+  if (missing < 1e-12) return "1";
+  const digits = Math.min(9, Math.max(3, Math.ceil(-Math.log10(missing)) + 1));
+  const factor = 10 ** digits;
+  const cut = Math.floor(value * factor + 1e-9) / factor;
+  return cut.toFixed(digits).replace("-", "−");
+}
+
+/** The angle whose cosine is given, in degrees. */
+export function angle(cosine) {
+  const degrees = (Math.acos(Math.min(1, Math.max(-1, cosine))) * 180) / Math.PI;
+  return degrees < 0.05 ? "less than 0.1°" : `${decimal(degrees, 1)}°`;
 }
 
 /** Numbers with a thin space every three digits. */

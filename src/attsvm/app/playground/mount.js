@@ -100,6 +100,7 @@ export function mount(element, options = {}) {
     model: () => model,
     speed: () => display().speed,
     onSpeed: (speed) => presentation.set({ speed }),
+    onPause: schedule,
   });
   const exportMenu = createExportMenu({
     model: () => model,
@@ -207,7 +208,7 @@ export function mount(element, options = {}) {
     const { try: advice, paper } = presetNamed(state.preset) ?? OWN_DATA;
     setText(page.advice, advice);
     setText(page.paper, paper);
-    narration.explain(model, moving);
+    narration.explain(model, { moving, playing: timeline.isPlaying() });
     background.want(state, radius, moving || timeline.isPlaying());
     certifier.want(model, moving);
     if (model.pending) schedule();

@@ -1,4 +1,4 @@
-import { decimal, grouped, percent, point, significant } from "./format.js";
+import { angle, decimal, grouped, percent, point, significant } from "./format.js";
 
 /** Everything the page says in sentences. Inputs and tokens count from 0, as in Python. */
 
@@ -37,7 +37,7 @@ export function tokenLabel(model, i, t) {
     `score ${significant(model.scores[i][t])}`,
     `attention ${percent(model.attention[i][t])}`,
   ];
-  if (model.bestSet[i].has(t)) parts.push(model.optimal.tied[i] ? "tied for optimal" : "optimal");
+  if (model.bestSet[i].has(t)) parts.push(isTied(model, i) ? "tied for optimal" : "optimal");
   if (model.shown[i] === t) parts.push("selected");
   if (model.support[i].has(t)) parts.push("support token");
   return parts.join(", ");
@@ -52,32 +52,109 @@ export function verdictOf(model, selected, local) {
   const several = selected.length > 1;
   if (model.headTrained) return "";
   if (isOptimalSelection(model, selected)) {
-    if (model.optimal.tied.some(Boolean)) return several ? "among the best, with a tie" : "one of the best, with a tie";
+    if (selected.some((_, i) => isTied(model, i))) return several ? "among the best, with a tie" : "one of the best, with a tie";
     return several ? "the optimal tokens" : "the optimal token";
   }
   if (local?.answer) return several ? "which are only locally optimal" : "which is only locally optimal";
   return several ? "which are not even locally optimal" : "which is not even locally optimal";
 }
 
-/** One sentence on where descent ends; `now` stands in it where that is news. */
-function descentSentence(model, now) {
-  const { problem, run, selected } = model;
-  if (run.overflowed) return "descent stopped: a step left the range of floating point";
-  if (run.stalled && run.norm[run.norm.length - 1] === run.norm[0])
-    return "descent does not move from here: the gradient is zero";
-  const last = run.attention[run.attention.length - 1];
-  const open = selected
-    .map((t, i) => i)
-    .filter((i) => problem.inputs[i].tokens.length > 1 && last[i][selected[i]] < 0.9);
-  const count = run.steps[run.steps.length - 1];
-  const steps = count === 1 ? "1 step" : `${grouped(count)} steps`;
-  if (open.length > 0) {
-    const i = open[0];
-    const place = problem.inputs.length === 1 ? "" : ` of input ${i}`;
-    return `after ${steps} attention${place} is still spread: ${percent(last[i][selected[i]])} on token ${selected[i]}`;
+/** The tokens of an input that lie in the same place as token t, t among them. */
+function coincident(input, t) {
+  const [a, b] = input.tokens[t].x;
+  return input.tokens.flatMap(({ x }, u) => (x[0] === a && x[1] === b ? [u] : []));
+}
+
+/** Whether an input's best score is shared by tokens in different places; tokens in one place are no tie. */
+function isTied(model, i) {
+  const twins = coincident(model.problem.inputs[i], model.optimal.tokens[i]);
+  return model.optimal.tied[i] && [...model.bestSet[i]].some((t) => !twins.includes(t));
+}
+
+/** Why no step can change the attention of any input: one reason for all, or nothing where they differ. */
+function standstillReason(model) {
+  const { problem, scores } = model;
+  const reasons = problem.inputs.map((input, i) => {
+    if (input.tokens.length === 1) return "one token has all the attention from the beginning";
+    if (coincident(input, 0).length === input.tokens.length) return "all tokens lie in one place";
+    if (problem.kind === "matrix" && input.query[0] === 0 && input.query[1] === 0) return "the query is zero";
+    if (!model.headTrained && scores[i].every((score) => score === scores[i][0])) return "all tokens score the same";
+    return "";
+  });
+  return reasons.every((reason) => reason === reasons[0]) ? reasons[0] : "";
+}
+
+function inputPlace(problem, i) {
+  return problem.inputs.length === 1 ? "" : ` of input ${i}`;
+}
+
+/** The token of an input with the largest share; tokens in one place cannot be told apart and count together. */
+function leaderOf(input, shares) {
+  const token = shares.indexOf(Math.max(...shares));
+  const group = coincident(input, token);
+  const name = group.length === 1 ? `token ${token}` : `tokens ${listed(group.map(String))} together`;
+  return { token, name, share: group.reduce((sum, t) => sum + shares[t], 0) };
+}
+
+/** How attention is divided at the present step, and where that is not where the run ends. */
+function attentionClause(model, when) {
+  const { problem, attention, selected } = model;
+  const leaders = problem.inputs.map((input, i) => leaderOf(input, attention[i]));
+  const open = leaders.map((_, i) => i).filter((i) => leaders[i].share < 0.9);
+  const even = attention.every((shares) => Math.max(...shares) - Math.min(...shares) < 1e-9);
+  if (even && open.length > 0) {
+    const counts = new Set(attention.map((shares) => shares.length));
+    const share = counts.size === 1 ? `, ${percent(attention[0][0])}` : "";
+    return `${when} attention is spread evenly: every token${problem.inputs.length > 1 ? " of an input" : ""} has the same share${share}`;
   }
+  const later = leaders.some(({ token }, i) => !coincident(problem.inputs[i], token).includes(selected[i]))
+    ? `; that will change: the run ends on ${selectionName(problem, selected)}`
+    : "";
+  if (open.length === 0) {
+    const tokens = leaders.map(({ token }) => token);
+    const named = leaders.length === 1 ? leaders[0].name : selectionName(problem, tokens);
+    return `${when} attention has settled on ${named}${later}`;
+  }
+  const least = open.reduce((a, b) => (leaders[b].share < leaders[a].share ? b : a));
+  const { name, share } = leaders[least];
+  const how =
+    share < 0.5
+      ? `is ${model.index === 0 ? "" : "still "}spread: ${name} ${name.startsWith("tokens") ? "have" : "has"} the largest share, ${percent(share)}`
+      : `leans to ${name}, with ${percent(share)}`;
+  return `${when} attention${inputPlace(problem, least)} ${how}${later}`;
+}
+
+/** What is true at the present step of the run; at its end, what descent has selected. `news`: that is a change. */
+function stepClause(model, news) {
+  const { problem, run, selected, index } = model;
+  if (run.stalled && run.norm[run.norm.length - 1] === run.norm[0]) {
+    const reason = standstillReason(model);
+    return `descent does not move from here: ${reason === "" ? "" : `${reason}, so `}the gradient is zero`;
+  }
+  const count = run.steps[index];
+  if (index < run.steps.length - 1) {
+    const when = count === 0 ? "at the start" : `at step ${grouped(count)}`;
+    const ends = news ? `the run now ends on ${selectionName(problem, selected)}; ` : "";
+    return ends + attentionClause(model, when);
+  }
+  if (run.overflowed) return "descent stopped: a step left the range of floating point";
+  const open = problem.inputs.some((input, i) => leaderOf(input, model.attention[i]).share < 0.9);
+  if (open) return attentionClause(model, `after ${count === 1 ? "1 step" : `${grouped(count)} steps`}`);
   const verdict = verdictOf(model, selected, model.reachedLocal);
-  return `descent from here ${now ? "now " : ""}selects ${selectionName(problem, selected)}${verdict === "" ? "" : `, ${verdict}`}`;
+  return `descent from here ${news ? "now " : ""}selects ${selectionName(problem, selected)}${verdict === "" ? "" : `, ${verdict}`}`;
+}
+
+const WEIGHT_NAMES = { p: "p", W: "W", KQ: "W = K Qᵀ" };
+
+/** How long the weights are at the present step and where they point; nothing where they do not move. */
+function weightSentence(model) {
+  const { run, index, settings } = model;
+  if (run.stalled && run.norm[run.norm.length - 1] === run.norm[0]) return "";
+  const name = WEIGHT_NAMES[settings.trained];
+  if (run.norm[index] === 0) return ` ${name} is zero and points nowhere yet.`;
+  const cosine = model.cosine[index];
+  const direction = cosine === null ? "" : ` and points ${angle(cosine)} away from the max-margin direction`;
+  return ` ${name} has length ${significant(run.norm[index])}${direction}.`;
 }
 
 function nameTokens(problem, pairs) {
@@ -140,30 +217,46 @@ function warningPhrases(model) {
     if (problem.kind === "matrix" && input.query[0] === 0 && input.query[1] === 0) {
       phrases.push(`the query of input ${i} is zero, so its attention stays uniform`);
     }
-    if (model.optimal.tied[i] && input.tokens.length > 1 && !model.headTrained) {
+    if (isTied(model, i) && !model.headTrained) {
       const tied = [...model.bestSet[i]];
-      const place = problem.inputs.length === 1 ? "" : ` of input ${i}`;
       phrases.push(
         tied.length === input.tokens.length
-          ? `all tokens${place} score the same`
-          : `tokens ${listed(tied.map(String))}${place} tie for the best score`,
+          ? `all tokens${inputPlace(problem, i)} score the same`
+          : `tokens ${listed(tied.map(String))}${inputPlace(problem, i)} tie for the best score`,
       );
     }
-    input.tokens.forEach((token, t) => {
-      const twin = input.tokens.findIndex(
-        (other, u) => u < t && other.x[0] === token.x[0] && other.x[1] === token.x[1],
-      );
-      if (twin >= 0) phrases.push(`${tokenName(problem, i, twin)} and token ${t} lie on top of each other`);
+    input.tokens.forEach((_, t) => {
+      const twins = coincident(input, t);
+      if (twins.length > 1 && twins[0] === t)
+        phrases.push(
+          `tokens ${listed(twins.map(String))}${inputPlace(problem, i)} lie on top of each other, so they always share attention equally`,
+        );
     });
   });
   return phrases;
 }
 
-/** The explanatory line. */
+/** Why there is no locally optimal selection. */
+export function noOptimaReason(model) {
+  const { problem, scores } = model;
+  const all = (text) => `There is none: ${text}.`;
+  for (const [i, input] of problem.inputs.entries()) {
+    const place = inputPlace(problem, i);
+    if (problem.kind === "matrix" && input.query[0] === 0 && input.query[1] === 0)
+      return all(`the query${place} is zero, so no weights separate its tokens`);
+    if (input.tokens.length > 1 && input.tokens.every((_, t) => coincident(input, t).length > 1))
+      return all(`every token${place} lies on top of another one`);
+    if (input.tokens.length > 1 && scores[i].every((score) => score === scores[i][0]))
+      return all(`all tokens${place} score the same, and a selected token must outscore its support tokens`);
+  }
+  return all("every selection either cannot be separated or has a support token that scores as high");
+}
+
+/** The explanatory line: what a change did, and what is true at the present step. */
 export function explanation(before, model, cosineOf) {
   const news = before !== null && sameShape(before, model) && before.selected.some((t, i) => t !== model.selected[i]);
-  const phrases = [...changePhrases(before, model, cosineOf), descentSentence(model, news)];
-  const sentences = [`${capital(phrases.join("; "))}.`];
+  const phrases = [...changePhrases(before, model, cosineOf), stepClause(model, news)];
+  const sentences = [`${capital(phrases.join("; "))}.${weightSentence(model)}`];
   if (model.solution.status === "infeasible")
     sentences.push(
       `No direction can single out ${selectionName(model.problem, model.shown)}${model.conflicts.length > 1 ? ": the dashed pulls cancel" : ""}.`,

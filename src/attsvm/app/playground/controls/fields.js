@@ -1,3 +1,4 @@
+import { coordinate } from "../format.js";
 import { node, setAttributes } from "../view/dom.js";
 
 /**
@@ -40,8 +41,7 @@ export function numberField({ label, low, high, step = "any", positive = false, 
 
   /** Show a value, at most four decimals or digits of it, unless a person is just typing another one. */
   function show(value) {
-    const short = Math.abs(value) < 1e-3 ? value.toPrecision(4) : value.toFixed(4);
-    const text = String(value).length > 8 ? String(Number(short)) : String(value);
+    const text = coordinate(value);
     if (input.defaultValue === text && (input.value === text || isEdited())) return;
     input.defaultValue = text;
     input.value = text;

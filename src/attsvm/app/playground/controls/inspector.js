@@ -87,7 +87,7 @@ export function createInspector({ store, focused, focusItem }) {
     setAttributes(scoreName, { hidden: !isToken });
     setAttributes(score.input, { hidden: !isToken || !model.typed });
     if (!isToken) return;
-    setText(scoreName, model.typed ? "score" : `score ${significant(model.scores[found.i][found.t], 3)}`);
+    setText(scoreName, model.typed ? "score" : `score ${significant(model.scores[found.i][found.t])}`);
     if (model.typed) score.show(found.token.score);
     setText(flip, model.problem.inputs[found.i].label === 1 ? "Label +1" : "Label −1");
     setAttributes(flip, { title: `flip the label of input ${found.i}` });

@@ -159,7 +159,7 @@ function createTokenRow(store, i, t) {
     place.show(token.x);
     setAttributes(score.input, { hidden: token.score === null });
     setAttributes(given, { hidden: token.score !== null, title: "score: label times v·x" });
-    if (token.score === null) setText(given, significant(model.scores[i][t], 3));
+    if (token.score === null) setText(given, significant(model.scores[i][t]));
     else score.show(token.score);
     setAttributes(remove, { disabled: model.problem.inputs.length <= 1 && model.problem.inputs[0].tokens.length <= 1 });
   };

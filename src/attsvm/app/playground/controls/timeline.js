@@ -7,7 +7,7 @@ const SECONDS = 7;
 const CALM_JUMPS = 12;
 
 /** Play, pause and a slider that walks along the recorded steps of the run. */
-export function createTimeline({ store, model, speed, onSpeed }) {
+export function createTimeline({ store, model, speed, onSpeed, onPause }) {
   const button = node("button", { type: "button", class: "round", onclick: () => toggle() });
   const slider = node("input", {
     type: "range",
@@ -23,7 +23,7 @@ export function createTimeline({ store, model, speed, onSpeed }) {
   );
   const reached = node("span", {});
   const total = node("span", { class: "of" });
-  const number = node("output", { class: "step" }, reached, total);
+  const number = node("span", { class: "step" }, reached, total);
   const element = node("div", { class: "timeline" }, button, slider, number, pace);
   let playing = null;
 
@@ -48,6 +48,7 @@ export function createTimeline({ store, model, speed, onSpeed }) {
     clearTimeout(playing.timer);
     playing = null;
     update({ model: model() });
+    onPause();
   }
 
   function play() {
@@ -102,7 +103,8 @@ export function createTimeline({ store, model, speed, onSpeed }) {
     const all = now.run.steps;
     setAttributes(slider, {
       max: all.length - 1,
-      "aria-valuetext": `step ${all[now.index]} of ${all[all.length - 1]}`,
+      // Not while it plays: a screen reader would speak at every frame.
+      ...(playing === null && { "aria-valuetext": `step ${all[now.index]} of ${all[all.length - 1]}` }),
     });
     if (Number(slider.value) !== now.index) slider.value = String(now.index);
     slider.style.setProperty("--done", `${(100 * now.index) / Math.max(1, all.length - 1)}%`);

@@ -1,5 +1,5 @@
+import { grouped, nearOne } from "../format.js";
 import { shape } from "../view/dom.js";
-import { cosineText } from "../view/readout.js";
 
 /** The plot as a self-contained SVG text: its own colours, fonts and background, a title and a caption, no style sheet. */
 export function svgTextOf(plot, model, theme) {
@@ -28,8 +28,8 @@ export function svgTextOf(plot, model, theme) {
   const cosine = model.cosine[model.index];
   const words =
     cosine === null
-      ? `step ${model.run.steps[model.index]}`
-      : `step ${model.run.steps[model.index]}, cosine to the ${model.prediction.label} max-margin direction ${cosineText(cosine)}`;
+      ? `step ${grouped(model.run.steps[model.index])}`
+      : `step ${grouped(model.run.steps[model.index])}, cosine to the ${model.prediction.label} max-margin direction ${nearOne(cosine)}`;
   copy.prepend(shape("title", {}, "attsvm playground"));
   copy.append(
     shape("rect", { x: 0, y: height, width, height: strip, fill: theme.paper }),

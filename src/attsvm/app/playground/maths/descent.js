@@ -256,7 +256,7 @@ function notesOf(run, settings) {
     notes.push(
       run.factored && run.parameters.subarray(0, 8).every((entry) => entry === 0)
         ? "K and Q are both zero, a saddle that descent never leaves; start at least one elsewhere."
-        : "The gradient is exactly zero (a zero query, one token, or tied scores): the weights stay where they are."
+        : "The gradient is exactly zero: the weights stay where they are."
     );
   }
   if (run.overflowed) {

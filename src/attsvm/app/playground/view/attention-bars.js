@@ -39,7 +39,7 @@ function updateGroup(group, { i, input }, model, theme) {
     const share = model.attention[i][t];
     const [name, track, value] = row.children;
     setText(name, `${t}${model.bestSet[i].has(t) ? "★" : ""}`);
-    setText(value, percent(share));
+    setText(value, input.tokens.length === 1 ? "100 %" : percent(share));
     const bar = track.firstChild;
     bar.style.setProperty("transform", `scaleX(${Math.min(1, Math.max(0, share)).toFixed(4)})`);
     bar.style.setProperty("background", colour);

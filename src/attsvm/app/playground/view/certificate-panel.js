@@ -74,7 +74,7 @@ function pageColumn(model) {
   return {
     status: solution.status,
     value: solved ? significant(solution.norm, 6) : "–",
-    gap: solved ? scientific(Math.abs(solution.gap), 0) : "–",
+    gap: solved ? scientific(Math.abs(solution.gap)) : "–",
     margin: margins.length > 0 ? significant(Math.min(...margins), 6) : "–",
     weights: weightsText(solution.weights),
     local: solution.status === "not found" ? "not known" : localText(model, model.shownLocal?.answer),
@@ -88,7 +88,7 @@ function pythonColumn(model, certificate) {
   return {
     status: `${answer.status.replaceAll("_", " ")}${certificate.waiting ? " (before)" : ""}`,
     value: answer.value === null || answer.value === undefined ? "–" : significant(answer.value, 6),
-    gap: answer.relative_gap === null ? "–" : scientific(Math.abs(answer.relative_gap), 0),
+    gap: answer.relative_gap === null ? "–" : scientific(Math.abs(answer.relative_gap)),
     margin: answer.min_margin === null ? "–" : significant(answer.min_margin, 6),
     weights: weightsText(answer.weights),
     local: localText(model, answer.locally_optimal),
@@ -106,5 +106,5 @@ function agreementText(model, certificate) {
   if (away > 1e-6 && model.norm !== "frobenius" && Math.abs(value - model.certified.norm) <= 1e-6 * value) {
     return "Both have the same norm; in this norm there may be several solutions.";
   }
-  return `Both solutions agree to ${scientific(away, 0)}.`;
+  return `Both solutions agree to ${scientific(away)}.`;
 }

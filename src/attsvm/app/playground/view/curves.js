@@ -30,7 +30,7 @@ function curveData(steps, values, last, upAt) {
 }
 
 function createChart(title) {
-  const number = node("output", { class: "value" });
+  const number = node("span", { class: "value" });
   const ticks = shape("g", { "font-size": 9.5 });
   const lines = shape("g", { fill: "none", "stroke-linejoin": "round" });
   const cursor = shape("line", { y1: TOP - 4, y2: BOTTOM });
@@ -159,7 +159,7 @@ export function createCurves() {
       upAt: logarithmic ? (value) => steep(Math.log10(Math.max(0.1, value))) : even,
       marks: [
         { value: 0, text: logarithmic ? "0.1" : "0" },
-        { value: top, text: significant(top, 2) },
+        { value: top, text: significant(top) },
       ],
       curves: [
         ...sides.map((side, k) => ({
@@ -173,7 +173,7 @@ export function createCurves() {
         { key: "m", colour: theme.ink, steps: run.steps, values: run.norm },
       ],
     });
-    setText(size.number, significant(run.norm[model.index], 3));
+    setText(size.number, significant(run.norm[model.index]));
 
     const short = (cosine) => (cosine === null ? null : Math.log10(Math.max(1e-9, 1 - cosine)));
     const own = model.cosine.map(short);

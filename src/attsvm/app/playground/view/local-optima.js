@@ -1,7 +1,7 @@
 import { destinationColour } from "./basin-image.js";
 import { node, setAttributes, setText, syncChildren } from "./dom.js";
 import { grouped, significant } from "../format.js";
-import { selectionName, selectionShort } from "../words.js";
+import { noOptimaReason, selectionName, selectionShort } from "../words.js";
 
 /** The locally optimal selections; a click shows the ray and the basin of one. */
 export function createOptimaList({ onShow, onBasin }) {
@@ -56,7 +56,7 @@ export function createOptimaList({ onShow, onBasin }) {
     swatch.style.setProperty("background", destinationColour(theme, destinationIndex(model, item.selected)));
     setText(tokens, item.selected.length === 1 ? `token ${item.selected[0]}` : selectionShort(item.selected));
     setText(kind, `${item.isGlobal ? "optimal ★" : "locally optimal"}${reached ? " · reached" : ""}`);
-    setText(margin, `margin ${significant(1 / item.norm, 2)}`);
+    setText(margin, `margin ${significant(1 / item.norm)}`);
   }
 
   return { element, update };
@@ -74,7 +74,7 @@ function statusText(optima, model) {
   if (optima === null) return "Looking for them …";
   if (optima.selections.length === 0)
     return optima.complete
-      ? "There is none: nothing can be separated, or every neighbour ties."
+      ? noOptimaReason(model)
       : `None among the first ${optima.tried} selections.`;
   const count = optima.selections.length;
   const searched = optima.complete ? "" : ` among the first ${optima.tried} selections`;

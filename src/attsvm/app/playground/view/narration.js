@@ -12,30 +12,39 @@ const TOAST_TIME = 6000;
 export function createNarration({ line, live, toast }) {
   let before = null;
   let said = null;
+  let announced = "";
   let liveTimer = null;
   let toastTimer = null;
 
-  function isSaid({ state, partial }) {
+  function isSaid({ state, partial, index }) {
     return (
       said !== null &&
       said.problem === state.problem &&
       said.settings === state.settings &&
       said.shown === state.shown &&
-      said.partial === partial
+      said.partial === partial &&
+      said.index === index
     );
+  }
+
+  /** Screen readers hear the line when it has stood still for a moment, and never while the run plays. */
+  function announce(playing) {
+    if (playing) clearTimeout(liveTimer);
+    if (playing || announced === line.textContent) return;
+    announced = line.textContent;
+    clearTimeout(liveTimer);
+    liveTimer = setTimeout(() => setText(live, line.textContent), LIVE_DELAY);
   }
 
   return {
     /** Explain a picture; while something moves the comparison stays with the picture before it. */
-    explain(model, moving) {
+    explain(model, { moving, playing }) {
       if (!isSaid(model)) {
-        const text = explanation(said === null ? null : before, model, directionCosine);
         const { problem, settings, shown } = model.state;
-        said = { problem, settings, shown, partial: model.partial };
-        setText(line, text);
-        clearTimeout(liveTimer);
-        liveTimer = setTimeout(() => setText(live, text), LIVE_DELAY);
+        setText(line, explanation(said === null ? null : before, model, directionCosine));
+        said = { problem, settings, shown, partial: model.partial, index: model.index };
       }
+      announce(playing);
       if (!moving) before = model;
     },
     /** Something else altogether is shown next: there is nothing to compare it with. */

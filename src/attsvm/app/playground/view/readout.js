@@ -1,10 +1,10 @@
 import { node, setAttributes, setText } from "./dom.js";
-import { grouped, scientific } from "../format.js";
+import { grouped, nearOne, scientific } from "../format.js";
 import { selectionName, verdictOf } from "../words.js";
 
 /** The number that climbs to 1, and what it is a cosine to. */
 export function createReadout({ onFollow }) {
-  const cosine = node("output", { class: "cosine", "aria-label": "cosine to the predicted direction" });
+  const cosine = node("span", { class: "cosine" });
   const rest = node("span", { class: "rest" });
   const meter = node("span", { class: "meter", "aria-hidden": "true" }, node("span", {}));
   const aim = node("p", { class: "aim" });
@@ -28,7 +28,7 @@ export function createReadout({ onFollow }) {
 
   function update({ model }) {
     const now = model.cosine[model.index];
-    setText(cosine, now === null ? "–" : cosineText(now));
+    setText(cosine, now === null ? "–" : nearOne(now));
     setText(
       rest,
       now === null ? "no direction yet" : 1 - now < 1e-12 ? "to rounding" : `1 − ${scientific(1 - now, 1)}`,
@@ -60,16 +60,6 @@ export function createReadout({ onFollow }) {
   return { element, update };
 }
 
-/** Enough digits to see it climb: 0.97, 0.9991, 0.999987; never rounded up to 1. */
-export function cosineText(cosine) {
-  const missing = 1 - cosine;
-  if (missing < 1e-12) return "1";
-  const digits = Math.min(9, Math.max(3, Math.ceil(-Math.log10(missing)) + 1));
-  const factor = 10 ** digits;
-  const cut = Math.floor(cosine * factor + 1e-9) / factor;
-  return cut.toFixed(digits).replace("-", "−");
-}
-
 function theoryText({ prediction, shownLocal }) {
   if (prediction.weights !== null && shownLocal?.violations.length > 0)
     return "No theorem promises this direction: a support token scores at least as high as a selected one.";
@@ -79,7 +69,7 @@ function theoryText({ prediction, shownLocal }) {
 function marginText(model) {
   if (model.efficiency === null) return "";
   if (model.efficiency <= 0) return "margin: some token still beats a selected one";
-  return `margin: ${cosineText(model.efficiency)} of the best in this norm`;
+  return `margin: ${nearOne(model.efficiency)} of the best in this norm`;
 }
 
 function aimText(model) {
