@@ -8,7 +8,7 @@ import { presentItem } from "./view/handles.js";
 import { createOptimaList } from "./view/local-optima.js";
 import { createPage } from "./view/page.js";
 import { createPlot, discRadius } from "./view/plot.js";
-import { createPresentation } from "./view/presentation.js";
+import { createPresentation } from "./controls/presentation.js";
 import { createReadout } from "./view/readout.js";
 import { createNarration } from "./view/narration.js";
 import { attachDragging } from "./controls/drag.js";

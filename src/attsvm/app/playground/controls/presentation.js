@@ -1,5 +1,5 @@
 import { HIDEABLE, hiddenParts, hiddenSides } from "../state/display.js";
-import { setAttributes } from "./dom.js";
+import { setAttributes } from "../view/dom.js";
 
 /** A lecture hall sees as much as a page of this size would show, however many pixels the projector has. */
 const LECTURE_HEIGHT = 560;
