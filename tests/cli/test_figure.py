@@ -65,6 +65,7 @@ def test_run_computes_draws_and_judges(tmp_path):
     assert max(map(len, lines[:-1])) <= 100  # the last one names the folder
     assert any("number of sums" in line and "one for each draw" in line and "✓ holds" in line for line in lines)
     assert any("uniform (nobody)" in line and "✗ does not hold" in line for line in lines)
+    assert any("fails if they are normal" in line for line in lines)
     assert any("limit" in line and "· not judged" in line for line in lines)
     assert any("negative" in line and line.split()[-1] == "4" for line in lines)
     assert "not finite" not in result.output  # nothing was discarded for this reason

@@ -48,8 +48,3 @@ def result_of(name: str) -> SweepResult:
     with (folder / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return run(experiment, experiment.default.with_values(**SMALL[name]), folder=folder / name, resume=True)
-
-
-def verdicts(name: str) -> dict[str, str]:
-    """What each check says, by what it is about."""
-    return {check.what: check.verdict.value for check in EXPERIMENTS[name].checks(result_of(name))}

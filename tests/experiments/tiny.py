@@ -22,7 +22,7 @@ def checks(result: SweepResult) -> Sequence[Check]:
     wanted = result.configuration.get("draws", count)
     return [
         Check("number of sums", "one for each draw", str(count), Verdict.of(count == wanted)),
-        Check("kind of sums", "uniform (nobody)", "normal", Verdict.FAILS, "they are normal"),
+        Check("kind of sums", "uniform (nobody)", "normal", Verdict.FAILS, "they are normal", "sums are"),
         Check("limit", "0 (law of large numbers)", f"{result.column('sums', 'total').mean():.2f}", Verdict.OPEN),
     ]
 

@@ -23,10 +23,13 @@ class Verdict(enum.Enum):
     HOLDS = "holds"
     FAILS = "does not hold"
     OPEN = "not judged"
+    MEASURED = "measured"
 
     @staticmethod
-    def of(answer: bool) -> Verdict:
-        """Holds, or does not."""
+    def of(answer: bool, *, enough: bool = True) -> Verdict:
+        """Holds, or does not; `OPEN` unless there was `enough` to judge by."""
+        if not enough:
+            return Verdict.OPEN
         return Verdict.HOLDS if answer else Verdict.FAILS
 
 
@@ -35,17 +38,20 @@ class Check:
     """One row of the summary.
 
     Arguments:
-        what: what is looked at.
+        what: what is looked at. It is the same for every seed and size of the run, so that runs can be compared.
         expected: what should come out, and who says so.
         measured: what came out.
-        verdict: `OPEN` where a smaller run cannot decide, never where something came out wrong.
-        why: printed below `what` unless the check holds.
+        verdict: `OPEN` where a smaller run cannot decide, never where something came out wrong; `MEASURED` for a number
+            that nobody has foretold.
+        fails_if: the clause that decides, with its threshold: "a cosine is at most .999". Empty only for `MEASURED`.
+        why: printed below `what`, as `fails_if` is, unless the check holds.
     """
 
     what: str
     expected: str
     measured: str
     verdict: Verdict
+    fails_if: str = ""
     why: str = ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from attsvm.data import TokenDataset, streams
 from attsvm.descent import Run
+from attsvm.experiments.base import Check, Verdict
 from attsvm.norms import Frobenius, Norm, Nuclear, direction_cosine
 from attsvm.svm import AttentionSVM, SVMSolution, solve
 from attsvm.sweep import Configuration, Task, chunked
@@ -23,6 +25,7 @@ NORMS: Mapping[str, Norm] = {"frobenius": Frobenius(), "nuclear": Nuclear()}
 APART, FARTHER_APART = 1_000_003, 2_000_003
 """Added to the seed of the data for streams of their own."""
 
+_REACHED = 0.99
 _DENSE = 200
 _SPARSE = 80
 
@@ -119,6 +122,65 @@ def stacked(parts: Sequence[Mapping[str, object]]) -> dict[str, np.ndarray]:
 
 def _array(values: object) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+# ------------------------------------------------------------------------- what checks need
+
+
+def allowance(deviation: float, count: int, public: int) -> float:
+    """Three standard errors of the difference between a mean of `count` values and a public one: what chance explains.
+
+    Arguments:
+        deviation: standard deviation of one value; sqrt(p (1 - p)) for a share p.
+        count: number of our values.
+        public: number of values behind the public mean.
+
+    >>> round(allowance(0.5, 100, 100), 3)
+    0.212
+    """
+    return float(3 * deviation * np.sqrt(1 / count + 1 / public))
+
+
+def rises(shares: Sequence[float], count: int) -> bool:
+    """Whether shares of `count` draws each rise, from the first to the last and as far as chance lets one say.
+
+    The last must lie above the first, and none below an earlier one, each time by more than three standard errors.
+
+    >>> rises([0.1, 0.5, 0.45, 0.9], 100), rises([0.1, 0.9, 0.5], 100), rises([0.5, 0.5], 100)
+    (True, False, False)
+    """
+
+    def climb(before: float, after: float) -> float:
+        middle = (before + after) / 2
+        return (after - before) / allowance(max(np.sqrt(middle * (1 - middle)), 1e-9), count, count)
+
+    return climb(shares[0], shares[-1]) > 1 and all(climb(a, b) >= -1 for a, b in combinations(shares, 2))
+
+
+def turning(what: str, expected: str, before: np.ndarray, after: np.ndarray, growth: float, enough: bool) -> Check:
+    """A check that the directions of all runs tend to their limits, the slowest included.
+
+    A run that is not there yet, at a cosine of .99 or less, must be on its way: while attention saturates the angle
+    falls like the inverse of the norm, 1 - cosine like its square. Half that pace is asked for.
+
+    Arguments:
+        what, expected: as of every `Check`.
+        before, after: the cosines of every run earlier and in the end.
+        growth: how many times as many steps the end has.
+        enough: whether the runs are long enough to judge those that are not there yet.
+    """
+    stuck = (after <= _REACHED) & (1 - after > (1 - before) / growth)
+    decided = len(after) > 0 and (enough or bool((after > _REACHED).all()))
+    return Check(
+        what,
+        expected,
+        f"{np.sum(after > _REACHED)} of {len(after)} above .99, {stuck.sum()} stuck"
+        + (f"; median {np.median(after):.5f}, least {after.min():.3f}" if len(after) else ""),
+        Verdict.of(not stuck.any(), enough=decided),
+        f"a run ends at a cosine of .99 or less, and 1 - cosine fell less than {growth:.3g}-fold while the steps grew"
+        f" {growth:.3g}-fold",
+        "" if decided else "so few runs or steps do not decide",
+    )
 
 
 # ------------------------------------------------------------------------- what a run selected

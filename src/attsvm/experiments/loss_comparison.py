@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +21,14 @@ from attsvm.sweep import Configuration, Piece, SweepResult, Task
 _LOSSES: dict[str, Loss] = {"linear": Linear(), "logistic": Logistic(), "exponential": Exponential()}
 _FIGURE = 1000
 """The paper's runs end after so many steps, and so do the naive ones here."""
-_QUOTED = {300: 0.707, 1000: 0.87, 5000: 0.995, 20_000: 0.9997}
-"""Cosines expected for C = 100 with the logistic or exponential loss."""
+_DELAYED, _LONG = 300, 20_000
+"""With C = 100 the second input alone pulls for so many steps; so many bring p near to (1, 0)."""
+_LOG_SLOPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "linear": np.zeros_like,
+    "logistic": lambda margin: -np.logaddexp(0.0, margin),
+    "exponential": lambda margin: -margin,
+}
+"""log |l'| of each loss l."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,34 +102,44 @@ def _data(scores: Sequence[float]) -> TokenDataset:
 
 
 def checks(result: SweepResult) -> Sequence[Check]:
-    """C up to 10 by step 1000; C = 100 at the quoted steps; where the naive loop stops."""
-    last = result.configuration["steps"]
+    """All runs turn to (1, 0) at a distance that is derived; how C = 100 delays it; where the naive loop stops."""
+    last, scores = result.configuration["steps"], np.array(result.configuration["scores"])
+    figure, soon = min(_FIGURE, last), min(_DELAYED, last)
+    delayed = 100.0 in scores
 
     def cosines(step: int, gradient: str = "exact", **where: object) -> np.ndarray:
         return result.column("history", "cosine", step=step, gradient=gradient, **where)
 
-    figure = min(_FIGURE, last)
-    small = result.column("history", "C", step=figure, gradient="exact") <= 10
-    moderate = cosines(figure)[small]
-    found = [
+    moderate = cosines(figure)[result.column("history", "C", step=figure, gradient="exact") <= 10]
+    end = cosines(last)
+    early = np.concatenate([cosines(soon, C=100.0, loss=loss) for loss in ("logistic", "exponential")])
+    stuck = cosines(figure, "naive", C=100.0, loss="logistic")
+    beside = {loss: result.arrays[f"{loss}_paths"][-1, :, 1] for loss in _LOSSES}
+    away = max(float(np.abs(found - _finite(loss, scores)).max()) for loss, found in beside.items())
+    return [
         Check("C <= 10, all losses: p to (1, 0)", f">= .999 at {figure}", f"least cosine {moderate.min():.5f}",
-              Verdict.of(moderate.min() >= 0.999)),
+              Verdict.of(moderate.min() >= 0.999, enough=figure == _FIGURE), "a cosine is below .999"),
+        Check("every C and loss: p to (1, 0)", f"> .999 at {last:,}", f"least cosine {end.min():.5f}",
+              Verdict.of(end.min() > 0.999, enough=last >= _LONG), "a cosine is at most .999 in the end"),
+        Check("every C and loss: second coordinate of p", "where the pulls of both inputs balance (derived)",
+              f"off by at most {away:.1e}; C = 100, logistic: {_finite('logistic', np.array([100.0]))[0]:.2f}",
+              Verdict.of(away < 1e-6, enough=last >= _LONG),
+              "it is off by 1e-6 from log(C l'(C) / l'(1)) / 2, with l' the slope of the loss, in the end"),
+        Check("C = 100, logistic and exponential: p first along (1, -1)", f"cosine .707 at {soon}",
+              ", ".join(f"{each:.5f}" for each in early),
+              Verdict.of(bool((np.abs(early - np.sqrt(0.5)) < 1e-3).all()), enough=delayed),
+              "a cosine is off by .001 from the root of 1/2"),
+        Check("C = 100, logistic: the naive float32 loop", f"public code: frozen at .707 to {figure}",
+              ", ".join(f"{each:.4f}" for each in stuck),
+              Verdict.of(bool((np.abs(stuck - np.sqrt(0.5)) < 1e-3).all()), enough=delayed and figure == _FIGURE),
+              "its cosine is off by .001 from the root of 1/2 in the end"),
     ]  # fmt: skip
-    for loss in ("logistic", "exponential"):
-        for step, quoted in _QUOTED.items():
-            if step > last or 100.0 not in result.configuration["scores"]:
-                continue
-            measured = float(cosines(step, C=100.0, loss=loss)[0])
-            unit = 10.0 ** -(len(str(quoted)) - 2)  # of the last digit that is quoted
-            found.append(
-                Check(f"C = 100, {loss}: cosine at {step:,}", f"{quoted}", f"{measured:.5f}",
-                      Verdict.of(abs(measured - quoted) <= unit))
-            )  # fmt: skip
-    for stuck in cosines(figure, "naive", C=100.0, loss="logistic"):
-        found.append(
-            Check("C = 100, logistic, naive float32 loop", f"public code: frozen at .707 to {figure}", f"{stuck:.4f}",
-                  Verdict.of(abs(float(stuck) - 0.707) < 1e-3))
-        )  # fmt: skip
+
+
+def _finite(loss: str, scores: np.ndarray) -> np.ndarray:
+    """The second coordinate of p in the limit: C |l'(C)| exp(-p_1 - p_2) = |l'(1)| exp(-p_1 + p_2) holds p there."""
+    log_slope = _LOG_SLOPES[loss]
+    found: np.ndarray = (np.log(scores) + log_slope(scores) - log_slope(np.ones_like(scores))) / 2
     return found
 
 

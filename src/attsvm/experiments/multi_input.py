@@ -85,18 +85,19 @@ def checks(result: SweepResult) -> Sequence[Check]:
     def cosines(step: int = last, **where: object) -> np.ndarray:
         return result.column("history", "cosine", step=step, **{"gradient": "exact", **where})
 
-    picture, every = cosines(dataset=0), cosines()
-    early = min(200, last)
-    naive = [cosines(step, gradient="naive", dataset=0).mean() for step in (early, last)]
-    share = np.mean(every > 0.99)
+    picture, every, naive = cosines(dataset=0), cosines(), cosines(gradient="naive")
     return [
         Check("the picture's data set: all six starts on the SVM ray", f"converge to it (> .999 at {last})",
-              f"least cosine {picture.min():.5f}", Verdict.of(picture.min() > 0.999)),
-        Check("all data sets and starts: cosine above .99", "all", f"{share:.1%} of {len(every)}",
-              Verdict.of(bool(share == 1))),
-        Check("the same data set in the naive float32 loop", "worse",
-              f"mean cosine {naive[0]:.4f} at {early}, {naive[1]:.4f} at {last}",
-              Verdict.of(bool(naive[1] < picture.mean()))),
+              f"least cosine {picture.min():.5f}", Verdict.of(picture.min() > 0.999),
+              "a cosine is at most .999 in the end"),
+        Check("all data sets and starts: cosine above .99", "all",
+              f"{np.sum(every > 0.99)} of {len(every)}, least {every.min():.4f}", Verdict.of(every.min() > 0.99),
+              "a cosine is at most .99 in the end"),
+        Check("all data sets and starts: the naive float32 loop", "farther from the ray",
+              f"1 - cosine: median {np.median(1 - naive):.1e}, exact {np.median(1 - every):.1e}; worst"
+              f" {1 - naive.min():.1e}, exact {1 - every.min():.1e}",
+              Verdict.of(bool(np.median(naive) < np.median(every))),
+              "the median cosine of the loop is not below that of the exact gradient"),
     ]  # fmt: skip
 
 

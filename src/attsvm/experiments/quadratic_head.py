@@ -90,17 +90,19 @@ def checks(result: SweepResult) -> Sequence[Check]:
     """Trained attention is the projection of gamma / (2 lambda) onto the simplex."""
     error = np.abs(result.column("tokens", "attention") - result.column("tokens", "predicted"))
     same = result.column("tokens", "kept") == result.column("tokens", "predicted_kept")
-    inputs = result.configuration["n"] * result.configuration["datasets"]
+    dropped, inputs = result.configuration["dropped"], result.configuration["n"] * result.configuration["datasets"]
     counts = [
         result.column("tokens", "kept", penalty=each).sum() / inputs for each in result.configuration["penalties"]
     ]
     rising = all(after >= before for before, after in pairwise(counts))
     return [
-        Check("largest error of a probability", "0 (derived)", f"{error.max():.1e}", Verdict.of(error.max() < 1e-6)),
+        Check("largest error of a probability", "0 (derived)", f"{error.max():.1e}", Verdict.of(error.max() < dropped),
+              f"it is {dropped:g}, where a token counts as dropped, or more"),
         Check("tokens kept or dropped as predicted", "all", f"{same.sum():,} of {len(same):,}",
-              Verdict.of(bool(same.all()))),
-        Check("tokens kept per input, as lambda grows", "grows", " ".join(f"{count:.2f}" for count in counts),
-              Verdict.of(rising and counts[-1] > counts[0])),
+              Verdict.of(bool(same.all())), "one is not"),
+        Check("tokens kept per input, as lambda grows", "grows (derived)", " ".join(f"{count:.2f}" for count in counts),
+              Verdict.of(rising and counts[-1] > counts[0]),
+              "it falls from one lambda to the next, or is no larger in the end"),
     ]  # fmt: skip
 
 

@@ -1,0 +1,73 @@
+"""Every check of every experiment can fail: it holds on a true result, and fails on the same result damaged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attsvm.experiments import EXPERIMENTS, Verdict
+from attsvm.experiments.common import turning
+from experiments.fabricated import DAMAGE, MADE, made, put
+from experiments.results import result_of
+
+CASES = [(name, what) for name, checks in DAMAGE.items() for what in checks]
+
+
+def judged(result):
+    """The checks of a result, by what they are about."""
+    found = EXPERIMENTS[result.id].checks(result)
+    assert len({check.what for check in found}) == len(found)
+    return {check.what: check for check in found}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_check_has_damage_and_holds_without_it(name):
+    found = judged(made(name))
+    claims = {what for what, check in found.items() if check.verdict is not Verdict.MEASURED}
+    assert claims == set(DAMAGE[name]), "a check needs a way to fail in experiments.fabricated.DAMAGE"
+    assert {what for what in claims if found[what].verdict is not Verdict.HOLDS} == set()
+
+
+@pytest.mark.parametrize(("name", "what"), CASES)
+def test_it_fails_on_damage_and_says_why(name, what):
+    check = judged(made(name, damage=DAMAGE[name][what]))[what]
+    assert check.verdict is Verdict.FAILS
+    assert check.fails_if
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_names_are_the_same_for_every_size(name):
+    """Full and quick, made up, and a run of a few data sets with another configuration."""
+    names = [list(judged(result)) for result in (made(name), made(name, quick=True), result_of(name))]
+    assert names[0] == names[1] == names[2]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_only_measured_rows_have_no_way_to_fail(name):
+    for check in judged(result_of(name)).values():
+        assert (check.fails_if == "") == (check.verdict is Verdict.MEASURED), check.what
+        assert check.verdict is not Verdict.OPEN or check.why, check.what
+
+
+def test_every_experiment_is_made_up():
+    assert set(MADE) == set(DAMAGE) == set(EXPERIMENTS)
+
+
+def test_damage_must_hit_a_row():
+    with pytest.raises(ValueError, match="no row of cones has"):
+        made("cones", damage=put("returned", 0.0, kind="no such kind"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "enough", "verdict"),
+    [
+        ([0.9, 0.9], [0.995, 0.95], True, Verdict.FAILS),  # 1 - cosine halved in ten times as many steps
+        ([0.9, 0.0], [0.995, 0.95], True, Verdict.HOLDS),  # twentyfold: on its way
+        ([0.9, 0.9], [0.995, 0.95], False, Verdict.OPEN),
+        ([0.9, 0.9], [0.995, 0.995], False, Verdict.HOLDS),
+        ([], [], True, Verdict.OPEN),
+    ],
+)
+def test_turning_sees_the_slowest_run(before, after, enough, verdict):
+    check = turning("runs turn", "all", np.array(before), np.array(after), 10.0, enough)
+    assert check.verdict is verdict
