@@ -23,7 +23,7 @@ class Verdict(enum.Enum):
     HOLDS = "holds"
     FAILS = "does not hold"
     OPEN = "not judged"
-    MEASURED = "measured"
+    MEASURED = "only measured"
 
     @staticmethod
     def of(answer: bool, *, enough: bool = True) -> Verdict:

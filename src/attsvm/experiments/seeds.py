@@ -84,7 +84,7 @@ class SeedRow:
     """One check in every seed: what was measured and what it says, in the order of the seeds.
 
     Arguments:
-        what, expected, why: those of the check.
+        what, expected, why, fails_if: those of the check.
         measured: by seed.
         verdicts: by seed; not judged where a seed does not have this check.
     """
@@ -94,6 +94,7 @@ class SeedRow:
     why: str
     measured: Sequence[str]
     verdicts: Sequence[Verdict]
+    fails_if: str = ""
 
     def count(self, verdict: Verdict) -> int:
         """In how many seeds the check says so."""
@@ -119,6 +120,7 @@ class SeedRow:
         return {
             "what": self.what,
             "expected": self.expected,
+            "fails_if": self.fails_if,
             "why": self.why,
             "range": self.range,
             **{verdict.value: self.count(verdict) for verdict in Verdict},
@@ -239,13 +241,14 @@ def judge(experiment: Experiment[Any], result: SweepResult) -> Judged:
 
 
 def _row(what: str, checks: Sequence[Check | None]) -> SeedRow:
-    known = next(check for check in checks if check is not None)
+    known = [check for check in checks if check is not None]
     return SeedRow(
         what=what,
-        expected=known.expected,
-        why=known.why,
+        expected=known[0].expected,
+        why=next((check.why for check in known if check.why), ""),
         measured=["no such check" if check is None else check.measured for check in checks],
         verdicts=[Verdict.OPEN if check is None else check.verdict for check in checks],
+        fails_if=known[0].fails_if,
     )
 
 

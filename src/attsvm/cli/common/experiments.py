@@ -273,9 +273,12 @@ def print_seeds(across: Sequence[AcrossSeeds]) -> None:
             failed = [place for place, verdict in enumerate(row.verdicts) if verdict is Verdict.FAILS]
             for place in failed:
                 what.append(f"\nseed {each.seeds[place]}: {row.measured[place]}", style=_MARKS[Verdict.FAILS][2])
+            if failed and row.fails_if:
+                what.append(f"\nfails if {row.fails_if}", style="dim")
             if row.why and row.count(Verdict.HOLDS) < len(each.seeds):
                 what.append(f"\n{row.why}", style="dim")
-            numbers = [Text(str(row.count(kind) or "-"), justify="right") for kind in Verdict]
+            kinds = (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN)
+            numbers = [Text(str(row.count(kind) or "-"), justify="right") for kind in kinds]
             checks.add_row(Padding(what, (0, 0, 0, 2)), Text(row.expected), Text(row.range), *numbers)
     console.print(checks)
     _print_counts(console, [(each.experiment, {why: sum(by) for why, by in each.counts.items()}) for each in across])
@@ -283,7 +286,7 @@ def print_seeds(across: Sequence[AcrossSeeds]) -> None:
 
 def seeds_line(across: Sequence[AcrossSeeds]) -> str:
     """How many checks hold in every seed, in a clause."""
-    rows = [row for each in across for row in each.rows]
+    rows = [row for each in across for row in each.rows if not row.count(Verdict.MEASURED)]
     held = sum(row.count(Verdict.HOLDS) == len(row.verdicts) for row in rows)
     failed = sum(row.count(Verdict.FAILS) > 0 for row in rows)
     parts = [f"{held} of {len(rows)} checks hold in every seed"]
