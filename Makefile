@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Two cores and small tensors: more threads than cores cost far more than they bring.
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo quick test browser weights lint bench docs clean
+.PHONY: demo quick test browser weights lint bench docs docs-archive dist lowest clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -69,6 +69,29 @@ $(VENV)/.documenting: $(VENV)/.installed
 docs: $(VENV)/.documenting
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
+# The documentation as one file: unpack it and open index.html, without a network.
+docs-archive: docs
+	$(BIN)/python docs/archive.py docs/_build/html dist
+
+# What a release uploads: the sources, the wheel built from them, and a trial of it in an empty environment.
+dist: $(VENV)/.developing
+	$(INSTALL) -e ".[release]"
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/cffconvert --validate -i CITATION.cff
+	$(BIN)/python tests/distribution/try_wheel.py dist/*.whl --constraints constraints.txt
+
+# The core of the tests with the lowest versions that pyproject.toml promises.
+LOWEST := .lowest
+lowest:
+	$(PYTHON) -m venv $(LOWEST)
+	$(PYTHON) tests/distribution/environment.py > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOWEST)/lowest.txt \
+		-e . pytest hypothesis beartype
+	NUMBA_CACHE_DIR=$(LOWEST)/cache OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -o filterwarnings=default \
+		--hypothesis-profile=quick -m "not slow" $(LOWEST_TESTS)
+
 clean:
-	rm -rf $(VENV) .weights out build dist docs/_build docs/examples .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) .weights out build dist docs/_build docs/examples .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -39,6 +39,7 @@ SHARED = {
     "figure run": ("--out", "--seed", "--device", "--quiet", "--json"),
     "figure draw": ("--quiet", "--json"),
     "play": (),
+    "info": ("--json",),
 }
 
 

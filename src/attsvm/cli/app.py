@@ -12,6 +12,7 @@ from attsvm.cli.demo import demo
 from attsvm.cli.diagnose import diagnose
 from attsvm.cli.figure import figure
 from attsvm.cli.heads import heads
+from attsvm.cli.info import info
 from attsvm.cli.play import play
 from attsvm.cli.solve import solve
 from attsvm.cli.train import train
@@ -52,6 +53,7 @@ for command in (demo, train, solve, diagnose, heads):
     app.command(cls=Command)(command)
 app.add_typer(figure, name="figure")
 app.command(cls=Command)(play)
+app.command(cls=Command)(info)
 
 
 def main() -> None:

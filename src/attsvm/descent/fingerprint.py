@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -41,6 +42,22 @@ def head_digest(head: Head) -> str:
 def start_digest(parameters: Mapping[str, Tensor]) -> str:
     """Of the attention parameters ``[starts, batch, ...]`` before the first step."""
     return _digest(value for name, value in sorted(parameters.items()) if not name.startswith("head"))
+
+
+def same_setting(before: object, now: object) -> bool:
+    """Whether two entries of what a run says about itself mean the same.
+
+    A constant step size is written as an object or as its number, as it was given, and both take the same steps.
+
+    >>> same_setting("GradientDescent(step_size=Constant(size=0.1))", "GradientDescent(step_size=0.1)")
+    True
+    """
+    if isinstance(before, str) and isinstance(now, str):
+        return _CONSTANT.sub(r"\1", before) == _CONSTANT.sub(r"\1", now)
+    return before == now
+
+
+_CONSTANT = re.compile(r"\bConstant\(size=([^()]+)\)")
 
 
 def _digest(tensors: Iterable[Tensor | None]) -> str:

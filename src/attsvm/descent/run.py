@@ -21,6 +21,7 @@ from torch import Tensor
 from attsvm.attention import ScaledTensor
 from attsvm.data.files import read_arrays, write_arrays
 from attsvm.descent.engines.base import Progress
+from attsvm.descent.fingerprint import same_setting
 from attsvm.descent.task import Task
 
 
@@ -288,7 +289,7 @@ def resumed(run: Run, task: Task, asked: Mapping[str, Any]) -> Progress:
     """
     for name in ("data", "head", "train_head", "parameterization", "optimizer", "loss", "batch_size", "ridge"):
         before, now = run.configuration.get(name, _EARLIER.get(name)), asked[name]
-        if before != now:
+        if not same_setting(before, now):
             raise ValueError(f"resume needs the same {name}; the run was made with {before}, now it is {now}")
     earlier = run.configuration.get("fingerprint", {})  # runs saved by earlier versions have none
     for name, digest in asked["fingerprint"].items():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attsvm.data.checks import check_positive, check_shape, check_share
 from attsvm.descent import Run
-from attsvm.descent.fingerprint import data_digest, head_digest
+from attsvm.descent.fingerprint import data_digest, head_digest, same_setting
 from attsvm.norms import Nuclear, direction_cosine
 from attsvm.svm import AttentionSVM, SVMSolution, distance_to_solution_set, margin_efficiency, solve
 from attsvm.sweep.manifest import to_plain
@@ -263,7 +263,7 @@ def _compared(diagnosis: Diagnosis, run: Run) -> tuple[tuple[str, ...], tuple[st
     differences = [
         f"{name} {run.configuration[name]} instead of {value}"
         for name, value in plain.items()
-        if name in run.configuration and run.configuration[name] != value
+        if name in run.configuration and not same_setting(run.configuration[name], value)
     ]
     unknown = [name for name in plain if name not in run.configuration and name != "ridge"]
     digests = {"data": data_digest(diagnosis.data), "head": head_digest(diagnosis.head)}
