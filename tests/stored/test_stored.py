@@ -73,6 +73,7 @@ def test_runs_go_on_where_they_were(name: str, tmp_path: Path) -> None:
     folder = copied(name, tmp_path)
     steps = manifest_of(folder)["steps"] + 25
     command = ("train", OLD / source, *words.split(), "--steps", steps, "--quiet", "--out")
+    refused(invoke(*command, folder), "holds a finished run", "--resume")
     done = invoke(*command, folder, "--resume")
     assert done.exit_code == 0, done.output
     assert invoke(*command, tmp_path / "fresh").exit_code == 0

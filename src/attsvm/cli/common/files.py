@@ -39,7 +39,10 @@ def manifest_in(folder: Path) -> dict[str, Any] | None:
     """
     from attsvm.sweep.manifest import read_manifest
 
-    return read_manifest(folder)
+    found = read_manifest(folder)
+    if found is not None and str(found.get("command")).startswith("attsvm train "):
+        found.setdefault("kind", "train")  # which 0.1 left out
+    return found
 
 
 def own_folder(out: Path, command: str) -> Path:
