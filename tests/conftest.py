@@ -7,6 +7,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -40,6 +41,35 @@ settings.register_profile("thorough", settings.get_profile("attsvm"), max_exampl
 # `make quick`: a few of the same examples.
 settings.register_profile("quick", settings.get_profile("attsvm"), max_examples=10)
 settings.load_profile("attsvm")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`pytest --fresh 3 tests/theory`: the same tests on random numbers that nobody has seen."""
+    parser.addoption(
+        "--fresh", type=int, default=0, metavar="N", help="other random numbers, the N-th; 0: the tests' own"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw afresh before any module of tests is imported, since some draw then."""
+    if config.getoption("--fresh"):
+        draw_afresh(config.getoption("--fresh"))
+
+
+def draw_afresh(number: int) -> None:
+    """Give every seed other random numbers: those of NumPy's seed sequences and generators, and of torch's."""
+    sequence, generator, plain = np.random.SeedSequence, np.random.default_rng, torch.Generator
+
+    class Fresh(plain):
+        def manual_seed(self, seed: int) -> torch.Generator:
+            return super().manual_seed(seed + 1_000_003 * number)
+
+    def fresh_sequence(entropy: object, *, spawn_key: tuple[int, ...] = ()) -> np.random.SeedSequence:
+        return sequence(entropy, spawn_key=(*spawn_key, 1000 + number))  # purposes of streams are smaller
+
+    np.random.SeedSequence = fresh_sequence
+    np.random.default_rng = lambda seed: generator([seed, number] if isinstance(seed, int) else seed)
+    torch.Generator = Fresh
 
 
 @pytest.fixture(scope="session", autouse=True)

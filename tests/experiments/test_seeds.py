@@ -49,7 +49,7 @@ def test_what_is_stored_says_it_all(tmp_path):
     found = json.loads((tmp_path / "seeds.json").read_text())
     assert found == across.to_json()
     check = found["checks"][0]
-    assert check["holds"] + check["does not hold"] + check["not judged"] == 3
+    assert sum(check["counts"].values()) == 3
     assert [[float(text)] for text in check["measured"]] == check["numbers"]
     assert found["counts"]["negative"] == [
         SweepResult.load(tmp_path / f"seed-{seed}").counts["negative"] for seed in range(3)
@@ -103,6 +103,8 @@ def test_a_check_that_some_seed_lacks_is_not_judged_there(tmp_path):
         (["1.4e-9", "3e-10"], "3e-10 to 1.4e-9"),
         (["-.16, 2%", "+.2, 1.5%"], "-.16 to +.2, 1.5 to 2%"),
         (["9.5x less", "12x less"], "9.5 to 12x less"),
+        (["0.1 0.5 1", "0.2 0.4 1"], "0.1 0.4 1 to 0.2 0.5 1"),
+        (["1, 2, 3", "1, 2, 3"], "1, 2, 3"),
         (["nan", "3"], "first seed: nan"),
     ],
 )

@@ -104,7 +104,8 @@ class SeedRow:
     def range(self) -> str:
         """What was measured in all seeds, as one text in which numbers that differ are ranges.
 
-        Texts that differ in more than their numbers cannot be joined: then it is the first one, said to be of one seed.
+        A mere list of numbers becomes two, of the least and of the largest. Texts that differ in more than their
+        numbers cannot be joined: then it is the first one, said to be of one seed.
 
         >>> SeedRow("a", "b", "", ["least .93 of 7", "least .91 of 7"], [Verdict.HOLDS] * 2).range
         'least .91 to .93 of 7'
@@ -112,8 +113,11 @@ class SeedRow:
         if len({_NUMBER.sub("#", text) for text in self.measured}) > 1:
             return f"first seed: {self.measured[0]}"
         places = zip(*(_NUMBER.findall(text) for text in self.measured), strict=True)
-        ranges = iter([_range(sorted(place, key=_value)) for place in places])
-        return _NUMBER.sub(lambda _: next(ranges), self.measured[0])
+        ordered = [sorted(place, key=_value) for place in places]
+        if len(ordered) > 2 and not _NUMBER.sub("", self.measured[0]).strip(", "):  # a list of numbers and nothing else
+            ends = [_filled(self.measured[0], [place[end] for place in ordered]) for end in (0, -1)]
+            return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+        return _filled(self.measured[0], [_range(place) for place in ordered])
 
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it, with the numbers of every measured text and the counts."""
@@ -123,7 +127,7 @@ class SeedRow:
             "fails_if": self.fails_if,
             "why": self.why,
             "range": self.range,
-            **{verdict.value: self.count(verdict) for verdict in Verdict},
+            "counts": {verdict.value: self.count(verdict) for verdict in Verdict if self.count(verdict)},
             "verdicts": [verdict.value for verdict in self.verdicts],
             "measured": list(self.measured),
             "numbers": [[_value(number) for number in _NUMBER.findall(text)] for text in self.measured],
@@ -254,6 +258,12 @@ def _row(what: str, checks: Sequence[Check | None]) -> SeedRow:
 
 def _value(number: str) -> float:
     return float(number.replace(",", ""))
+
+
+def _filled(text: str, numbers: Sequence[str]) -> str:
+    """`text` with other numbers."""
+    rest = iter(numbers)
+    return _NUMBER.sub(lambda _: next(rest), text)
 
 
 def _range(ordered: Sequence[str]) -> str:

@@ -287,11 +287,10 @@ def print_seeds(across: Sequence[AcrossSeeds]) -> None:
 def seeds_line(across: Sequence[AcrossSeeds]) -> str:
     """How many checks hold in every seed, in a clause."""
     rows = [row for each in across for row in each.rows if not row.count(Verdict.MEASURED)]
+    failed, left = (sum(row.count(kind) > 0 for row in rows) for kind in (Verdict.FAILS, Verdict.OPEN))
     held = sum(row.count(Verdict.HOLDS) == len(row.verdicts) for row in rows)
-    failed = sum(row.count(Verdict.FAILS) > 0 for row in rows)
     parts = [f"{held} of {len(rows)} checks hold in every seed"]
     parts += [f"{failed} {'does' if failed == 1 else 'do'} not hold in some"] if failed else []
-    left = len(rows) - held - failed
     parts += [f"{left} {'is' if left == 1 else 'are'} not judged in some"] if left else []
     return "; ".join(parts)
 

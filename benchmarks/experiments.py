@@ -1,0 +1,293 @@
+"""What the experiments show in several seeds: judges stored results, and puts them into the pages.
+
+    attsvm figure run all --seeds 8 --jobs 16 --out out/seeds --format png
+    python -m benchmarks.experiments out/seeds
+
+Nothing is computed. For every experiment in FOLDER the checks of all its seeds are written to
+results/experiments/ID.json, with the further numbers that its page quotes, and the tables between the two comments in
+docs/experiments/ID.md are made anew. `tests/pages` holds the pages against the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attsvm.experiments import EXPERIMENTS, AcrossSeeds, Judged, SweepResult
+from attsvm.experiments.seeds import judge
+from benchmarks.record import RESULTS
+
+PAGES = RESULTS.parent.parent / "docs" / "experiments"
+BEGIN, END = "<!-- Made by python -m benchmarks.experiments -->", "<!-- End of what it made -->"
+
+Numbers = Mapping[str, float]
+Found = Mapping[str, Any]
+"""What a file in results/experiments holds."""
+
+
+def summarize(folder: Path) -> dict[str, Any]:
+    """All seeds of one experiment in `folder`: checks side by side, further numbers, versions and time."""
+    judged: list[Judged] = []
+    numbers: dict[str, list[float]] = {}
+    seconds: list[float] = []
+    versions: dict[str, str] = {}
+    for path in sorted(folder.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-"))):
+        result = SweepResult.load(path)
+        judged.append(judge(EXPERIMENTS[result.id], result))
+        for name, value in FURTHER.get(result.id, dict)(result).items():
+            numbers.setdefault(name, []).append(float(f"{value:.6g}"))
+        seconds.append(round(result.cpu_seconds(), 1))
+        versions = dict(result.manifest["versions"])
+    across = AcrossSeeds.of(judged)
+    command = f"attsvm figure run {across.experiment} --seeds {len(judged)} --seed {across.seeds[0]}"
+    return {"command": command, **across.to_json(), "numbers": numbers, "cpu_seconds": seconds, "versions": versions}
+
+
+# ------------------------------------------------------------------------- further numbers that pages quote
+
+
+def convergence_types(result: SweepResult) -> Numbers:
+    """Shares of run types and of B1, for every d."""
+    found = {}
+    for d in result.configuration["dimensions"]:
+        kind = result.column("runs", "type", d=d)
+        found[f"global, d = {d}"] = (kind == "global").mean()
+        found[f"B1, optimal SVM, d = {d}"] = result.column("runs", "all_support", d=d, start="zero").mean()
+        found[f"B1, every SVM, d = {d}"] = np.nanmean(
+            result.column("runs", "all_support_everywhere", d=d, start="zero")
+        )
+        found[f"not saturated, d = {d}"] = (kind == "not saturated").mean()
+        found[f"not local, d = {d}"] = (kind == "not local").sum()
+    return found
+
+
+def first_gradient(result: SweepResult) -> Numbers:
+    """Shares for every d, and what becomes of the data sets that are not favourable."""
+    found = {}
+    for d in result.configuration["dimensions"]:
+        found[f"favourable, d = {d}"] = result.column("datasets", "favourable", d=d).mean()
+        found[f"optimal tokens, d = {d}"] = result.column("datasets", "small_optimal", d=d).mean()
+    for name in ("small", "large"):
+        found[f"not favourable, {name} steps"] = result.column("datasets", f"{name}_optimal", favourable=False).mean()
+    return found
+
+
+def cones(result: SweepResult) -> Numbers:
+    """Shares that return, for the cones and norms of the table."""
+    rows = (("global", 1e-5), ("global", 1.0), ("local", 1e-5), ("local", 0.1), ("not local", 1e-5))
+    found = {
+        f"{kind}, mu = {opening:g}, norm {radius:g}": result.column(
+            "cells", "returned", kind=kind, opening=opening, radius=radius
+        ).mean()
+        for kind, opening in rows
+        for radius in result.configuration["radii"]
+    }
+    return found | {"no other local optimum": result.counts["local: no such separable selection"]}
+
+
+def rank(result: SweepResult) -> Numbers:
+    """Mean ranks at the largest d, and how many draws the ranks of many inputs rest on."""
+    found = {}
+    for n in (5, 10, 15):
+        for norm in ("frobenius", "nuclear"):
+            found[f"{norm}, n = {n}"] = result.column(
+                "solutions", "rank_1e-06", norm=norm, n=n, T=5, d=20, feasible=True
+            ).mean()
+    for d in (2, 3, 4):
+        feasible = result.column("solutions", "feasible", norm="frobenius", n=15, T=5, d=d)
+        found |= {f"separable, d = {d}": feasible.sum(), f"drawn, d = {d}": len(feasible)}
+    return found
+
+
+def plane_runs(result: SweepResult) -> Numbers:
+    """How many runs are near their own SVM, at the paper's last step and at ours."""
+    steps, long_steps = result.configuration["steps"], result.configuration["long_steps"]
+    found = {}
+    for kind, norm in (("W", "frobenius"), ("KQ", "nuclear")):
+        for step in (steps, long_steps):
+            where = {"parameterization": kind, "step": step}
+            chosen = result.column("history", "dataset", **where) >= 0
+            cosine = result.column("history", f"cosine_{norm}", **where)[chosen]
+            found[f"{kind}, above .99 at {step}"] = (cosine > 0.99).sum()
+            found[f"{kind}, least at {step}"] = cosine.min()
+            found[f"{kind}, median 1 - cosine at {step}"] = np.median(1 - cosine)
+    return found
+
+
+def attention_sparsity(result: SweepResult) -> Numbers:
+    """Means over heads and models, for each layer, before and after."""
+    found = {}
+    last = max(result.configuration["recorded"])
+    for layer in range(result.configuration["layers"]):
+        for epoch in (0, last):
+            for column in ("entropy", "top_mass", "norm", "margin"):
+                values = result.column("heads", column, epoch=epoch, layer=layer)
+                found[f"{column}, layer {layer}, epoch {epoch}"] = values.mean()
+    return found
+
+
+def causal(result: SweepResult) -> Numbers:
+    """Selections that are locally optimal and optimal, and cosines to the other SVM."""
+    last = result.configuration["steps"]
+    found = {}
+    for kind in ("W", "KQ"):
+        where = {"parameterization": kind, "step": last}
+        found[f"{kind}, locally optimal"] = result.column("history", "locally_optimal", **where).sum()
+        found[f"{kind}, optimal"] = result.column("history", "optimal", **where).sum()
+    for kind, norm in (("W", "nuclear"), ("KQ", "frobenius")):
+        found[f"{kind} to the {norm} SVM"] = np.median(
+            result.column("history", f"cosine_{norm}", parameterization=kind, step=last)
+        )
+    return found
+
+
+FURTHER: Mapping[str, Callable[[SweepResult], Numbers]] = {
+    "convergence-types": convergence_types,
+    "first-gradient": first_gradient,
+    "cones": cones,
+    "rank": rank,
+    "trajectories": plane_runs,
+    "hyperplanes": plane_runs,
+    "attention-sparsity": attention_sparsity,
+    "causal": causal,
+}
+
+
+# ------------------------------------------------------------------------- tables of the pages
+
+
+def page_block(found: Found) -> str:
+    """The tables of a page: in how many seeds each check holds, and the experiment's own ones."""
+    seeds = len(found["seeds"])
+    rows = ["| | expected | measured, all seeds | holds in |", "|---|---|---|---|"]
+    for check in found["checks"]:
+        counts = check["counts"]
+        held = f"{counts.get('holds', 0)} of {seeds}"
+        if counts.get("measured") == seeds:
+            held = ""
+        elif counts.get("not judged"):
+            held += f", {counts['not judged']} not judged"
+        cells = (check["what"], check["expected"], check["range"], held)
+        rows.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    own = TABLES.get(found["experiment"])
+    return "\n".join([*rows, *(["", *own(found["numbers"])] if own else [])])
+
+
+def spread(values: Sequence[float], form: str = ".2f") -> str:
+    """The least and the largest of all seeds, without a zero before the point."""
+    least, largest = (re.sub(r"^0(?=\.)", "", f"{value:{form}}") for value in (min(values), max(values)))
+    return least if least == largest else f"{least} to {largest}"
+
+
+def _table_of_types(numbers: Mapping[str, Sequence[float]]) -> list[str]:
+    rows = ["| d | global, both starts | not saturated | B1, optimal SVM | B1, every SVM |", "|---|---|---|---|---|"]
+    dimensions = [int(name.split("= ")[1]) for name in numbers if name.startswith("global")]
+    kinds = ("global", "not saturated", "B1, optimal SVM", "B1, every SVM")
+    return rows + [f"| {d} | {' | '.join(spread(numbers[f'{kind}, d = {d}']) for kind in kinds)} |" for d in dimensions]
+
+
+def _table_of_gradients(numbers: Mapping[str, Sequence[float]]) -> list[str]:
+    rows = ["| d | favourable | optimal tokens reached in small steps, all data sets |", "|---|---|---|"]
+    dimensions = [int(name.split("= ")[1]) for name in numbers if name.startswith("favourable")]
+    kinds = ("favourable", "optimal tokens")
+    return rows + [f"| {d} | {' | '.join(spread(numbers[f'{kind}, d = {d}']) for kind in kinds)} |" for d in dimensions]
+
+
+def _table_of_cones(numbers: Mapping[str, Sequence[float]]) -> list[str]:
+    starts = list(dict.fromkeys(name.rpartition(", norm")[0] for name in numbers if ", norm" in name))
+    radii = list(dict.fromkeys(name.rpartition("norm ")[2] for name in numbers if ", norm" in name))
+    words = {"global": "optimal", "local": "locally optimal", "not local": "not locally optimal"}
+    rows = [f"| share that returns | {' | '.join(f'norm {radius}' for radius in radii)} |", "|---" * 5 + "|"]
+    for start in starts:
+        kind, _, opening = start.partition(", ")
+        shares = " | ".join(spread(numbers[f"{start}, norm {radius}"]) for radius in radii)
+        rows.append(f"| {words[kind]}, {opening} | {shares} |")
+    return rows
+
+
+def _table_of_ranks(numbers: Mapping[str, Sequence[float]]) -> list[str]:
+    rows = ["| mean rank at T = 5, d = 20 | Frobenius | nuclear |", "|---|---|---|"]
+    for n in (5, 10, 15):
+        rows.append(
+            f"| n = {n} | {' | '.join(spread(numbers[f'{norm}, n = {n}']) for norm in ('frobenius', 'nuclear'))} |"
+        )
+    return rows
+
+
+def _table_of_planes(numbers: Mapping[str, Sequence[float]]) -> list[str]:
+    steps = list(dict.fromkeys(int(name.rpartition(" ")[2]) for name in numbers))
+    rows = [f"| above .99 to its own SVM | {' | '.join(f'at {step:,}' for step in steps)} |", "|---|---|---|"]
+    for kind, name in (("W", "W"), ("KQ", "(K,Q)")):
+        cells = [
+            f"{spread(numbers[f'{kind}, above .99 at {step}'], '.0f')} of 100, least"
+            f" {spread(numbers[f'{kind}, least at {step}'], '.3f')}"
+            for step in steps
+        ]
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    return rows
+
+
+def _table_of_layers(numbers: Mapping[str, Sequence[float]]) -> list[str]:
+    epochs = list(dict.fromkeys(int(name.rpartition(" ")[2]) for name in numbers))
+    rows = [
+        f"| mean over heads and models | layer | {' | '.join(f'epoch {epoch}' for epoch in epochs)} |",
+        "|---|---|---|---|",
+    ]
+    words = {"entropy": "entropy of [CLS] over that of even attention", "top_mass": "mass on the top token",
+             "norm": "norm of K Q^T", "margin": "margin"}  # fmt: skip
+    for column, what in words.items():
+        for layer in (0, 1):
+            cells = [spread(numbers[f"{column}, layer {layer}, epoch {epoch}"]) for epoch in epochs]
+            rows.append(f"| {what} | {layer} | {' | '.join(cells)} |")
+    return rows
+
+
+TABLES: Mapping[str, Callable[[Mapping[str, Sequence[float]]], list[str]]] = {
+    "convergence-types": _table_of_types,
+    "first-gradient": _table_of_gradients,
+    "cones": _table_of_cones,
+    "rank": _table_of_ranks,
+    "trajectories": _table_of_planes,
+    "hyperplanes": _table_of_planes,
+    "attention-sparsity": _table_of_layers,
+}
+
+
+def put_into(page: str, block: str) -> str:
+    """The page with `block` between its two comments.
+
+    Raises:
+        ValueError: if it does not have them.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page needs a line {BEGIN!r}, and {END!r} after it")
+    return f"{before}{BEGIN}\n\n{block}\n\n{END}{after}"
+
+
+def main() -> None:
+    """Judge every experiment in a folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="the --out of `attsvm figure run --seeds`")
+    parser.add_argument("--only", action="append", help="an experiment; all by default")
+    options = parser.parse_args()
+    folders = [path for path in sorted(options.folder.iterdir()) if path.name in (options.only or EXPERIMENTS)]
+    (RESULTS / "experiments").mkdir(exist_ok=True)
+    for folder in folders:
+        found = summarize(folder)
+        text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        (RESULTS / "experiments" / f"{folder.name}.json").write_text(text, encoding="utf-8")
+        page = PAGES / f"{folder.name}.md"
+        page.write_text(put_into(page.read_text(encoding="utf-8"), page_block(found)), encoding="utf-8")
+        print(f"{folder.name}: {len(found['checks'])} checks in {len(found['seeds'])} seeds")
+
+
+if __name__ == "__main__":
+    main()
