@@ -2,7 +2,8 @@
 
 Stages: reduce the rows; interior point to a moderate gap; Newton polish on the identified rank and active rows, kept
 only where the certificate improves; problems whose polish fails go back to the interior point for a smaller gap, and
-are polished again. Problems whose dual value grows without bound, or that do not converge, are tested for a ray.
+are polished again. Problems whose dual value grows without bound, or that do not converge, are tested for a ray; on the
+CPU those with more rows than unknowns are tested before anything else.
 
 Problems with many rows are solved by working sets: solve with a subset of the rows, add the rows its solution
 violates, repeat. The duals of a subset, padded with zeros, are feasible for the whole problem, and so is a ray of a
@@ -194,6 +195,13 @@ def _stages(rows: ReducedRows, tolerance: float) -> tuple[Candidate, Tensor, Ten
     it = interior.start(rows)
     best = Candidate.nothing(rows)
     infeasible, tested = torch.zeros_like(it.stalled), torch.zeros_like(it.stalled)
+    if it.stalled.device.type == "cpu":
+        # A ray in general position needs one row more than there are unknowns. Where there are as many, looking for it
+        # costs a twentieth of the interior point, which would run its full course before it is given up.
+        unknowns = rows.differences.shape[-1] * rows.queries.shape[-1]
+        tested = rows.present.sum(1) > unknowns
+        for k in torch.nonzero(tested)[:, 0].tolist():
+            _test_ray(rows, k, best, infeasible)
     for stage, gap in enumerate(_STAGES):
         todo = torch.nonzero((best.error > _TARGET) & ~infeasible)[:, 0]
         if todo.numel() == 0:
