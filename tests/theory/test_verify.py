@@ -12,7 +12,18 @@ import torch
 from torch import Tensor
 
 import attsvm
-from attsvm import KeyQuery, NormalizedGradientDescent, Run, TokenDataset, diagnose, fit, verify
+from attsvm import (
+    KeyQuery,
+    MaxEntry,
+    NormalizedGradientDescent,
+    Run,
+    Spectral,
+    SumEntry,
+    TokenDataset,
+    diagnose,
+    fit,
+    verify,
+)
 from attsvm.data import random_sphere
 from attsvm.theory import Diagnosis, Outcome
 from attsvm.theory.diagnosis.verify import OUTCOMES
@@ -172,6 +183,34 @@ def test_nuclear_directions_may_use_the_distance_to_all_solutions() -> None:
     verdict = verify(diagnose(data, parameterization=KeyQuery()), run, least_cosine=1.0)
     asked = verdict.solution.solved & ~verdict.solution.unique
     assert torch.isfinite(verdict.distance).equal(asked)
+
+
+# One row each, in the norm of which every W = A + h B with |h| <= 1 is a solution: no cosine with one of them can tell.
+SEGMENTS = {
+    "max-entry": (MaxEntry(), [1.0, 0.0], [1.0], [[1.0], [0.0]], [[0.0], [1.0]]),
+    "sum-entry": (SumEntry(), [1.0, 1.0], [1.0], [[0.5], [0.5]], [[0.5], [-0.5]]),
+    "spectral": (Spectral(), [1.0, 0.0], [1.0, 0.0], [[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]),
+}
+
+
+@pytest.mark.parametrize("name", SEGMENTS)
+def test_every_solution_is_a_direction_that_holds(name: str) -> None:
+    norm, token, query, middle, along = SEGMENTS[name]
+    tokens = torch.tensor([[token, [0.0, 0.0]]]).double()
+    data = TokenDataset(tokens, torch.tensor([query]).double(), [1], head=torch.tensor([1.0, 0.5]).double())
+    optimizer = attsvm.SteepestDescent(norm, 0.1)
+    report = diagnose(data, optimizer=optimizer)
+    run = fit(data, optimizer=optimizer, steps=400, seed=7)
+    assert bool(verify(report, run).direction_holds)
+    cosines = []
+    for h in (-1.0, -0.6, 0.0, 0.3, 1.0, 3.0):
+        weights = 100 * (torch.tensor(middle) + h * torch.tensor(along)).double()
+        verdict = verify(report, replace(run, weights=weights))
+        assert bool(verdict.by_efficiency)
+        assert bool(verdict.direction_holds) == (abs(h) <= 1), h
+        cosines.append(float(verdict.cosine))
+    assert min(cosines[:5]) < 0.99  # the cosine alone would have refused a solution
+    assert "efficiency alone decides" in verdict.sentence
 
 
 @pytest.mark.parametrize("name", ["least_cosine", "least_efficiency"])

@@ -53,8 +53,10 @@ class Verification:
         saturated: every input gives one token at least the threshold.
         selection: the reached selection is the predicted one.
         locally_optimal: whether the reached selection attracts, in the norm predicted.
-        direction_holds: margin efficiency and cosine (or the distance to the set of solutions, where the solution is
-            not known to be the only one) are within their thresholds.
+        direction_holds: margin efficiency and cosine are within their thresholds. Where the solution is not known to be
+            the only one, the distance to the set of solutions takes the place of the cosine in the nuclear norm; in
+            others margin efficiency alone decides (`by_efficiency`), which is 1 exactly on the set of solutions.
+        by_efficiency: where the cosine does not count, since several solutions may exist.
         still_improving: a remark: the margin efficiency was still growing over the second half of the records.
         cosine: between the run's weights and the max-margin direction of the reached selection, in the norm predicted.
         distance: from W / N(W) to the set of nuclear-norm solutions over their norm; NaN where the solution is unique,
@@ -77,6 +79,7 @@ class Verification:
     selection: Bool[Tensor, "*batch"]
     locally_optimal: Bool[Tensor, "*batch"]
     direction_holds: Bool[Tensor, "*batch"]
+    by_efficiency: Bool[Tensor, "*batch"]
     still_improving: Bool[Tensor, "*batch"]
     cosine: Float[Tensor, "*batch"]
     distance: Float[Tensor, "*batch"]
@@ -132,6 +135,8 @@ class Verification:
             near = "within" if at(self.direction_holds) else "not within"
             said += f"; margin efficiency {at(self.efficiency):.4g} and cosine {at(self.cosine):.4g}, {near} their"
             said += " thresholds"
+            if at(self.by_efficiency):
+                said += " (efficiency alone decides: there may be several solutions)"
             said += ", still improving" if at(self.still_improving) else ""
         if self.unknown:
             said += f"; not known to be the same: {', '.join(self.unknown)}"
@@ -165,7 +170,8 @@ class Verification:
                 "direction_holds",
                 self.direction_holds,
                 f"efficiency at least {limit['efficiency']:g}, cosine at least {limit['cosine']:g} (or distance to the"
-                f" solutions at most {limit['distance']:.3g}); {int(self.still_improving.sum())} still improving",
+                f" solutions at most {limit['distance']:.3g}); {int(self.by_efficiency.sum())} by efficiency"
+                f" alone, since there may be several solutions; {int(self.still_improving.sum())} still improving",
             ),
         )
 
@@ -200,8 +206,9 @@ def verify(
         run: with shapes ``[*batch]`` (one start).
         threshold: attention on the winner from which an input counts as saturated.
         least_cosine: with the max-margin direction from which the direction counts as reached. Where the solution is
-            not the only one, the distance to the set of solutions must be at most ``sqrt(2 (1 - least_cosine))``, the
-            distance of two unit vectors of that cosine.
+            not the only one, the distance to the set of nuclear-norm solutions must be at most
+            ``sqrt(2 (1 - least_cosine))``, the distance of two unit vectors of that cosine; in other norms it does not
+            count.
         least_efficiency: share of the largest margin, in the norm predicted, that the direction must have.
 
     Raises:
@@ -224,7 +231,8 @@ def verify(
     efficiency = margin_efficiency(weights, problem, norm, solution=solution)
     farthest = math.sqrt(2 * (1 - least_cosine))
     distance = _distance(weights, problem, solution, cosine < least_cosine)
-    near = torch.where(torch.isnan(distance), cosine >= least_cosine, distance <= farthest)
+    several = solution.solved & ~solution.unique & (not isinstance(norm, Nuclear))
+    near = torch.where(torch.isnan(distance), (cosine >= least_cosine) | several, distance <= farthest)
     everywhere = torch.ones(data.batch_shape, dtype=torch.bool, device=data.device)
     parts = {
         "same_problem": everywhere & (not differences),
@@ -240,6 +248,7 @@ def verify(
         **parts,
         saturated_at_start=_saturated_at_start(run, threshold).to(data.device),
         direction_holds=solution.solved & (efficiency >= least_efficiency) & near,
+        by_efficiency=several,
         still_improving=_improving(run, problem, solution, efficiency),
         cosine=cosine,
         distance=distance,
