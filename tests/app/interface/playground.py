@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -122,3 +124,21 @@ class Playground:
 def broken_words(text: str) -> list[str]:
     """What must never stand on the page."""
     return [word for word in ("NaN", "undefined", "Infinity", "[object") if word in text]
+
+
+def share(playground: Playground, action: str) -> None:
+    """Choose an entry of the menu that shares and saves."""
+    playground.find(".menu > summary").click()
+    playground.find(f'.menu [data-action="{action}"]').click()
+
+
+def exported_python(playground: Playground) -> dict[str, Any]:
+    """Run the Python that the page offers, and give back its names."""
+    share(playground, "python")
+    code = playground.find("dialog.code textarea").input_value()
+    playground.find("dialog.code").get_by_role("button", name="Close").click()
+    assert code.startswith("# What the attsvm playground shows.")
+    names: dict[str, Any] = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(code, "snippet", "exec"), names)
+    return names

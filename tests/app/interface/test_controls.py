@@ -181,11 +181,11 @@ def test_play_walks_and_pause_stops(playground: Playground) -> None:
 
 
 def test_keep_a_run_and_remove_it(playground: Playground) -> None:
-    playground.button("Keep this run to compare").click()
+    playground.button("Clone this run").click()
     _choose(playground, "sign")
     assert playground.find(".kept li").count() == 1
     assert "normalized gradient" in playground.find(".kept li").inner_text()
-    playground.find(".kept button").click()
+    playground.button("remove the run W, normalized gradient, step 0.1").click()
     playground.settle()
     assert playground.state["companions"] == []
 

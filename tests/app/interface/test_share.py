@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import io
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -20,34 +18,18 @@ from typer.testing import CliRunner
 import attsvm
 from attsvm.cli.app import app
 
-from .playground import Playground, write_page
+from .playground import Playground, exported_python, share, write_page
 
 _SET = """(changes) => { const state = handle.getState();
 Object.assign(state.settings, changes); handle.setState(state); }"""
 
 
-def _share(playground: Playground, action: str) -> None:
-    playground.find(".menu > summary").click()
-    playground.find(f'.menu [data-action="{action}"]').click()
-
-
 def _saved(playground: Playground, action: str, folder: Path) -> Path:
     with playground.page.expect_download() as download:
-        _share(playground, action)
+        share(playground, action)
     path = folder / download.value.suggested_filename
     download.value.save_as(path)
     return path
-
-
-def _snippet(playground: Playground) -> dict[str, Any]:
-    """Run the Python that the page offers, and give back its names."""
-    _share(playground, "python")
-    code = playground.find("dialog.code textarea").input_value()
-    playground.find("dialog.code").get_by_role("button", name="Close").click()
-    names: dict[str, Any] = {}
-    with contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(code, "snippet", "exec"), names)
-    return names
 
 
 def _page_run(playground: Playground) -> dict[str, Any]:
@@ -80,7 +62,7 @@ def test_the_snippet_reproduces_the_screen(playground: Playground, preset: str, 
     if changes:
         playground.page.evaluate(_SET, changes)
         playground.settle()
-    names, page = _snippet(playground), _page_run(playground)
+    names, page = exported_python(playground), _page_run(playground)
     run, solution = names["run"], names["solution"]
     assert run.selected.tolist() == page["selected"] == playground.selected
     expected = np.array(page["weights"])
@@ -117,7 +99,7 @@ def test_the_snippet_knows_ragged_inputs_labels_pinned_selections_and_time(playg
     playground.settle()
     playground.page.evaluate("() => { const state = handle.getState(); state.shown = [1, 2]; handle.setState(state); }")
     playground.settle()
-    names, page = _snippet(playground), _page_run(playground)
+    names, page = exported_python(playground), _page_run(playground)
     assert names["data"].mask.tolist() == [[True, True, False], [True, True, True]]
     assert names["data"].labels.tolist() == [-1.0, 1.0]
     assert names["run"].selected.tolist() == page["selected"]
@@ -260,7 +242,7 @@ def test_a_short_state_is_filled_up_and_told(playground: Playground) -> None:
 def test_the_link_is_offered(playground: Playground) -> None:
     playground.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     playground.drag("token-0-1", (10, 10))
-    _share(playground, "link")
+    share(playground, "link")
     dialog = playground.find("dialog.code")
     playground.until(lambda: dialog.is_visible() or "clipboard" in playground.find(".toast").inner_text())
     text = (

@@ -21,7 +21,7 @@ import { createTable } from "./controls/table.js";
 import { createTimeline } from "./controls/timeline.js";
 import { createToolbar } from "./controls/toolbar.js";
 import { createTraining } from "./controls/training.js";
-import { PRESETS, presetNamed, presetState } from "./presets.js";
+import { PRESETS, isPresetScene, presetNamed, presetState } from "./presets.js";
 import { setLayer, showSelection } from "./state/actions.js";
 import { createAnalyst } from "./state/analysis.js";
 import { createCertifier } from "./state/certifier.js";
@@ -208,6 +208,8 @@ export function mount(element, options = {}) {
     const { try: advice, paper } = presetNamed(state.preset) ?? OWN_DATA;
     setText(page.advice, advice);
     setText(page.paper, paper);
+    const edited = presetNamed(state.preset) !== undefined && !isPresetScene(state);
+    page.edited.style.setProperty("visibility", edited ? "visible" : "hidden");
     narration.explain(model, { moving, playing: timeline.isPlaying() });
     background.want(state, radius, moving || timeline.isPlaying());
     certifier.want(model, moving);
@@ -276,6 +278,7 @@ export function mount(element, options = {}) {
     const item = event.target.closest("[data-item]");
     if (item !== null && item.dataset.item !== focus) setFocus(item.dataset.item);
   });
+  page.back.addEventListener("click", () => store.load(presetState(store.get().preset), "preset"));
   const observer = new ResizeObserver(measure);
   observer.observe(page.stage);
   cleanups.push(() => observer.disconnect());

@@ -280,6 +280,14 @@ const OPTIMIZER_WORDS = {
 const LOSS_WORDS = { logistic: "logistic loss", exponential: "exponential loss", linear: "linear loss" };
 const TRAINED_WORDS = { p: "p", W: "W", KQ: "(K, Q)" };
 
+/** A run in a few words, as it is called when it is cloned. */
+export function runName({ trained, trainHead, optimizer, loss, stepSize }) {
+  const parts = [TRAINED_WORDS[trained] + (trainHead ? " and v" : ""), OPTIMIZER_WORDS[optimizer]];
+  if (loss !== "logistic") parts.push(LOSS_WORDS[loss]);
+  parts.push(`step ${significant(stepSize)}`);
+  return parts.join(", ");
+}
+
 /** What sets a companion apart from the main run. */
 export function companionName(companion, settings, startText) {
   if (companion.name) return companion.name;

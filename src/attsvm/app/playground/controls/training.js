@@ -1,6 +1,16 @@
-import { pinRun, removeCompanion, setSetting, setTrained, setTypedScores } from "../state/actions.js";
+import {
+  cloneRun,
+  factorsCompanion,
+  followData,
+  removeCompanion,
+  setSetting,
+  setTrained,
+  setTypedScores,
+  toggleFactors,
+} from "../state/actions.js";
 import { LIMITS, LOSS_CHOICES, OPTIMIZER_CHOICES } from "../state/limits.js";
-import { node, setAttributes, setText, syncChildren } from "../view/dom.js";
+import { node, setAttributes, setText, shape, syncChildren } from "../view/dom.js";
+import { runName } from "../words.js";
 import { choiceButtons, labelled, numberField } from "./fields.js";
 
 /** What is trained, how, and the runs kept beside it. */
@@ -50,15 +60,16 @@ export function createTraining({ store }) {
     step: 1,
     onValue: set("steps"),
   });
-  const pin = node(
+  const clone = node(
     "button",
     {
       type: "button",
-      onclick: () => store.change(pinRun, "pin"),
-      title: "keep the present run on screen to compare the next one with it",
+      onclick: () => store.change((state) => cloneRun(state, runName(state.settings)), "clone"),
+      title: "keep this run, data included, and compare with it whatever you change next",
     },
-    "Keep this run to compare",
+    "Clone this run",
   );
+  const factors = node("button", { type: "button", onclick: () => store.change(toggleFactors, "factors") });
   const kept = node("ul", { class: "kept", "aria-label": "runs shown beside" });
   const element = node(
     "div",
@@ -70,7 +81,7 @@ export function createTraining({ store }) {
     labelled("loss", loss.element),
     node("div", { class: "pair" }, labelled("step size", stepSize.input), labelled("iterations", steps.input)),
     kept,
-    pin,
+    node("div", { class: "run-buttons" }, clone, factors),
   );
 
   function update({ model }) {
@@ -84,32 +95,55 @@ export function createTraining({ store }) {
     loss.show(settings.loss);
     stepSize.show(settings.stepSize);
     steps.show(settings.steps);
-    setAttributes(pin, { disabled: state.companions.length >= LIMITS.companions });
+    const full = state.companions.length >= LIMITS.companions;
+    const sentence = full ? `at most ${LIMITS.companions} runs are drawn beside this one` : null;
+    setAttributes(clone, { disabled: full, title: sentence ?? "keep this run, data included, to compare with it" });
+    const both = factorsCompanion(state) >= 0;
+    setAttributes(factors, { hidden: settings.trained === "p", disabled: full && !both, "aria-pressed": String(both) });
+    setText(factors, settings.trained === "KQ" ? "W beside (K, Q)" : "(K, Q) beside W");
     syncChildren(
       kept,
       model.companions.map((companion, k) => ({ ...companion, k })),
       ({ k }) => String(k),
       createKept,
       (row, companion) => {
-        const [, name, button] = row.children;
+        const [, name, hold, button] = row.children;
+        const own = state.companions[companion.k]?.problem !== undefined;
         setText(name, companion.name);
         setAttributes(row.firstChild.firstChild, { "stroke-dasharray": companion.dash });
+        const words = own ? "on the data as they were when it was cloned" : "on the data on screen";
+        const sameKind = (companion.settings.trained === "p") === (settings.trained === "p");
+        setAttributes(hold, {
+          hidden: !own && companion.dash === null,
+          disabled: own && !sameKind,
+          "aria-pressed": String(own),
+          "aria-label": `hold the data of ${companion.name}`,
+          title: own ? `${words}; press to let it follow the data on screen` : `${words}; press to hold on to these data`,
+        });
+        setText(hold, own ? "own data" : "follows");
         setAttributes(button, { "aria-label": `remove the run ${companion.name}` });
       },
     );
   }
 
   function createKept({ k }) {
-    const sample = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    setAttributes(sample, { viewBox: "0 0 22 6", width: 22, height: 6, "aria-hidden": "true" });
-    const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
-    setAttributes(line, { x1: 1, x2: 21, y1: 3, y2: 3, stroke: "currentColor", "stroke-width": 1.5 });
-    sample.append(line);
+    const line = shape("line", { x1: 1, x2: 21, y1: 3, y2: 3, stroke: "currentColor", "stroke-width": 1.5 });
+    const hold = node(
+      "button",
+      {
+        type: "button",
+        class: "plain hold",
+        onclick: () =>
+          store.change((state) => followData(state, k, state.companions[k]?.problem !== undefined), "follow"),
+      },
+      "",
+    );
     return node(
       "li",
       {},
-      sample,
+      shape("svg", { viewBox: "0 0 22 6", width: 22, height: 6, "aria-hidden": "true" }, line),
       node("span", {}),
+      hold,
       node(
         "button",
         { type: "button", class: "plain", onclick: () => store.change((state) => removeCompanion(state, k), "remove") },

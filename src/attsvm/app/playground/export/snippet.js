@@ -1,3 +1,5 @@
+import { predict } from "../maths/predict.js";
+import { hasTypedScores } from "../state/schema.js";
 import { datasetArrays } from "./arrays.js";
 
 const NORM_CLASSES = { frobenius: "Frobenius", nuclear: "Nuclear", spectral: "Spectral", "max-entry": "MaxEntry" };
@@ -35,18 +37,10 @@ function startText(settings, headTrained) {
   return `{${parts.join(", ")}}`;
 }
 
-/** Python that makes the data, runs descent and solves what is on screen. */
-export function snippetOf(model) {
-  const { problem, settings, headTrained } = model;
-  const head = headTrained ? settings.startHead : problem.head;
+function dataLines(name, problem, head) {
   const arrays = datasetArrays(problem, head);
   const lines = [
-    "# What the attsvm playground shows.",
-    "import torch",
-    "",
-    "import attsvm",
-    "",
-    "data = attsvm.TokenDataset(",
+    `${name} = attsvm.TokenDataset(`,
     `    tokens=${nestedText(arrays.tokens, "    ")},`,
     `    queries=${tensorText(arrays.queries)},${problem.kind === "prompt" ? "  # a prompt: dq = 1" : ""}`,
     `    labels=${tensorText(arrays.labels)},`,
@@ -54,45 +48,96 @@ export function snippetOf(model) {
   if (arrays.mask !== null) lines.push(`    mask=torch.tensor(${literal(arrays.mask)}),`);
   if (arrays.values !== null)
     lines.push(`    values=${nestedText(arrays.values, "    ")},  # the third coordinate is the score`);
-  lines.push(
-    `    head=${tensorText(arrays.head)},`,
-    ")",
-    "run = attsvm.fit(",
-    "    data,",
+  return [...lines, `    head=${tensorText(arrays.head)},`, ")"];
+}
+
+function fitLines(name, data, settings, headTrained, time) {
+  const lines = [
+    `${name} = attsvm.fit(`,
+    `    ${data},`,
     `    parameterization=attsvm.${settings.trained === "KQ" ? "KeyQuery()" : "Weights()"},`,
     `    optimizer=${optimizerText(settings)},`,
     `    loss=attsvm.attention.${LOSS_CLASSES[settings.loss]}(),`,
     `    steps=${settings.steps},`,
     `    initial=${startText(settings, headTrained)},`,
-  );
+  ];
   if (headTrained) lines.push("    train_head=True,");
-  if (model.state.time !== null)
-    lines.push(
-      `    record=[0, ${model.state.time}, ${settings.steps}],  # the page stands at step ${model.state.time}`,
-    );
-  lines.push(")", 'print("descent selects", run.selected.tolist())', "");
+  if (time !== null && time <= settings.steps)
+    lines.push(`    record=[0, ${time}, ${settings.steps}],  # the page stands at step ${time}`);
+  return [...lines, ")"];
+}
+
+function problemText(data, selection, sides) {
+  const relaxed = sides !== null && sides.some((side) => side !== 1);
+  const asked = relaxed ? `, right_hand_side=${tensorText(sides)}` : "";
+  return `attsvm.AttentionSVM(${data}, ${selection}${asked})`;
+}
+
+/** Every other run on the screen, by its name there: data, run, problem and norm in one dictionary. */
+function otherRuns(model) {
+  const lines = ["", "# The other runs on the screen, by their names there.", "others = {}"];
+  const names = new Set();
+  model.companions.forEach((companion, k) => {
+    let name = companion.name;
+    for (let again = 2; names.has(name); again += 1) name = `${companion.name} (${again})`;
+    names.add(name);
+    const key = JSON.stringify(name);
+    const headTrained = companion.settings.trainHead && !hasTypedScores(companion.problem);
+    const own = companion.held || headTrained !== model.headTrained;
+    const data = own ? `data_${k}` : "data";
+    const head = headTrained ? companion.settings.startHead : companion.problem.head;
+    if (own) lines.push(...dataLines(data, companion.problem, head));
+    lines.push(...fitLines(`run_${k}`, data, companion.settings, headTrained, model.state.time));
+    const sides = predict(companion.problem, companion.settings, companion.run?.selected ?? []).rightHandSide;
+    const norm = `attsvm.${NORM_CLASSES[companion.norm]}()`;
+    lines.push(`others[${key}] = (run_${k}, ${problemText(data, `run_${k}.selected`, sides)}, ${norm})`);
+  });
+  lines.push(
+    "for name, (other, its_problem, its_norm) in others.items():",
+    '    print(f"{name}: descent selects", other.selected.tolist())',
+    "    its_solution = attsvm.solve(its_problem, norm=its_norm)",
+    "    if bool(its_solution.solved):",
+    '        print("    cosine", float(attsvm.direction_cosine(other.weights, its_solution.weights)))',
+  );
+  return lines;
+}
+
+/** Python that makes the data, runs every descent on the screen and solves what is shown. */
+export function snippetOf(model) {
+  const { problem, settings, headTrained } = model;
+  const head = headTrained ? settings.startHead : problem.head;
+  const lines = [
+    "# What the attsvm playground shows. Inputs and tokens count from 0, on the page and here.",
+    "import torch",
+    "",
+    "import attsvm",
+    "",
+    ...dataLines("data", problem, head),
+    ...fitLines("run", "data", settings, headTrained, model.state.time),
+    'print("descent selects", run.selected.tolist())',
+    "",
+  ];
   const pinned = model.state.shown !== null;
   const selection = pinned ? `torch.tensor([${model.shown.join(", ")}])` : "run.selected";
   const sides = model.prediction.rightHandSide;
-  const relaxed = sides !== null && sides.some((side) => side !== 1);
+  const norm = `attsvm.${NORM_CLASSES[model.norm]}()`;
+  if (model.relaxed) lines.push("# Inputs that do not support the label margin ask for less: the relaxed problem.");
   lines.push(
-    relaxed
-      ? `# Inputs that do not support the label margin ask for less: the relaxed problem.\nproblem = attsvm.AttentionSVM(data, ${selection}, right_hand_side=${tensorText(sides)})`
-      : `problem = attsvm.AttentionSVM(data, ${selection})`,
-    `solution = attsvm.solve(problem, norm=attsvm.${NORM_CLASSES[model.norm]}())`,
+    `problem = ${problemText("data", selection, sides)}`,
+    `solution = attsvm.solve(problem, norm=${norm})`,
     "print(solution.status)",
     "if bool(solution.solved):",
     '    print("cosine", float(attsvm.direction_cosine(run.weights, solution.weights)))',
   );
-  if (!relaxed) {
+  if (!model.relaxed)
     lines.push(
-      `    print("margin over the best", float(attsvm.margin_efficiency(run.weights, problem, norm=attsvm.${NORM_CLASSES[model.norm]}())))`,
+      `    print("margin over the best", float(attsvm.margin_efficiency(run.weights, problem, norm=${norm})))`,
     );
-  }
   if (model.norm !== "frobenius")
     lines.push(
       "# In this norm there may be several solutions: the cosine depends on which one was found, the margin does not.",
     );
+  if (model.companions.length > 0) lines.push(...otherRuns(model));
   lines.push("");
   return lines.join("\n");
 }

@@ -138,7 +138,7 @@ export function moveStart(state, i, w) {
 
 /** The settings of a companion: the main ones, with its own instead. */
 export function companionSettings(settings, companion) {
-  const { name, ...own } = companion;
+  const { name, problem, ...own } = companion;
   return { ...settings, ...own, start: { ...settings.start, ...companion.start } };
 }
 
@@ -205,7 +205,23 @@ export function removeInput(state, i) {
   );
 }
 
-/** Choose what is trained; companions of the other kind of problem are dropped. */
+/** Whether a companion is a run of its own, not only another start of the same one. */
+export function isComparison(companion) {
+  return Object.keys(companion).some((key) => key !== "start" && key !== "startHead");
+}
+
+/** A companion with the problem and everything else as they are now: nothing that is changed later changes it. */
+function frozen(state, companion) {
+  const { trained, trainHead, optimizer, loss, stepSize, steps, start, startHead } = companionSettings(
+    state.settings,
+    companion,
+  );
+  const problem = companion.problem ?? state.problem;
+  const named = companion.name === undefined ? {} : { name: companion.name };
+  return { ...named, trained, trainHead, optimizer, loss, stepSize, steps, start, startHead, problem };
+}
+
+/** Choose what is trained. Where that is another kind of problem, comparisons keep theirs and other starts are dropped. */
 export function setTrained(state, trained) {
   if (trained === state.settings.trained) return state;
   const sameKind = (trained === "p") === (state.settings.trained === "p");
@@ -213,7 +229,9 @@ export function setTrained(state, trained) {
     ...state,
     problem: { ...state.problem, kind: trained === "p" ? "prompt" : "matrix" },
     settings: { ...state.settings, trained },
-    companions: sameKind ? state.companions : [],
+    companions: sameKind
+      ? state.companions
+      : state.companions.filter(isComparison).map((companion) => frozen(state, companion)),
   };
 }
 
@@ -235,11 +253,46 @@ export function setTypedScores(state, typed) {
   return withInputs(state, inputs, typed ? { settings: { ...state.settings, trainHead: false } } : {});
 }
 
-/** Keep the present run on screen, to compare it with what comes. */
-export function pinRun(state) {
+/** Clone the present run under a name, data included: whatever is changed next can be compared with it. */
+export function cloneRun(state, name) {
   if (state.companions.length >= LIMITS.companions) return state;
-  const { trained, optimizer, loss, stepSize, start, startHead } = state.settings;
-  return { ...state, companions: [...state.companions, { trained, optimizer, loss, stepSize, start, startHead }] };
+  const names = new Set(state.companions.map((companion) => companion.name));
+  let free = name;
+  for (let k = 2; names.has(free); k += 1) free = `${name} (${k})`;
+  return { ...state, companions: [...state.companions, frozen(state, { name: free })] };
+}
+
+/** Let a clone follow the data on screen, or hold on to the data as they are now. */
+export function followData(state, index, follow) {
+  const companion = state.companions[index];
+  if (companion === undefined) return state;
+  const { problem, ...own } = companion;
+  return {
+    ...state,
+    companions: replaced(state.companions, index, follow ? own : { ...own, problem: state.problem }),
+  };
+}
+
+function otherFactors(settings) {
+  return settings.trained === "KQ" ? "W" : "KQ";
+}
+
+/** The place of the companion that trains (K, Q) beside W, or W beside (K, Q), and differs in nothing else; or -1. */
+export function factorsCompanion(state) {
+  return state.companions.findIndex(
+    (companion) =>
+      companion.trained === otherFactors(state.settings) &&
+      Object.keys(companion).every((key) => key === "trained" || key === "start"),
+  );
+}
+
+/** Show (K, Q) beside W, or W beside (K, Q); or no longer. */
+export function toggleFactors(state) {
+  if (state.settings.trained === "p") return state;
+  const at = factorsCompanion(state);
+  if (at >= 0) return removeCompanion(state, at);
+  if (state.companions.length >= LIMITS.companions) return state;
+  return { ...state, companions: [...state.companions, { trained: otherFactors(state.settings) }] };
 }
 
 export function removeCompanion(state, index) {

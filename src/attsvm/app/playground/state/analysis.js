@@ -7,7 +7,7 @@ import { isLocallyOptimal } from "../maths/optimality.js";
 import { normOfTraining, predict } from "../maths/predict.js";
 import { point } from "../format.js";
 import { companionName } from "../words.js";
-import { companionSettings, startPoint } from "./actions.js";
+import { companionSettings, isComparison, startPoint } from "./actions.js";
 import { indexAt, recordedStepsFor } from "./recording.js";
 import { hasTypedScores } from "./schema.js";
 
@@ -62,6 +62,23 @@ function marginEfficiency(problem, selected, weights, solution, norm) {
   return Number.isFinite(least) ? (least / size) * solution.norm : null;
 }
 
+function sameProblem(first, second) {
+  return first === second || JSON.stringify(first) === JSON.stringify(second);
+}
+
+/** What a run has come to at a record: its selection, the cosine to where it should tend, and its margin over the best. */
+function readingOf(problem, run, index, aim, norm) {
+  const weights = run.weights[index];
+  const relaxed = aim.rightHandSide !== null && aim.rightHandSide.some((side) => side !== 1);
+  const solution = aim.solution;
+  return {
+    selected: run.selected,
+    cosine: aim.weights ? directionCosine(weights, aim.weights) : null,
+    efficiency:
+      relaxed || !aim.weights || !solution ? null : marginEfficiency(problem, run.selected, weights, solution, norm),
+  };
+}
+
 /**
  * Computes what the page shows and remembers it: what did not change is not computed again. While something moves it
  * records less, and where a run is long takes only as many of its steps as a frame has time for; companions take turns.
@@ -101,10 +118,11 @@ export function createAnalyst() {
   }
 
   function updateSides(state, moving) {
-    const { problem, settings, companions } = state;
+    const { settings, companions } = state;
     const count = moving ? 40 : 140;
     sides = companions.map((companion, k) => {
       const old = sides[k];
+      const problem = companion.problem ?? state.problem;
       const merged =
         old && old.companion === companion && old.base === settings
           ? old.settings
@@ -115,9 +133,10 @@ export function createAnalyst() {
         companion,
         base: settings,
         settings: merged,
-        problem: fresh || !old ? problem : old.problem,
+        problem,
+        ranOn: old?.ranOn ?? problem,
         run: old?.run ?? null,
-        selected: old?.selected ?? null,
+        aim: old?.aim ?? null,
         count: old?.count ?? 0,
         fresh,
       };
@@ -130,8 +149,9 @@ export function createAnalyst() {
       const steps = moving
         ? Math.min(side.settings.steps, Math.max(200, Math.floor(COMPANION_BUDGET / speed)))
         : side.settings.steps;
-      side.run = timedTrain(problem, { ...side.settings, steps }, recordedStepsFor(steps, count));
-      side.problem = problem;
+      side.run = timedTrain(side.problem, { ...side.settings, steps }, recordedStepsFor(steps, count));
+      side.ranOn = side.problem;
+      side.aim = isComparison(side.companion) ? predict(side.problem, side.settings, side.run.selected) : null;
       side.count = steps < side.settings.steps ? 0 : count;
       side.fresh = true;
       turn = at + 1;
@@ -141,30 +161,39 @@ export function createAnalyst() {
   }
 
   function shownCompanions(state, shown) {
-    const { problem, settings } = state;
+    const { settings } = state;
     const ownNorm = solvedNorm(settings);
-    const dashes = new Map();
+    let marked = 0;
     return sides.map((side) => {
+      const { companion } = side;
+      const held = companion.problem !== undefined && !sameProblem(companion.problem, state.problem);
       const differs =
+        companion.name !== undefined ||
+        held ||
         side.settings.trained !== settings.trained ||
         side.settings.optimizer !== settings.optimizer ||
         side.settings.loss !== settings.loss ||
         side.settings.stepSize !== settings.stepSize;
-      if (differs && !dashes.has(side.companion))
-        dashes.set(side.companion, ["6 4", "2 4", "9 3 2 3"][dashes.size % 3]);
+      if (differs) marked += 1;
       const norm = solvedNorm(side.settings);
-      const start = startPoint(problem, side.settings, 0);
-      const ownStart = side.companion.start !== undefined && !differs;
+      const start = startPoint(side.problem, side.settings, 0);
+      const ownRay = norm !== ownNorm || held;
+      const index = side.run ? indexAt(side.run.steps, state.time) : 0;
       return {
-        name: companionName(side.companion, settings, point(start)),
+        name: companionName(companion, settings, point(start)),
         start,
         settings: side.settings,
+        problem: side.ranOn,
+        held,
+        norm,
         run: side.run,
-        index: side.run ? indexAt(side.run.steps, state.time) : 0,
-        dash: dashes.get(side.companion) ?? null,
-        ownStart: ownStart && problem.kind === "prompt",
-        ownRay: norm !== ownNorm,
-        prediction: norm === ownNorm ? null : predict(problem, side.settings, shown),
+        aim: side.aim,
+        index,
+        dash: differs ? ["6 4", "2 4", "9 3 2 3"][(marked - 1) % 3] : null,
+        ownStart: companion.start !== undefined && !differs && side.problem.kind === "prompt",
+        ownRay,
+        prediction: !ownRay ? null : held ? side.aim : predict(side.problem, side.settings, shown),
+        reading: side.run && side.aim ? readingOf(side.ranOn, side.run, index, side.aim, norm) : null,
       };
     });
   }
@@ -189,6 +218,8 @@ export function createAnalyst() {
     const index = indexAt(run.steps, state.time);
     const headTrained = settings.trainHead && !typed;
     const bestSet = bestSets(all, optimal);
+    const pinned = state.shown !== null && state.shown.some((t, i) => t !== selected[i]);
+    const ownReading = readingOf(problem, run, index, pinned ? predict(problem, settings, selected) : prediction, norm);
     return {
       state,
       problem,
@@ -215,6 +246,8 @@ export function createAnalyst() {
       cosine: run.weights.map((weights) => (prediction.weights ? directionCosine(weights, prediction.weights) : null)),
       efficiency:
         relaxed || !prediction.weights ? null : marginEfficiency(problem, shown, run.weights[index], solution, norm),
+      ownCosine: ownReading.cosine,
+      ownEfficiency: ownReading.efficiency,
       reachedLocal: headTrained ? null : isLocallyOptimal(problem, selected, { norm }),
       shownLocal: headTrained ? null : isLocallyOptimal(problem, shown, { norm }),
       companions: shownCompanions(state, shown),

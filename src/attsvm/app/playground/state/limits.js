@@ -7,7 +7,7 @@ export const LIMITS = {
   coordinate: 1000,
   score: 1000,
   stepSize: 100,
-  text: 60000,
+  text: 200000,
 };
 
 export const TRAINED_CHOICES = ["p", "W", "KQ"];

@@ -6,7 +6,8 @@ import { LIMITS, TRAINED_CHOICES, OPTIMIZER_CHOICES, LOSS_CHOICES, SHOWN_LAYERS 
  *   { version: 1, preset,                    name of the preset it came from, or null
  *     problem: { kind, head, inputs },       kind follows settings.trained: "prompt" for p, else "matrix"
  *     settings: { trained, trainHead, optimizer, loss, stepSize, steps, start: { p, W, K, Q }, startHead },
- *     companions: [ { name?, trained?, optimizer?, loss?, stepSize?, start?, startHead? } ],
+ *     companions: [ { name?, trained?, trainHead?, optimizer?, loss?, stepSize?, steps?, start?, startHead?,
+ *                     problem? } ],         what differs from the settings; a problem of its own where it was cloned
  *     shown: null | [token of each input],   a selection that was clicked; null follows the run
  *     time: null | step,                     null is the end of the run
  *     view: { extent, layers: { paths, rays, lines, basin } } }
@@ -173,6 +174,12 @@ function readSettings(value, kind) {
   };
 }
 
+function readProblem(value, trained) {
+  const head = readPair(value.head === undefined || value.head === null ? [0, 1] : value.head, "problem.head");
+  const inputs = settledScores(readList(value.inputs, "problem.inputs", 1, LIMITS.inputs).map(readInput), head);
+  return { kind: trained === "p" ? "prompt" : "matrix", head, inputs };
+}
+
 function readCompanion(value, index, trained) {
   const name = `companion ${index}`;
   if (!isPlain(value)) refuse(`${name} must be an object; got ${shortened(value)}`);
@@ -182,15 +189,19 @@ function readCompanion(value, index, trained) {
       refuse(`${name}: its name must be a text of at most 60 letters; got ${shortened(value.name)}`);
     companion.name = value.name;
   }
-  if (value.trained !== undefined) {
+  if (value.trained !== undefined)
     companion.trained = readChoice(value.trained, `trained of ${name}`, TRAINED_CHOICES);
-    if ((companion.trained === "p") !== (trained === "p"))
-      refuse(`${name} cannot train ${companion.trained} beside ${trained}: p has a problem of its own`);
-  }
+  if (value.problem !== undefined) {
+    if (!isPlain(value.problem)) refuse(`the problem of ${name} must be an object; got ${shortened(value.problem)}`);
+    companion.problem = readProblem(value.problem, companion.trained ?? trained);
+  } else if (companion.trained !== undefined && (companion.trained === "p") !== (trained === "p"))
+    refuse(`${name} cannot train ${companion.trained} beside ${trained}: p has a problem of its own`);
+  if (value.trainHead !== undefined) companion.trainHead = value.trainHead === true;
   if (value.optimizer !== undefined)
     companion.optimizer = readChoice(value.optimizer, `optimizer of ${name}`, OPTIMIZER_CHOICES);
   if (value.loss !== undefined) companion.loss = readChoice(value.loss, `loss of ${name}`, LOSS_CHOICES);
   if (value.stepSize !== undefined) companion.stepSize = readStepSize(value.stepSize, `stepSize of ${name}`);
+  if (value.steps !== undefined) companion.steps = readInteger(value.steps, `steps of ${name}`, 1, LIMITS.steps);
   if (value.start !== undefined) companion.start = readStart(value.start, `start of ${name}`);
   if (value.startHead !== undefined) companion.startHead = readPair(value.startHead, `startHead of ${name}`);
   return companion;
@@ -224,8 +235,7 @@ function readState(value) {
   if (!isPlain(problem)) refuse(`problem must be an object with kind, head and inputs; got ${shortened(problem)}`);
   const kind = problem.kind === undefined ? undefined : readChoice(problem.kind, "problem.kind", ["prompt", "matrix"]);
   const settings = readSettings(value.settings === undefined ? {} : value.settings, kind);
-  const head = readPair(problem.head === undefined || problem.head === null ? [0, 1] : problem.head, "problem.head");
-  const inputs = settledScores(readList(problem.inputs, "problem.inputs", 1, LIMITS.inputs).map(readInput), head);
+  const read = readProblem(problem, settings.trained);
   const companions = value.companions === undefined ? [] : value.companions;
   const time =
     value.time === undefined || value.time === null ? null : readInteger(value.time, "time", 0, LIMITS.steps);
@@ -239,12 +249,12 @@ function readState(value) {
   return {
     version: STATE_VERSION,
     preset: typeof value.preset === "string" ? value.preset : null,
-    problem: { kind: settings.trained === "p" ? "prompt" : "matrix", head, inputs },
+    problem: read,
     settings,
     companions: readList(companions, "companions", 0, LIMITS.companions).map((each, index) =>
       readCompanion(each, index, settings.trained),
     ),
-    shown: readShown(value.shown, inputs),
+    shown: readShown(value.shown, read.inputs),
     time: time === null ? null : Math.min(time, settings.steps),
     view: readView(value.view === undefined ? {} : value.view),
   };

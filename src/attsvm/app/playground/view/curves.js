@@ -115,10 +115,10 @@ export function createCurves() {
 
   function update({ model, theme }) {
     const { run, problem } = model;
-    const last = run.steps[run.steps.length - 1];
     const now = run.steps[model.index];
     const several = problem.inputs.length > 1;
     const sides = model.companions.filter((companion) => companion.run !== null);
+    const last = Math.max(...[run, ...sides.map((side) => side.run)].map(({ steps }) => steps[steps.length - 1]));
     const common = { last, now, theme };
     drawChart(chance, {
       ...common,

@@ -13,7 +13,10 @@ export function createPage(parts, { narrow }) {
   const line = node("p", { class: "explanation" });
   const live = node("div", { class: "unseen", role: "status", "aria-live": "polite" });
   const toast = node("div", { class: "toast", role: "status", hidden: true });
-  const advised = node("p", { class: "advice" }, advice, " ", paper);
+  const back = node("button", { type: "button" }, "Back to the scene");
+  // Unseen it keeps its room: nothing moves under the pointer when the first drag makes it appear.
+  const edited = node("span", { class: "edited" }, "Changed since: the advice is about the scene as it was. ", back);
+  const advised = node("p", { class: "advice" }, advice, " ", paper, " ", edited);
   const main = node(
     "main",
     { class: "main" },
@@ -56,5 +59,5 @@ export function createPage(parts, { narrow }) {
     timeline: parts.timeline.element,
     explanation: line,
   };
-  return { element, stage, advice, paper, line, live, toast, areas };
+  return { element, stage, advice, paper, edited, back, line, live, toast, areas };
 }

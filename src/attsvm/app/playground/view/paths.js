@@ -44,7 +44,7 @@ export function createRays() {
         rays.push({ input: null, at: model.prediction.head, key: "head", head: true });
       model.companions.forEach((companion, k) => {
         if (!companion.ownRay || !companion.prediction?.weights) return;
-        for (const ray of imagesByInput(problem, companion.prediction.weights))
+        for (const ray of imagesByInput(companion.problem, companion.prediction.weights))
           side.push({ ...ray, key: `c${k}-${ray.input}`, dashed: true });
       });
       for (const [k, other] of model.otherRays.entries()) {
@@ -131,7 +131,7 @@ export function createPaths() {
     if (layers.paths) {
       model.companions.forEach((companion, k) => {
         if (companion.run === null) return;
-        for (const path of pathsOfRun(model.problem, companion.run))
+        for (const path of pathsOfRun(companion.problem, companion.run))
           side.push({
             ...path,
             key: `c${k}-${path.input}`,

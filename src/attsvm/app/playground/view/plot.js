@@ -1,5 +1,6 @@
 import { createBackdrop } from "./backdrop.js";
 import { createBasin } from "./basin-image.js";
+import { createFormerTokens, createRunLegend } from "./comparison.js";
 import { setAttributes, setText, shape } from "./dom.js";
 import { createHandles } from "./handles.js";
 import { createConflicts, createLines } from "./margin-lines.js";
@@ -47,10 +48,11 @@ export function createPlot() {
     createRays(),
     createConflicts(),
     createPaths(),
+    createFormerTokens(),
     createHandles(),
     createTokens(),
+    createRunLegend(),
   ];
-  const [backdrop, basin, lines, rays, conflicts, paths, handles, tokens] = layers;
   const badge = shape("text", { "font-size": 13, "font-weight": 600, "text-anchor": "middle" });
   const inside = shape("circle", {});
   const element = shape(
@@ -62,14 +64,7 @@ export function createPlot() {
       "font-family": PLOT_FONT,
     },
     shape("defs", {}, shape("clipPath", { id: "inside-disc" }, inside)),
-    backdrop.element,
-    basin.element,
-    lines.element,
-    rays.element,
-    conflicts.element,
-    paths.element,
-    handles.element,
-    tokens.element,
+    ...layers.map((layer) => layer.element),
     badge,
   );
   let plane = makePlane({ width: 600, height: 600, radius: 1.5, farthest: 100 });

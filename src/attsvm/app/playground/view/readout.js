@@ -1,4 +1,5 @@
 import { node, setAttributes, setText } from "./dom.js";
+import { createRunTable } from "./comparison.js";
 import { grouped, nearOne, scientific } from "../format.js";
 import { selectionName, verdictOf } from "../words.js";
 
@@ -13,6 +14,7 @@ export function createReadout({ onFollow }) {
   const theory = node("p", { class: "hint" });
   const follow = node("button", { type: "button", class: "plain", onclick: onFollow }, "Follow the run again");
   const notes = node("ul", { class: "notes" });
+  const runs = createRunTable();
   const element = node(
     "div",
     { class: "readout" },
@@ -24,9 +26,11 @@ export function createReadout({ onFollow }) {
     theory,
     follow,
     notes,
+    runs.element,
   );
 
   function update({ model }) {
+    runs.update({ model });
     const now = model.cosine[model.index];
     setText(cosine, now === null ? "–" : nearOne(now));
     setText(
