@@ -39,6 +39,7 @@ _SESSION = """async ([seed, count]) => {
   };
   const type = () => {
     const field = pick([...root.querySelectorAll('input[type="number"]')].filter((each) => each.offsetParent !== null));
+    if (field === undefined) return; // a lecture shows none
     field.value = pick(['0', '1', '-1', '0.5', '1000', '-1000', '1e-9', '', '3', '150', String(random() * 4 - 2)]);
     field.dispatchEvent(new Event('change', { bubbles: true }));
   };
