@@ -41,6 +41,7 @@ export function createPresentation(page, { host, first, onChange }) {
       set({ lecture: false });
     } else {
       set({ lecture: true });
+      if (navigator.userActivation?.isActive === false) return; // a script's click: browsers would refuse, and complain
       host.requestFullscreen?.().then(
         () => (fullScreen = true),
         () => {}, // not allowed in this frame: large type is there all the same
