@@ -93,7 +93,7 @@ def test_links_lead_to_files():
 def test_the_commands_of_make_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert {"demo", "test"} <= set(re.findall(r"\bmake ([\w-]+)", README))
-    for command in re.findall(r"(?:^|`)make\s(\w+)", README + CONTRIBUTING, flags=re.MULTILINE):
+    for command in re.findall(r"(?:^|`)make\s([\w-]+)", README + CONTRIBUTING, flags=re.MULTILINE):
         assert re.search(rf"^{command}:", makefile, flags=re.MULTILINE)
 
 
