@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 
 import numpy as np
@@ -13,6 +14,7 @@ from experiments.fabricated import DAMAGE, MADE, made, put
 from experiments.results import result_of
 
 CASES = [(name, what) for name, checks in DAMAGE.items() for what in checks]
+NUMBERS = [(name, what) for name, what in CASES if isinstance(DAMAGE[name][what].value, float)]
 
 
 def judged(result):
@@ -43,6 +45,14 @@ def test_it_fails_on_damage_and_says_why(name, what):
     assert check.fails_if
     # What is expected and what decides was said beforehand.
     assert (check.expected, check.fails_if) == (true(name)[what].expected, true(name)[what].fails_if)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [case for case in CASES if isinstance(DAMAGE[case[0]][case[1]].value, float)]
+)
+def test_a_number_that_is_missing_is_no_success(name, what):
+    missing = dataclasses.replace(DAMAGE[name][what], value=np.nan)
+    assert judged(made(name, damage=missing))[what].verdict in (Verdict.FAILS, Verdict.OPEN)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -100,7 +100,8 @@ def checks(result: SweepResult) -> Sequence[Check]:
     return [
         *found,
         Check("selections with more than half of the attention that can be separated", "all: the weights do it",
-              f"{separable[chosen].sum()} of {chosen.sum()}", Verdict.of(bool(separable[chosen].all())),
+              f"{separable[chosen].sum()} of {chosen.sum()}",
+              Verdict.of(bool(separable[chosen].all()), enough=bool(chosen.any())),
               "the SVM of one is not solved"),
         Check("separable selections of W that are locally optimal", "nearly all (all in the limit)",
               f"{local.sum()} of {len(local)}", Verdict.of(local.sum() > 0.95 * len(local), enough=len(local) > 0),

@@ -169,13 +169,14 @@ def turning(what: str, expected: str, before: np.ndarray, after: np.ndarray, gro
         growth: how many times as many steps the end has.
         enough: whether the runs are long enough to judge those that are not there yet.
     """
-    stuck = (after <= _REACHED) & (1 - after > (1 - before) / growth)
-    decided = len(after) > 0 and (enough or bool((after > _REACHED).all()))
+    there = after > _REACHED
+    stuck = ~there & ~(1 - after <= (1 - before) / growth)  # so is a run without a cosine
+    decided = len(after) > 0 and (enough or bool(there.all()))
     return Check(
         what,
         expected,
-        f"{np.sum(after > _REACHED)} of {len(after)} above .99, {stuck.sum()} stuck"
-        + (f"; median {np.median(after):.5f}, least {after.min():.3f}" if len(after) else ""),
+        f"{there.sum()} of {len(after)} above .99, {stuck.sum()} stuck"
+        + (f"; median {np.median(after):.5f}, least {after.min():.4f}" if len(after) else ""),
         Verdict.of(not stuck.any(), enough=decided),
         f"a run ends at a cosine of .99 or less, and 1 - cosine fell less than {growth:.3g}-fold while the steps grew"
         f" {growth:.3g}-fold",

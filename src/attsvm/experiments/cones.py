@@ -124,8 +124,10 @@ def checks(result: SweepResult) -> Sequence[Check]:
     by_norm = {kind: [share(kind, narrow, radius) for radius in radii] for kind in KINDS}
     open_wide = [share("global", wide, radius) for radius in (small, large)]
 
+    there = set(result.column("cells", "kind"))
+
     def judged(answer: bool, *kinds: str) -> Verdict:
-        return Verdict.of(answer, enough=not any(np.isnan(by_norm[kind][0]) for kind in kinds))
+        return Verdict.of(answer, enough=there.issuperset(kinds))
 
     near = {kind: shares[-1] for kind, shares in by_norm.items()}
     return [

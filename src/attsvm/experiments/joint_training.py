@@ -116,10 +116,12 @@ def checks(result: SweepResult) -> Sequence[Check]:
         return float(result.column("history", column, variant=variant, gradient=gradient, step=step)[0])
 
     prompts = {variant: value("cosine_prompt", variant) for variant in ("tight", "relaxed")}
-    heads = [value("cosine_head", variant) for variant in prompts]
+    heads = np.array([value("cosine_head", variant) for variant in prompts])
     settled = value("cosine_prompt", "relaxed", late)
     naive = [value("cosine_prompt", "relaxed", step, "naive") for step in (late, last)]
-    least = [min(value(f"{kind}_probability", variant) for variant in prompts) for kind in ("softmax", "logistic")]
+    least = np.array([
+        [value(f"{kind}_probability", variant) for variant in prompts] for kind in ("softmax", "logistic")
+    ]).min(1)  # fmt: skip
     limits = [result.arrays[f"{variant}_prompt_ray"] for variant in prompts]
     expected = np.array([[4 / 3, 1 / 3], [1.0, 0.0]])
     return [
@@ -135,9 +137,9 @@ def checks(result: SweepResult) -> Sequence[Check]:
               f"{naive[0]:.4f} at {late}, {naive[1]:.4f} at {last}", Verdict.of(naive[1] < min(0.999, naive[0])),
               f"the cosine of the loop is at least .999 in the end, or not lower than at {late}"),
         Check("v to (0, 1), both", f"cosine > .999 at {last}", f"{heads[0]:.6f}, {heads[1]:.6f}",
-              Verdict.of(min(heads) > 0.999), "a cosine is at most .999 in the end"),
+              Verdict.of(heads.min() > 0.999), "a cosine is at most .999 in the end"),
         Check("softmax and logistic probabilities, both", "to 1", f"at least {least[0]:.6f}, {least[1]:.6f}",
-              Verdict.of(min(least) > 0.999), "one of them is at most .999 in the end"),
+              Verdict.of(least.min() > 0.999), "one of them is at most .999 in the end"),
     ]  # fmt: skip
 
 

@@ -158,15 +158,15 @@ def checks(result: SweepResult) -> Sequence[Check]:
         before = _unchosen(result, columns[0], kind, steps)
         every, crossed = (_unchosen(result, column, kind, long_steps) for column in columns)
         # Where both SVMs have one solution the cosines agree up to rounding.
-        strayed = int((crossed > every + _EQUAL).sum())
+        nearer = every >= crossed - _EQUAL
         claim = "all (proved for plain gradient descent)" if kind == "W" else "all (conjecture)"
         found += [
             Check(f"picture: {name} to the {own} SVM and to the {other} one", "nearer to its own",
                   f"{picture[0]:.5f}, {picture[1]:.5f}", Verdict.of(picture[0] > picture[1]),
                   f"the cosine to the {other} SVM is the larger one at {steps:,}"),
             Check(f"all data sets: {name} nearer to the {own} SVM", claim,
-                  f"{len(every) - strayed} of {len(every)}; medians {np.median(every):.5f}, {other}"
-                  f" {np.median(crossed):.5f}", Verdict.of(strayed == 0),
+                  f"{nearer.sum()} of {len(every)}; medians {np.median(every):.5f}, {other}"
+                  f" {np.median(crossed):.5f}", Verdict.of(bool(nearer.all())),
                   f"the cosine to the {other} SVM is larger by {_EQUAL:g} on a data set in the end"),
             turning(f"all data sets: {name} turns to the {own} SVM", claim, before, every, long_steps / steps,
                     long_steps >= 10 * steps),

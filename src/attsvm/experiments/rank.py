@@ -133,7 +133,8 @@ def checks(result: SweepResult) -> Sequence[Check]:
     over = sum(int((ranks(norm, n, T, d) > min(n, d)).sum()) for norm in NORMS for n, T, d in cells)
     shares = [float(ranks("frobenius", n, T, d).mean()) / min(n, d) for n, T, d in cells if d == largest]
     by_tolerance = [result.column("solutions", f"rank_{tolerance:g}", feasible=True) for tolerance in TOLERANCES]
-    changed = [int((found != by_tolerance[-1]).sum()) for found in by_tolerance]
+    changed = {tolerance: int((found != by_tolerance[-1]).sum())
+               for tolerance, found in zip(TOLERANCES[:-1], by_tolerance, strict=False)}  # fmt: skip
     gaps = result.column("solutions", "relative_gap", feasible=True)
     undecided = int((~result.column("solutions", "feasible") & ~result.column("solutions", "infeasible")).sum())
     paper = result.column("solutions", "infeasible", stage="paper", norm="frobenius")
@@ -162,8 +163,8 @@ def checks(result: SweepResult) -> Sequence[Check]:
               f"{min(lower):.2f} to {max(lower):.2f}", Verdict.of(min(lower) >= 0),
               "the nuclear mean is the larger one in a cell"),
         Check("solutions whose rank depends on the tolerance", f"none between {TOLERANCE:g} and {TOLERANCES[-1]:g}",
-              ", ".join(f"{count} at {tolerance:g}" for count, tolerance in zip(changed, TOLERANCES, strict=True)),
-              Verdict.of(changed[TOLERANCES.index(TOLERANCE)] == 0),
+              ", ".join(f"{count} at {tolerance:g}" for tolerance, count in changed.items()),
+              Verdict.of(changed[TOLERANCE] == 0),
               f"one has another rank at {TOLERANCE:g} than at {TOLERANCES[-1]:g}"),
     ]  # fmt: skip
 
