@@ -42,7 +42,7 @@ class Check:
         expected: what should come out, and who says so.
         measured: what came out.
         verdict: `OPEN` where a smaller run cannot decide, never where something came out wrong; `MEASURED` for a number
-            that nobody has foretold.
+            that nobody predicted.
         fails_if: the clause that decides, with its threshold: "a cosine is at most .999". Empty only for `MEASURED`.
         why: printed below `what`, as `fails_if` is, unless the check holds.
     """
