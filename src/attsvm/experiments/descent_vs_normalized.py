@@ -93,7 +93,7 @@ def checks(result: SweepResult) -> Sequence[Check]:
     picture = int(np.flatnonzero(at("dataset", "gradient") == 0)[0])
     return [
         Check("gradient descent: softmax probability at the paper's last step", f"paper: about .97 at {step}",
-              f"picture {gradient[picture]:.4f}; {gradient.min():.3f} to {gradient.max():.3f}",
+              f"picture {gradient[picture]:.4f}; least {gradient.min():.3f}, largest {gradient.max():.3f}",
               Verdict.of(bool(gradient.min() - _ROUNDED <= _QUOTED <= gradient.max() + _ROUNDED)),
               "the paper's number, which has two digits, lies outside the range of our data sets"),
         Check("normalized descent: softmax probability at the paper's last step", f"paper: > .999 at {step}",

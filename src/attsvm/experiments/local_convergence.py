@@ -151,8 +151,8 @@ def checks(result: SweepResult) -> Sequence[Check]:
         turning("all data sets: (K,Q) without ridge turns to the nuclear SVM", "all (conjecture)",
                 kq_before, kq_after, growth, far),
         Check("(K,Q): the ridge brings it nearer to the nuclear SVM", f"yes, at {long_steps:,}",
-              f"medians {np.median(kq_after):.4f} to {np.median(ridged):.4f}, least {kq_after.min():.3f} to"
-              f" {ridged.min():.3f}",
+              f"medians {np.median(kq_after):.4f}, with it {np.median(ridged):.4f}; least {kq_after.min():.3f}, with"
+              f" it {ridged.min():.3f}",
               Verdict.of(bool(np.median(ridged) > np.median(kq_after) and ridged.min() > kq_after.min())),
               "the median or the least cosine with the ridge is not above that without"),
         Check("probability of the selected token", "to 1 for W and (K,Q)", f"means {last[0]:.4f}, {last[1]:.4f}",

@@ -160,7 +160,7 @@ def checks(result: SweepResult) -> Sequence[Check]:
         Check("largest shortfall of the mean Frobenius rank", "(the paper names no size)", f"{short:.2f}",
               Verdict.MEASURED),
         Check("Frobenius minus nuclear mean rank, over the cells", "public curve: positive",
-              f"{min(lower):.2f} to {max(lower):.2f}", Verdict.of(min(lower) >= 0),
+              f"least {min(lower):.2f}, largest {max(lower):.2f}", Verdict.of(min(lower) >= 0),
               "the nuclear mean is the larger one in a cell"),
         Check("solutions whose rank depends on the tolerance", f"none between {TOLERANCE:g} and {TOLERANCES[-1]:g}",
               ", ".join(f"{count} at {tolerance:g}" for tolerance, count in changed.items()),
