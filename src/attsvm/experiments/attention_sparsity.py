@@ -192,7 +192,8 @@ def checks(result: SweepResult) -> Sequence[Check]:
               f"{norm[0].mean():.2f}, in the end {norm[1].mean():.2f}; least {(norm[1] / norm[0]).min():.2f} times",
               Verdict.of(bool((norm[1] > norm[0]).all())), "the mean over the heads of a layer does not grow"),
         Check("number of tokens that [CLS] spreads over (exp of the entropy)", "falls (paper: sparsifies)",
-              f"{spread[0].mean():.1f}, in the end {spread[1].mean():.1f}; worst {(spread[1] / spread[0]).max():.2f} times",
+              f"{spread[0].mean():.1f}, in the end {spread[1].mean():.1f};"
+              f" worst {(spread[1] / spread[0]).max():.2f} times",
               Verdict.of(bool((spread[1] < spread[0] / 2).all())), "it is not halved in a layer of a model"),
         Check("mass on the top token", "rises (paper: sparsifies)",
               f"{mass[0].mean():.2f}, in the end {mass[1].mean():.2f}; least {(mass[1] / mass[0]).min():.2f} times",
