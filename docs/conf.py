@@ -26,11 +26,17 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_gallery.gen_gallery",
     "public_names",
+    "mathml",
+    "accessible",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "gallery", "extensions"]
 nitpicky = True
 myst_heading_anchors = 3
+myst_enable_extensions = ["dollarmath"]
+myst_dmath_allow_space = False  # "$5 and $6" is no formula
+myst_fence_as_directive = ["math"]  # as GitHub writes a formula of its own
+html_math_renderer = "mathml"
 default_role = "py:obj"
 add_module_names = False
 python_maximum_signature_line_length = 88
@@ -61,8 +67,10 @@ sphinx_gallery_conf = {
 html_theme = "furo"
 html_title = f"attsvm {release}"
 html_copy_source = False
+html_favicon = "_static/icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["attsvm.css"]
+html_js_files = [("attsvm.js", {"defer": "defer"}), ("idea.js", {"defer": "defer"})]
 
 
 def setup(app):

@@ -1,0 +1,21 @@
+"""Serious and critical violations that axe-core finds on a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import axe_playwright_python
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
+
+
+def violations(page: Page) -> list[str]:
+    """One line for each: the rule, and the elements that break it."""
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("() => axe.run(document, {resultTypes: ['violations'], preload: false})")["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [f"{one['id']}: {[node['html'][:120] for node in one['nodes'][:3]]}" for one in serious]
