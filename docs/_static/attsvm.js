@@ -1,4 +1,7 @@
-// Copy buttons, boxes that scroll by keyboard, and the playground in the colours of the page.
+// Copy buttons, boxes that scroll by keyboard, pictures in full, and the playground in the colours of the page.
+
+const darkScheme = matchMedia("(prefers-color-scheme: dark)");
+const PLAYGROUND = new URL("../playground-page.html", document.currentScript.src).href;
 
 /** Put a button into every block of code that copies what stands there, without prompts of a shell. */
 function addCopyButtons() {
@@ -35,29 +38,50 @@ function markScrollingBoxes() {
   }
 }
 
+/** Pictures that are shown smaller than they are open in full on a click. */
+function linkPictures() {
+  for (const picture of document.querySelectorAll("article img:not(a img)")) {
+    if (picture.closest(".sphx-glr-thumbcontainer")) continue;
+    const link = Object.assign(document.createElement("a"), { href: picture.src, className: "picture" });
+    picture.replaceWith(link);
+    link.append(picture);
+  }
+}
+
 /** The theme that the reader sees: the one chosen on the page, or else that of the system. */
 function theme() {
   const chosen = document.body.dataset.theme;
   return chosen === "dark" || chosen === "light" ? chosen : darkScheme.matches ? "dark" : "light";
 }
 
-/** Tell each embedded playground the theme: in its address before it loads, by a message afterwards. */
-function themePlaygrounds() {
-  for (const frame of document.querySelectorAll("iframe[data-playground]")) {
-    const scene = frame.dataset.playground;
-    const address = `${frame.dataset.page}#theme=${theme()}${scene ? `&${scene}` : ""}`;
-    if (frame.src.split("#")[0] === new URL(address, location.href).href.split("#")[0]) {
-      frame.contentWindow.location.replace(address);
-    } else {
-      frame.src = address;
-    }
+/** A frame with the playground in the place of each marked picture, and links to scenes in the place of commands. */
+function addPlaygrounds() {
+  for (const mark of document.querySelectorAll("div[data-playground]")) {
+    const frame = Object.assign(document.createElement("iframe"), { title: "attsvm playground", className: "playground" });
+    frame.src = `${PLAYGROUND}#${mark.dataset.playground}&theme=${theme()}`;
+    mark.append(linkTo(mark.dataset.playground, "Open the playground on a page of its own"), frame);
+    mark.nextElementSibling?.querySelector("img")?.remove();
+  }
+  for (const mark of document.querySelectorAll("span[data-scene]")) {
+    mark.replaceWith(linkTo(`scene=${mark.dataset.scene}`, "Open in the playground"));
   }
 }
 
-const darkScheme = matchMedia("(prefers-color-scheme: dark)");
+function linkTo(scene, words) {
+  return Object.assign(document.createElement("a"), { href: `${PLAYGROUND}#${scene}`, textContent: words });
+}
+
+/** After a change of theme the playgrounds change theirs, and keep what they show. */
+function themePlaygrounds() {
+  for (const frame of document.querySelectorAll("iframe.playground")) {
+    frame.contentWindow.location.replace(`${PLAYGROUND}#theme=${theme()}`);
+  }
+}
+
 addCopyButtons();
 markScrollingBoxes();
-themePlaygrounds();
+addPlaygrounds();
+linkPictures();
 addEventListener("resize", markScrollingBoxes);
 addEventListener("load", markScrollingBoxes);
 darkScheme.addEventListener("change", themePlaygrounds);

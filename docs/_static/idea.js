@@ -185,8 +185,9 @@ function live(picture, name) {
   drawing.addEventListener("pointermove", drag);
   if ("angle" in at) drawing.classList.add("turns");
   show();
-  if (name === "descent") picture.before(figure); // its curves stay
-  else picture.replaceWith(figure);
+  const whole = picture.closest("a") ?? picture;
+  if (name === "descent") whole.before(figure); // its curves stay
+  else whole.replaceWith(figure);
   return set;
 }
 

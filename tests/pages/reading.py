@@ -54,6 +54,9 @@ def words(text: str) -> str:
     text = re.sub(r"^\n(?: {4}.*\n)+", "\n", text, flags=re.MULTILINE)
     text = re.sub(r"`[^`\n]*`", "`code`", text)
     text = re.sub(r"\]\([^)]*\)|<!--.*?-->|https?://\S+|arXiv[: ]\d{4}\.\d{5}", "]", text)
+    text = re.sub(r"(?:([\d.]+) \\cdot )?\b10\^\{(-?\d+)\}", lambda found: f"{found[1] or 1}e{found[2]}", text)
+    for formula, typed in ((r"\ell_", "l_"), (r"\le ", "<= "), (r"\ge ", ">= ")):
+        text = text.replace(formula, typed)
     text = re.sub(r"\\(mathrm|text|top|,|;)|[${}\\]|\*\*", "", text)
     return " ".join(text.replace("−", "-").split())  # noqa: RUF001  pages may write a real minus sign
 
