@@ -70,7 +70,7 @@ html_copy_source = False
 html_favicon = "_static/icon.svg"
 html_static_path = ["_static"]
 html_css_files = ["attsvm.css"]
-html_js_files = [("attsvm.js", {"defer": "defer"}), ("idea.js", {"defer": "defer"})]
+html_js_files = [("page.js", {"defer": "defer"}), ("idea.js", {"defer": "defer"})]
 
 
 def setup(app):
