@@ -80,6 +80,6 @@ def setup(app):
         if error is None and built.builder.format == "html":
             from attsvm.app import write_page
 
-            write_page(Path(built.outdir) / "playground-page.html")
+            write_page(Path(built.outdir) / "playground-page.html", docs="./")
 
     app.connect("build-finished", write_playground)

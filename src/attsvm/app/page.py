@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Mapping
 from html import escape
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ element.playground = mount(element, {{ state, address, host: "server", certify }
 """What the server's page runs: mounts the playground and asks Python for certificates."""
 
 
-def standalone_page(state: Mapping[str, Any] | None = None) -> str:
+def standalone_page(state: Mapping[str, Any] | None = None, docs: str | None = None) -> str:
     """One HTML file that is the whole playground: no other file, no server, no network.
 
     It works from a disk, where browsers refuse to load modules: the module is part of the page. Its content security
@@ -61,15 +62,17 @@ def standalone_page(state: Mapping[str, Any] | None = None) -> str:
 
     Arguments:
         state: what the page shows first, where its address names nothing else; None means the playground's own choice.
+        docs: the folder of the documentation, relative to the page or absolute, to which the page links; None means the
+            address that the installed package names, if any.
     """
     script = f"\n{module_text()}\n{_STATIC_START}"
     meta = f'<meta http-equiv="Content-Security-Policy" content="{escape(_policy(_hash(script)))}">\n'
-    return _page(meta, f'<script type="module">{script}</script>', state)
+    return _page(meta, f'<script type="module">{script}</script>', state, docs)
 
 
 def server_page(state: Mapping[str, Any] | None = None) -> str:
     """The page that the local server serves; its scripts come from the server."""
-    return _page("", f'<script type="module" src="{START_PATH}"></script>', state)
+    return _page("", f'<script type="module" src="{START_PATH}"></script>', state, None)
 
 
 def server_policy() -> str:
@@ -77,7 +80,7 @@ def server_policy() -> str:
     return _policy("'self'") + "; connect-src 'self'; frame-ancestors 'none'"
 
 
-def write_page(path: str | os.PathLike[str], state: Mapping[str, Any] | None = None) -> Path:
+def write_page(path: str | os.PathLike[str], state: Mapping[str, Any] | None = None, docs: str | None = None) -> Path:
     """Write `standalone_page` to a file; a reader never sees half of it.
 
     Raises:
@@ -91,14 +94,16 @@ def write_page(path: str | os.PathLike[str], state: Mapping[str, Any] | None = N
         )
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file in it, such as {path / 'playground.html'}")
-    text = standalone_page(state)
+    text = standalone_page(state, docs)
     path.parent.mkdir(parents=True, exist_ok=True)
     return write_atomically(path, text.encode())
 
 
-def _page(meta: str, script: str, state: Mapping[str, Any] | None) -> str:
+def _page(meta: str, script: str, state: Mapping[str, Any] | None, docs: str | None) -> str:
     # In JSON the sign < can only stand in a string, where it may be written as an escape; so no tag can begin here.
     content = json.dumps(state, allow_nan=False).replace("<", "\\u003c")
+    docs = docs or _documentation()
+    place = f' data-docs="{escape(docs)}"' if docs else ""
     return f"""\
 <!doctype html>
 <html lang="en">
@@ -111,13 +116,23 @@ def _page(meta: str, script: str, state: Mapping[str, Any] | None) -> str:
 <style>{_STYLE}</style>
 </head>
 <body>
-<div id="playground"></div>
+<div id="playground"{place}></div>
 <noscript><p>{_NO_SCRIPT}</p></noscript>
 <script type="application/json" id="state">{content}</script>
 {script}
 </body>
 </html>
 """
+
+
+def _documentation() -> str | None:
+    """The address of the documentation that the installed package names; None where it names none."""
+    try:
+        named = metadata("attsvm").get_all("Project-URL") or []
+    except PackageNotFoundError:  # run from its sources
+        return None
+    addresses = dict(each.split(", ", 1) for each in named)
+    return addresses.get("Documentation")
 
 
 def _policy(script: str) -> str:

@@ -31,13 +31,17 @@ if (options.certified) {{
 }}
 options.onChange = (state, selected) => changes.push({{ state, selected }});
 options.address = location.hash;
+if (!options.opening) options.state ??= {{ preset: "two-inputs" }};
 globalThis.handle = mount(document.getElementById("playground"), options);
 </script></body></html>
 """
 
 
 def write_page(folder: Path, **options: object) -> str:
-    """The address of a page that mounts the playground with these options and keeps its handle in `handle`."""
+    """The address of a page that mounts the playground with these options and keeps its handle in `handle`.
+
+    Without a state it shows the first preset, at its end; with ``opening=True`` it begins as a fresh page does.
+    """
     module = module_text().removesuffix("export { maths, mount };\nexport default { render };\n")
     path = folder / "playground.html"
     text = _HTML.format(module=module, options=json.dumps({"host": "static", **options}).replace("<", "\\u003c"))

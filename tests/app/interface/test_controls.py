@@ -191,6 +191,7 @@ def test_keep_a_run_and_remove_it(playground: Playground) -> None:
 
 
 def test_layers(playground: Playground) -> None:
+    playground.load("hyperplanes")
     counts = {
         "paths": '.plane path[stroke-width="2.6"]',
         "rays": '.plane line[stroke-width="9"]',

@@ -173,7 +173,7 @@ def test_keys_of_a_notebook_are_left_alone(page: Page, tmp_path: Path) -> None:
 def test_a_click_leaves_no_frame_around_the_picture(playground: Playground) -> None:
     box = playground.find(".plane").bounding_box()
     assert box is not None
-    playground.page.mouse.click(box["x"] + 30, box["y"] + 30)
+    playground.page.mouse.click(box["x"] + box["width"] - 30, box["y"] + 30)
     assert playground.page.evaluate(f"{ROOT}.activeElement?.classList.contains('plane') ?? false") is False
     outline = playground.find(".plane").evaluate("each => getComputedStyle(each).outlineStyle")
     assert outline == "none"
@@ -184,6 +184,7 @@ def test_a_click_leaves_no_frame_around_the_picture(playground: Playground) -> N
 
 def test_bands_reach_the_disc(playground: Playground) -> None:
     """A point of the rim between the two edges of a margin lies in its band."""
+    playground.load("hyperplanes")
     inside = playground.page.evaluate(
         f"""() => {{ const svg = {ROOT}.querySelector('.plane');
         return [...svg.querySelectorAll('polygon')].map((band) => {{

@@ -5,9 +5,11 @@ import { createCurves } from "./view/curves.js";
 import { node, setAttributes, setText } from "./view/dom.js";
 import { createFrameCounter } from "./view/frame-counter.js";
 import { presentItem } from "./view/handles.js";
+import { createLegend } from "./view/legend.js";
 import { createOptimaList } from "./view/local-optima.js";
 import { createPage } from "./view/page.js";
 import { createPlot, discRadius } from "./view/plot.js";
+import { createOpening } from "./controls/opening.js";
 import { createPresentation } from "./controls/presentation.js";
 import { createReadout } from "./view/readout.js";
 import { createNarration } from "./view/narration.js";
@@ -22,7 +24,7 @@ import { createTimeline } from "./controls/timeline.js";
 import { createToolbar } from "./controls/toolbar.js";
 import { createTraining } from "./controls/training.js";
 import { PRESETS, isPresetScene, presetNamed, presetState } from "./presets.js";
-import { setLayer, showSelection } from "./state/actions.js";
+import { setLayer, setTime, showSelection } from "./state/actions.js";
 import { createAnalyst } from "./state/analysis.js";
 import { createCertifier } from "./state/certifier.js";
 import { createBackgroundWork } from "./state/background.js";
@@ -42,9 +44,15 @@ function openingOf(given, address) {
   const first = presetState(PRESETS[0].name);
   const asked = readAddress(address);
   if (asked.state !== null) return asked;
-  if (given === undefined || given === null || given === "") return { ...asked, state: first };
+  if (given === undefined || given === null || given === "")
+    return { ...asked, state: first, fresh: asked.sentence === null };
   const { state, sentence } = stateFrom(given);
   return { state: state ?? first, display: asked.display, sentence: asked.sentence ?? sentence };
+}
+
+/** Where the documentation is, as the element says in data-docs, relative to the page; null where it says nothing. */
+function documentationOf(element) {
+  return element.dataset.docs ? new URL(element.dataset.docs, document.baseURI) : null;
 }
 
 /**
@@ -63,7 +71,9 @@ export function mount(element, options = {}) {
   const opening = openingOf(options.state, options.address ?? "");
   // A page in a frame of another page leaves the wheel to that page.
   if (ownsAddress && window.parent !== window && !/[#&]embed=0/.test(options.address ?? "")) opening.display.embed = true;
+  const fresh = Boolean(opening.fresh) && ownsAddress;
   const store = createStore(opening.state);
+  if (fresh) store.look((state) => setTime(state, 0), "time");
   const analyst = createAnalyst();
   const cleanups = [];
   const darkness = matchMedia("(prefers-color-scheme: dark)");
@@ -91,6 +101,7 @@ export function mount(element, options = {}) {
   const publisher = createPublisher({ first: opening.state, display, ownsAddress, onChange: options.onChange });
   const frames = createFrameCounter();
 
+  const narrow = element.clientWidth > 0 && element.clientWidth < 720;
   const dialogs = node("div", { class: "dialogs" });
   const help = createHelp();
   dialogs.append(help.element);
@@ -116,6 +127,7 @@ export function mount(element, options = {}) {
     timeline,
     inspector: createInspector({ store, focused: () => focus, focusItem }),
     layers: createLayers({ store }),
+    legend: createLegend({ open: !narrow }),
     readout: createReadout({ onFollow: () => store.change((state) => showSelection(state, null), "shown") }),
     bars: createBars(),
     curves: createCurves(),
@@ -136,7 +148,7 @@ export function mount(element, options = {}) {
     }),
   };
   const { dialogs: _dialogs, plot: _plot, ...updated } = parts;
-  const page = createPage(parts, { narrow: element.clientWidth > 0 && element.clientWidth < 720 });
+  const page = createPage(parts, { narrow, docs: documentationOf(element) });
 
   const narration = createNarration(page);
 
@@ -147,6 +159,7 @@ export function mount(element, options = {}) {
   root.replaceChildren(page.element);
   element.dataset.lmSuppressShortcuts = "true";
   setAttributes(page.element, { "data-host": host });
+  const opener = createOpening({ fresh, root: page.element, timeline, onChange: schedule });
   presentation = createPresentation(page, { host: element, first: opening.display, onChange: schedule });
 
   function switchTheme() {
@@ -206,17 +219,21 @@ export function mount(element, options = {}) {
     plot.update({ ...scene, size, radius, focus });
     for (const view of Object.values(updated)) view.update(scene);
     const { try: advice, paper } = presetNamed(state.preset) ?? OWN_DATA;
-    setText(page.advice, advice);
-    setText(page.paper, paper);
+    const { problem, settings } = opening.state;
+    opener.follow({ time: state.time, changed: state.problem !== problem || state.settings !== settings });
+    const opened = opener.words();
+    setText(page.advice, opened ?? advice);
+    setText(page.paper, opened === null ? paper : "");
     const edited = presetNamed(state.preset) !== undefined && !isPresetScene(state);
     page.edited.style.setProperty("visibility", edited ? "visible" : "hidden");
     narration.explain(model, { moving, playing: timeline.isPlaying() });
     background.want(state, radius, moving || timeline.isPlaying());
     certifier.want(model, moving);
     if (model.pending) schedule();
-    publisher.want(model, moving);
+    publisher.want(model, moving || opener.isOwn());
     if (root.activeElement?.disabled) takeFocus();
     frames.tick();
+    opener.begin();
     resolveReady();
   }
 
@@ -316,6 +333,8 @@ export function mount(element, options = {}) {
       scheduled = -1;
       clearTimeout(strokeTimer);
       narration.stop();
+      opener.stop();
+      page.stop();
       publisher.stop();
       timeline.pause();
       background.stop();

@@ -57,7 +57,7 @@ export const PRESETS = [
       problem: exampleProblem("two-inputs"),
       settings: { trained: "W", steps: 2000, start: { W: NO_QUERY, K: SMALL_KEY, Q: NO_QUERY } },
       companions: [],
-      view: { extent: 2.1 },
+      view: { extent: 2.1, layers: { lines: false } },
     },
   },
   {

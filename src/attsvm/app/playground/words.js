@@ -16,6 +16,27 @@ export function tokenName(problem, i, t) {
   return problem.inputs.length === 1 ? `token ${t}` : `token ${t} of input ${i}`;
 }
 
+/** What a page says that was opened without a scene of its own: first, and when the run has been shown. */
+export const OPENING_SENTENCE =
+  "Each mark is a token, a piece of an input; its size is its attention, the share of it that gets read; and training " +
+  "moves the weights W, drawn as growing lines, until one token of each input is read alone.";
+export const INVITATION =
+  "That was one training run. Now you: drag any mark and watch the lines follow, or take the story in seven short steps.";
+
+/** Names of the lines of the picture; marks that can be moved have names of their own. */
+export const LINE_NAMES = {
+  path: (image, place) => `training: the path of ${image}${place}`,
+  companion: (name) => `path of the run beside: ${name}`,
+  head: "training: the path of the head v",
+  ray: (image, place) => `max-margin direction${place}: theory says that ${image} turns to it`,
+  headRay: "the direction to which theory says that the head v turns",
+  sideRay: "max-margin direction of a run beside",
+  otherRay: "max-margin direction of another locally optimal selection",
+  margin: (place) => `separating line${place}, half way between the edges of its margin`,
+  pull: "pull of one token against the others: together they cancel",
+  ring: (distance) => `length ${distance}; every ring is ten times as far as the one inside`,
+};
+
 /** A selection in words. */
 export function selectionName(problem, selected) {
   if (problem.inputs.length === 2 && selected[0] === selected[1]) return `token ${selected[0]} of both inputs`;
@@ -84,7 +105,8 @@ function standstillReason(model) {
   return reasons.every((reason) => reason === reasons[0]) ? reasons[0] : "";
 }
 
-function inputPlace(problem, i) {
+/** " of input 1", or nothing where there is only one. */
+export function inputPlace(problem, i) {
   return problem.inputs.length === 1 ? "" : ` of input ${i}`;
 }
 

@@ -2,10 +2,10 @@ import { setLayer } from "../state/actions.js";
 import { node } from "../view/dom.js";
 
 const LAYER_WORDS = [
-  ["paths", "paths"],
-  ["rays", "rays"],
+  ["paths", "paths of training"],
+  ["rays", "max-margin rays"],
   ["lines", "margins"],
-  ["basin", "basin"],
+  ["basin", "basins of starts"],
 ];
 
 /** What to draw. */

@@ -120,6 +120,7 @@ export function createTimeline({ store, model, speed, onSpeed, onPause }) {
     element,
     update,
     toggle,
+    play,
     pause,
     changeBy,
     isPlaying: () => playing !== null,

@@ -18,10 +18,11 @@ export function createStore(first) {
     for (const listener of listeners) listener(state, what);
   }
 
-  /** Undo and redo leave the time and the layers as a person last set them. */
+  /** Undo and redo leave the time and the layers as a person last set them; another preset has layers of its own. */
   function asLooked(next) {
     const time = state.time !== null && state.time <= next.settings.steps ? state.time : null;
-    return { ...next, time, view: { ...next.view, layers: state.view.layers } };
+    const { layers } = (next.preset === state.preset ? state : next).view;
+    return { ...next, time, view: { ...next.view, layers } };
   }
 
   function goTo(entry) {

@@ -1,3 +1,4 @@
+import { LINE_NAMES } from "../words.js";
 import { setAttributes, setText, shape, syncChildren } from "./dom.js";
 import { raised } from "../format.js";
 
@@ -63,6 +64,8 @@ function updateRing(ring, power, plane, theme, named) {
   const [circle, text] = ring.children;
   const [cx, cy] = plane.centre;
   const r = plane.ring(10 ** power);
+  const distance = power < 4 && power > -1 ? String(10 ** power) : `10${raised(power)}`;
+  setAttributes(ring, { "data-name": LINE_NAMES.ring(distance) });
   setAttributes(circle, { cx, cy, r, stroke: theme.faint });
   const diagonal = r * Math.SQRT1_2;
   setAttributes(text, {
@@ -73,5 +76,5 @@ function updateRing(ring, power, plane, theme, named) {
     "stroke-width": 4,
     "paint-order": "stroke",
   });
-  setText(text, !named ? "" : power < 4 && power > -1 ? String(10 ** power) : `10${raised(power)}`);
+  setText(text, named ? distance : "");
 }

@@ -1,4 +1,5 @@
 import { imageOf } from "../maths/model.js";
+import { LINE_NAMES, inputPlace } from "../words.js";
 import { inputColour } from "./colours.js";
 import { setAttributes, shape, syncChildren } from "./dom.js";
 
@@ -49,7 +50,10 @@ export function createLines() {
       shown,
       (line) => String(line.input),
       createLine,
-      (group, line) => updateLine(group, line, plane, theme),
+      (group, line) => {
+        setAttributes(group, { "data-name": LINE_NAMES.margin(inputPlace(model.problem, line.input)) });
+        updateLine(group, line, plane, theme);
+      },
     );
   }
 
@@ -57,7 +61,7 @@ export function createLines() {
 }
 
 function createLine() {
-  const band = shape("polygon", { "clip-path": "url(#inside-disc)" });
+  const band = shape("polygon", { "clip-path": "url(#inside-disc)", "pointer-events": "none" });
   return shape("g", {}, band, shape("line", {}), shape("line", {}), shape("line", {}));
 }
 
@@ -110,7 +114,13 @@ export function createConflicts() {
       element,
       pairs,
       (pair) => `${pair.input}-${pair.token}`,
-      () => shape("line", { "stroke-width": 2, "stroke-dasharray": "6 4", "stroke-linecap": "round" }),
+      () =>
+        shape("line", {
+          "stroke-width": 2,
+          "stroke-dasharray": "6 4",
+          "stroke-linecap": "round",
+          "data-name": LINE_NAMES.pull,
+        }),
       (line, pair) => {
         const { tokens } = model.problem.inputs[pair.input];
         const [x1, y1] = plane.toScreen(tokens[model.shown[pair.input]].x);

@@ -1,13 +1,38 @@
 import { node } from "./dom.js";
+import { createHoverName } from "./hover-name.js";
 
 function panel(title, key, content, open = true) {
   return node("details", { class: `panel ${key}`, open }, node("summary", {}, title), content);
 }
 
+const PAPERS = [
+  ["Max-margin token selection", "https://arxiv.org/abs/2306.13596"],
+  ["Transformers as SVMs", "https://arxiv.org/abs/2308.16898"],
+];
+
+/** Where to read on: the idea and the documentation, where the page knows its place, and the papers. */
+function links(docs) {
+  const own = docs
+    ? [
+        ["The idea in ten minutes", new URL("idea.html", docs).href],
+        ["Documentation", new URL("index.html", docs).href],
+      ]
+    : [];
+  const link = ([words, href]) => node("a", { href, target: "_blank", rel: "noopener" }, words);
+  return node(
+    "nav",
+    { class: "links", "aria-label": "read on" },
+    own.map(link),
+    node("span", {}, "Papers: ", link(PAPERS[0]), ", ", link(PAPERS[1])),
+  );
+}
+
 /** The arrangement of all parts; style.css places them by the width of the page's own element. */
-export function createPage(parts, { narrow }) {
+export function createPage(parts, { narrow, docs }) {
   const stage = node("div", { class: "stage" });
-  stage.append(parts.plot.element, parts.layers.element);
+  const hoverName = createHoverName(stage, parts.plot.element);
+  const key = node("div", { class: "key" }, parts.legend.element, parts.layers.element);
+  stage.append(parts.plot.element, key, hoverName.element);
   const advice = node("span", {});
   const paper = node("span", { class: "paper" });
   const line = node("p", { class: "explanation" });
@@ -25,6 +50,7 @@ export function createPage(parts, { narrow }) {
     parts.inspector.element,
     parts.timeline.element,
     line,
+    links(docs),
   );
   const panels = {
     going: panel("Where descent is going", "going", parts.readout.element),
@@ -54,10 +80,10 @@ export function createPage(parts, { narrow }) {
     ...panels,
     toolbar: parts.toolbar.element,
     advice: advised,
-    layers: parts.layers.element,
+    layers: key,
     inspector: parts.inspector.element,
     timeline: parts.timeline.element,
     explanation: line,
   };
-  return { element, stage, advice, paper, edited, back, line, live, toast, areas };
+  return { element, stage, advice, paper, edited, back, line, live, toast, areas, stop: hoverName.stop };
 }

@@ -1,4 +1,5 @@
 import { imageOf } from "../maths/model.js";
+import { LINE_NAMES, inputPlace } from "../words.js";
 import { inputColour } from "./colours.js";
 import { setAttributes, shape, syncChildren } from "./dom.js";
 import { lowered } from "../format.js";
@@ -52,6 +53,8 @@ export function createRays() {
       }
     }
     const draw = (element, ray) => updateRay(element, ray, plane, theme, problem);
+    for (const ray of rays) ray.name = ray.head ? LINE_NAMES.headRay : nameOfLine(LINE_NAMES.ray, problem, ray.input);
+    for (const ray of side) ray.name = ray.thin ? LINE_NAMES.otherRay : LINE_NAMES.sideRay;
     syncChildren(
       others,
       side.filter((ray) => plane.rayEnd(ray.at)),
@@ -71,6 +74,11 @@ export function createRays() {
   return { element, update };
 }
 
+/** A name made of the image that a line is of, p or W z, and of its input. */
+function nameOfLine(words, problem, input) {
+  return words(input === null ? "p" : `W z${lowered(input)}`, input === null ? "" : inputPlace(problem, input));
+}
+
 function createRay() {
   const label = shape("text", { "font-size": 12.5, "font-style": "italic", "text-anchor": "middle" });
   return shape("g", {}, shape("line", { "stroke-linecap": "round" }), label);
@@ -79,6 +87,7 @@ function createRay() {
 function updateRay(element, ray, plane, theme, problem) {
   const [line, label] = element.children;
   const [x, y] = plane.rayEnd(ray.at);
+  setAttributes(element, { "data-name": ray.name });
   const colour = ray.head ? theme.quiet : pathColour(theme, ray.input);
   setAttributes(line, {
     x1: plane.centre[0],
@@ -136,17 +145,24 @@ export function createPaths() {
             ...path,
             key: `c${k}-${path.input}`,
             companion: true,
+            name: LINE_NAMES.companion(companion.name),
             dash: companion.dash,
             until: companion.index,
           });
       });
       for (const path of pathsOfRun(model.problem, model.run))
-        own.push({ ...path, key: `m${path.input}`, until: model.index });
+        own.push({
+          ...path,
+          key: `m${path.input}`,
+          until: model.index,
+          name: nameOfLine(LINE_NAMES.path, model.problem, path.input),
+        });
       if (model.headTrained)
         vectors.push({
           key: "head",
           input: null,
           head: true,
+          name: LINE_NAMES.head,
           points: model.run.parameters.map((each) => each.head),
           until: model.index,
         });
@@ -175,6 +191,7 @@ function createPath() {
 
 function updatePath(element, path, plane, theme) {
   const [whole, walked, now] = element.children;
+  setAttributes(element, { "data-name": path.name });
   const colour = path.head ? theme.head : pathColour(theme, path.input);
   const width = path.companion || path.head ? 1.5 : 2.6;
   const dash = path.head ? "1.5 4" : path.companion ? (path.dash ?? null) : null;

@@ -45,7 +45,7 @@ export function createReadout({ onFollow }) {
     const pinned = model.state.shown !== null;
     setText(
       choice,
-      `${pinned ? "Shown" : "Selected"}: ${selectionName(model.problem, model.shown)}${verdict ? `, ${verdict}` : ""}.`,
+      `${pinned ? "Shown" : model.index < model.run.steps.length - 1 ? "The run will select" : "Selected"}: ${selectionName(model.problem, model.shown)}${verdict ? `, ${verdict}` : ""}.`,
     );
     const several = model.norm === "spectral" || model.norm === "max-entry";
     setText(
