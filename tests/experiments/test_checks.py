@@ -81,13 +81,15 @@ def test_damage_must_hit_a_row():
 @pytest.mark.parametrize(
     ("before", "after", "enough", "verdict"),
     [
-        ([0.9, 0.9], [0.995, 0.95], True, Verdict.FAILS),  # 1 - cosine halved in ten times as many steps
-        ([0.9, 0.0], [0.995, 0.95], True, Verdict.HOLDS),  # twentyfold: on its way
-        ([0.9, 0.9], [0.995, 0.95], False, Verdict.OPEN),
+        ([0.9, 0.9], [0.995, 0.94], True, Verdict.FAILS),  # 1 - cosine did not halve in the last half of the steps
+        ([0.9, 0.8], [0.995, 0.94], True, Verdict.HOLDS),  # it did: on its way
+        ([0.9, 0.9], [0.995, np.nan], True, Verdict.FAILS),
+        ([0.9, 0.9], [0.995, 0.94], False, Verdict.OPEN),
         ([0.9, 0.9], [0.995, 0.995], False, Verdict.HOLDS),
         ([], [], True, Verdict.OPEN),
     ],
 )
 def test_turning_sees_the_slowest_run(before, after, enough, verdict):
-    check = turning("runs turn", "all", np.array(before), np.array(after), 10.0, enough)
+    cosines = {50: np.array(before), 100: np.array(after)}
+    check = turning("runs turn", "all", cosines.__getitem__, np.array([0, 10, 50, 60, 100]), 100, enough=enough)
     assert check.verdict is verdict

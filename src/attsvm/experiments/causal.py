@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -86,13 +87,12 @@ def checks(result: SweepResult) -> Sequence[Check]:
         return result.column("history", column, parameterization=kind, step=step, **where)
 
     steps = np.unique(result.column("history", "step"))
-    tenth = int(steps[np.searchsorted(steps, last / 10)])
     found = []
     for kind, name, norm, claim in (("W", "W", "Frobenius", "all (proved for plain gradient descent)"),
                                     ("KQ", "(K,Q)", "nuclear", "all (conjecture)")):  # fmt: skip
-        before, after = (end(f"cosine_{norm.lower()}", kind, step, separable=True) for step in (tenth, last))
         what = f"all data sets: {name} turns to the united {norm} SVM"
-        found.append(turning(what, claim, before, after, last / tenth, last >= _LONG))
+        cosines = partial(end, f"cosine_{norm.lower()}", kind, separable=True)
+        found.append(turning(what, claim, cosines, steps, last, enough=last >= _LONG))
     separable, attention = (np.concatenate([end(column, kind) for kind in ("W", "KQ")])
                             for column in ("separable", "least_attention"))  # fmt: skip
     chosen = attention > 0.5

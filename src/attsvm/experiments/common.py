@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar, Self
@@ -157,20 +157,26 @@ def rises(shares: Sequence[float], count: int) -> bool:
     return climb(shares[0], shares[-1]) > 1 and all(climb(a, b) >= -1 for a, b in combinations(shares, 2))
 
 
-def turning(what: str, expected: str, before: np.ndarray, after: np.ndarray, growth: float, enough: bool) -> Check:
+def turning(
+    what: str, expected: str, cosines: Callable[[int], np.ndarray], recorded: np.ndarray, last: int, *, enough: bool
+) -> Check:
     """A check that the directions of all runs tend to their limits, the slowest included.
 
     A run that is not there yet, at a cosine of .99 or less, must be on its way: while attention saturates the angle
-    falls like the inverse of the norm, 1 - cosine like its square. Half that pace is asked for.
+    falls like the inverse of the norm, 1 - cosine like its square. Half that pace is asked for, over the last half of
+    the steps, since a run may turn late.
 
     Arguments:
         what, expected: as of every `Check`.
-        before, after: the cosines of every run earlier and in the end.
-        growth: how many times as many steps the end has.
+        cosines: those of every run to its limit, by step.
+        recorded: the steps for which `cosines` can be asked.
+        last: the last of them.
         enough: whether the runs are long enough to judge those that are not there yet.
     """
+    half = int(recorded[recorded <= last / 2].max())
+    after, growth = cosines(last), last / half
     there = after > _REACHED
-    stuck = ~there & ~(1 - after <= (1 - before) / growth)  # so is a run without a cosine
+    stuck = ~there & ~(1 - after <= (1 - cosines(half)) / growth)  # so is a run without a cosine
     decided = len(after) > 0 and (enough or bool(there.all()))
     return Check(
         what,
@@ -178,8 +184,8 @@ def turning(what: str, expected: str, before: np.ndarray, after: np.ndarray, gro
         f"{there.sum()} of {len(after)} above .99, {stuck.sum()} stuck"
         + (f"; median {np.median(after):.5f}, least {after.min():.4f}" if len(after) else ""),
         Verdict.of(not stuck.any(), enough=decided),
-        f"a run ends at a cosine of .99 or less, and 1 - cosine fell less than {growth:.3g}-fold while the steps grew"
-        f" {growth:.3g}-fold",
+        f"a run ends at a cosine of .99 or less, and 1 - cosine fell less than {growth:.2f}-fold from step {half:,} to"
+        f" {last:,}",
         "" if decided else "so few runs or steps do not decide",
     )
 

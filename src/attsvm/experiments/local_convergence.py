@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -108,7 +109,7 @@ def checks(result: SweepResult) -> Sequence[Check]:
     steps, long_steps = result.configuration["steps"], result.configuration["long_steps"]
     kinds = ("W", "KQ")
 
-    def cosines(norm: str, kind: str, run: str = "paper", ridge: float = 0.0, step: int = steps) -> np.ndarray:
+    def cosines(norm: str, kind: str, run: str = "paper", step: int = steps, ridge: float = 0.0) -> np.ndarray:
         at = {"parameterization": kind, "run": run, "ridge": ridge, "step": step}
         return result.column("history", f"cosine_{norm}", **at)
 
@@ -116,10 +117,12 @@ def checks(result: SweepResult) -> Sequence[Check]:
         at = {"parameterization": kind, "run": "paper", "ridge": 0.0, "step": step}
         return float(result.column("history", column, **at).mean())
 
-    w, kq, public = cosines("frobenius", "W"), cosines("nuclear", "KQ"), cosines("nuclear", "KQ", "long", PUBLIC_RIDGE)
-    w_before, w_after = (cosines("frobenius", "W", "long", step=step) for step in (steps, long_steps))
-    kq_before, kq_after = (cosines("nuclear", "KQ", "long", step=step) for step in (steps, long_steps))
-    ridged = cosines("nuclear", "KQ", "long", PUBLIC_RIDGE, long_steps)
+    w, kq, public = (
+        cosines("frobenius", "W"),
+        cosines("nuclear", "KQ"),
+        cosines("nuclear", "KQ", "long", ridge=PUBLIC_RIDGE),
+    )
+    bare, ridged = (cosines("nuclear", "KQ", "long", long_steps, ridge) for ridge in (0.0, PUBLIC_RIDGE))
     optimal = mean("optimal", "W")
     last, early = ([mean("mean_probability", kind, step) for kind in kinds]
                    for step in (steps, 2 * result.configuration["record"]))  # fmt: skip
@@ -143,17 +146,17 @@ def checks(result: SweepResult) -> Sequence[Check]:
                   f"{np.sum(own > crossed)} of {len(own)}; means {own.mean():.3f}, other {crossed.mean():.3f}",
                   Verdict.of(bool((own > crossed).all())), f"the other one is nearer on a data set at {steps:,}")
         )  # fmt: skip
-    growth, far = long_steps / steps, long_steps >= 10 * steps
+    recorded, far = np.unique(result.column("history", "step", run="long")), long_steps >= 10 * steps
     return [
         *found,
         turning("all data sets: W turns to the Frobenius SVM", "all (proved for plain gradient descent)",
-                w_before, w_after, growth, far),
+                partial(cosines, "frobenius", "W", "long"), recorded, long_steps, enough=far),
         turning("all data sets: (K,Q) without ridge turns to the nuclear SVM", "all (conjecture)",
-                kq_before, kq_after, growth, far),
+                partial(cosines, "nuclear", "KQ", "long"), recorded, long_steps, enough=far),
         Check("(K,Q): the ridge brings it nearer to the nuclear SVM", f"yes, at {long_steps:,}",
-              f"medians {np.median(kq_after):.4f}, with it {np.median(ridged):.4f}; least {kq_after.min():.3f}, with"
+              f"medians {np.median(bare):.4f}, with it {np.median(ridged):.4f}; least {bare.min():.3f}, with"
               f" it {ridged.min():.3f}",
-              Verdict.of(bool(np.median(ridged) > np.median(kq_after) and ridged.min() > kq_after.min())),
+              Verdict.of(bool(np.median(ridged) > np.median(bare) and ridged.min() > bare.min())),
               "the median or the least cosine with the ridge is not above that without"),
         Check("probability of the selected token", "to 1 for W and (K,Q)", f"means {last[0]:.4f}, {last[1]:.4f}",
               Verdict.of(min(last) > 0.99), "a mean is at most .99 at the end of the paper's run"),

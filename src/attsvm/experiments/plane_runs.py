@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -151,11 +152,11 @@ def checks(result: SweepResult) -> Sequence[Check]:
     """Each parameterization against its own SVM and the other's: the picture, then all data sets."""
     found = []
     steps, long_steps = result.configuration["steps"], result.configuration["long_steps"]
+    recorded = np.unique(result.column("history", "step", dataset=0))
     for kind, name, own, other in (("W", "W", "Frobenius", "nuclear"), ("KQ", "(K,Q)", "nuclear", "Frobenius")):
         columns = [f"cosine_{norm.lower()}" for norm in (own, other)]
         where = {"dataset": PICTURE, "parameterization": kind, "step": steps}
         picture = [float(result.column("history", column, **where)[0]) for column in columns]
-        before = _unchosen(result, columns[0], kind, steps)
         every, crossed = (_unchosen(result, column, kind, long_steps) for column in columns)
         # Where both SVMs have one solution the cosines agree up to rounding.
         nearer = every >= crossed - _EQUAL
@@ -168,8 +169,8 @@ def checks(result: SweepResult) -> Sequence[Check]:
                   f"{nearer.sum()} of {len(every)}; medians {np.median(every):.5f}, {other}"
                   f" {np.median(crossed):.5f}", Verdict.of(bool(nearer.all())),
                   f"the cosine to the {other} SVM is larger by {_EQUAL:g} on a data set in the end"),
-            turning(f"all data sets: {name} turns to the {own} SVM", claim, before, every, long_steps / steps,
-                    long_steps >= 10 * steps),
+            turning(f"all data sets: {name} turns to the {own} SVM", claim, partial(_unchosen, result, columns[0], kind),
+                    recorded, long_steps, enough=long_steps >= 10 * steps),
         ]  # fmt: skip
     return found
 
