@@ -152,7 +152,7 @@ def checks(result: SweepResult) -> Sequence[Check]:
     """Each parameterization against its own SVM and the other's: the picture, then all data sets."""
     found = []
     steps, long_steps = result.configuration["steps"], result.configuration["long_steps"]
-    recorded = np.unique(result.column("history", "step", dataset=0))
+    recorded, far = np.unique(result.column("history", "step", dataset=0)), long_steps >= 10 * steps
     for kind, name, own, other in (("W", "W", "Frobenius", "nuclear"), ("KQ", "(K,Q)", "nuclear", "Frobenius")):
         columns = [f"cosine_{norm.lower()}" for norm in (own, other)]
         where = {"dataset": PICTURE, "parameterization": kind, "step": steps}
@@ -169,8 +169,8 @@ def checks(result: SweepResult) -> Sequence[Check]:
                   f"{nearer.sum()} of {len(every)}; medians {np.median(every):.5f}, {other}"
                   f" {np.median(crossed):.5f}", Verdict.of(bool(nearer.all())),
                   f"the cosine to the {other} SVM is larger by {_EQUAL:g} on a data set in the end"),
-            turning(f"all data sets: {name} turns to the {own} SVM", claim, partial(_unchosen, result, columns[0], kind),
-                    recorded, long_steps, enough=long_steps >= 10 * steps),
+            turning(f"all data sets: {name} turns to the {own} SVM", claim,
+                    partial(_unchosen, result, columns[0], kind), recorded, long_steps, enough=far),
         ]  # fmt: skip
     return found
 
