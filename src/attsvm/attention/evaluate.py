@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attsvm.attention.gradient import attend, invisible_tokens, risk_gradient
-from attsvm.attention.linear_maps import flat_adjoint, flat_logits, folded
+from attsvm.attention.linear_maps import flat_logits, folded
 from attsvm.attention.losses import Logistic, Loss, as_loss
 from attsvm.attention.parameterizations import Parameterization, Weights
 from attsvm.attention.prediction_heads import as_head
@@ -109,9 +109,8 @@ def gradient(
     if train_head:
         own = own.broadcast(tuple(next(iter(matrices.values())).shape[:2]))
     attended = attend(flat, own, flat_logits(flat, kind.weights(matrices)))
-    result = risk_gradient(flat, own, as_loss(loss or Logistic()), attended, train_head=train_head)
-    in_weights = result.logits.map(flat_adjoint(flat, result.logits.mantissa))
-    each = {**kind.gradients(matrices, in_weights), **result.head}
+    result = risk_gradient(flat, own, as_loss(loss or Logistic()), attended, train_head=train_head, kept=kind.kept)
+    each = {**kind.from_logits(flat, matrices, result), **result.head}
     return {
         name: ScaledTensor(part.mantissa.reshape((*lead, *part.mantissa.shape[2:])), part.log_scale.reshape(lead))
         for name, part in each.items()

@@ -49,10 +49,14 @@ class Attended:
 
 @dataclass(frozen=True, eq=False)
 class RiskGradient:
-    """Gradient of the risk with respect to the logits and, where asked for, the parameters of the prediction head."""
+    """Gradient of the risk with respect to the logits and, where asked for, the parameters of the prediction head.
+
+    `outside` holds the entries of tokens outside given sets once more, in a scale of their own, and 0 elsewhere.
+    """
 
     logits: ScaledTensor
     head: dict[str, ScaledTensor]
+    outside: ScaledTensor | None = None
 
 
 def log_softmax(
@@ -99,6 +103,7 @@ def risk_gradient(
     *,
     train_head: bool = False,
     scores: Float[Tensor, "1 batch n T"] | None = None,
+    kept: Bool[Tensor, "batch n T"] | None = None,
 ) -> RiskGradient:
     """Gradient of ``(1/n) sum_i loss(Y_i f_i)`` as mantissa and log-scale.
 
@@ -107,6 +112,7 @@ def risk_gradient(
         attended: the forward pass at the same weights.
         train_head: also return the gradient of the prediction head's parameters.
         scores: the token scores of a fixed linear prediction head (`fixed_scores`), where the caller has them.
+        kept: sets of tokens that keep probability; the gradient of all others comes in its own scale as well.
     """
     parts = _Parts(data, head, attended, scores)
     log_slope = loss.log_slope(attended.margin)
@@ -119,7 +125,16 @@ def risk_gradient(
     return RiskGradient(
         ScaledTensor(rows, scale),
         _head_gradient(data, head, attended, log_slope) if train_head else {},
+        None if kept is None else _outside(data, attended, parts, log_slope, kept),
     )
+
+
+def _outside(data: TokenDataset, attended: Attended, parts: _Parts, log_slope: Tensor, kept: Tensor) -> ScaledTensor:
+    """The gradient at the tokens outside `kept`: |loss'_i| s_it (gap_it - delta_i) / n at their own scale."""
+    delta = (parts.log_losers.exp() * parts.gap).sum(-1, keepdim=True)
+    exponent = (attended.log_attention + log_slope.unsqueeze(-1)).masked_fill(kept | ~data.real, -math.inf)
+    scale = _finite(exponent.flatten(2).amax(-1))
+    return ScaledTensor((exponent - scale[..., None, None]).exp() * (parts.gap - delta) / data.n, scale)
 
 
 def invisible_tokens(data: TokenDataset, head: Head, attended: Attended) -> Bool[Tensor, "starts batch n T"]:

@@ -98,6 +98,33 @@ class Linear(Loss):
 
 
 @dataclass(frozen=True)
+class Log(Loss):
+    """-log(m) of a margin m > 0: the loss of next-token prediction, where m is the attention on the label.
+
+    Its slope has no bound near m = 0; margins below the smallest float count as that.
+    """
+
+    def value(self, margin: Tensor) -> Tensor:
+        return -self._positive(margin).log()
+
+    def log_slope(self, margin: Tensor) -> Tensor:
+        return -self._positive(margin).log()
+
+    def log_excess(self, best: Tensor, log_shortfall: Tensor) -> Tensor:
+        share = log_shortfall - best.log()
+        return torch.where(share < -20, share, (-torch.log1p(-share.clamp(max=-1e-16).exp())).log())
+
+    def slope_bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        raise ValueError("the Lipschitz bound needs a loss of bounded slope; that of Log() has no bound near margin 0")
+
+    @staticmethod
+    def _positive(margin: Tensor) -> Tensor:
+        if bool((margin < 0).any()):
+            raise ValueError(f"Log() is a loss of positive margins; got {float(margin.min()):.6g}")
+        return margin.clamp(min=torch.finfo(margin.dtype).tiny)
+
+
+@dataclass(frozen=True)
 class CustomLoss(Loss):
     """A user's own strictly decreasing, differentiable function of the margin.
 
@@ -152,4 +179,6 @@ def as_loss(loss: Loss | Callable[[Tensor], Tensor]) -> Loss:
         return loss
     if callable(loss) and not isinstance(loss, type):
         return CustomLoss(loss)
-    raise ValueError(f"loss must be Logistic(), Exponential(), Linear() or a function of the margin; got {loss!r}")
+    raise ValueError(
+        f"loss must be Logistic(), Exponential(), Linear(), Log() or a function of the margin; got {loss!r}"
+    )

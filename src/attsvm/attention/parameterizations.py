@@ -8,15 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from attsvm.attention.gradient import RiskGradient
+from attsvm.attention.linear_maps import flat_adjoint
 from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset
 
 
 class Parameterization(ABC):
     """How trained parameters make up W ``[starts, batch, d, dq]``, and how a gradient in W reaches them."""
+
+    @property
+    def kept(self) -> Bool[Tensor, "batch n T"] | None:
+        """Sets of tokens outside which `from_logits` needs the gradient in its own scale; None where it does not."""
+        return None
 
     @abstractmethod
     def shapes(self, data: TokenDataset) -> dict[str, tuple[int, int]]:
@@ -29,6 +36,16 @@ class Parameterization(ABC):
     @abstractmethod
     def gradients(self, parameters: Mapping[str, Tensor], gradient: ScaledTensor) -> dict[str, ScaledTensor]:
         """The chain rule: from the gradient in W to one for each parameter."""
+
+    def from_logits(
+        self, data: TokenDataset, parameters: Mapping[str, Tensor], risk: RiskGradient
+    ) -> dict[str, ScaledTensor]:
+        """From the gradient in the logits to one for each parameter."""
+        return self.gradients(parameters, risk.logits.map(flat_adjoint(data, risk.logits.mantissa)))
+
+    def normal_form(self, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The same W in the form in which training starts; by default as given."""
+        return parameters
 
     @abstractmethod
     def check_initial(self, parameters: Mapping[str, Tensor]) -> None:

@@ -9,13 +9,20 @@ the projection of W onto S_fin converges, the rest grows without bound, and thei
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attsvm.attention.gradient import RiskGradient
+from attsvm.attention.linear_maps import flat_adjoint
+from attsvm.attention.parameterizations import Parameterization
+from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset
 from attsvm.data.checks import check_shape
 from attsvm.data.memory import check_fits
@@ -92,6 +99,90 @@ class FiniteSpace:
         if self.basis is None:
             return (tokens @ self.left[0].mT) * (queries @ self.right[0].mT)  # type: ignore[index]
         return (tokens.unsqueeze(-1) * queries.unsqueeze(-2)).flatten(1) @ self.basis[0].mT
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TwoScales(Parameterization):
+    """W = finite + growing, the parts inside and outside S_fin of kept sets O_i, each with its own gradient and scale.
+
+    The gradient is split before it is summed. With g_it the gradient in logit t and r_i any token of O_i,
+
+        finite:   Pi_fin( sum_it g_it x_it z_i^T )
+        growing:  Pi_perp( sum_{i, t outside O_i} g_it (x_it - x_ir) z_i^T )
+
+    Rows inside O_i lie in S_fin, so that their part outside is 0 and is never computed: its round-off would drown
+    the exponentially small rows of the tokens outside. The scale of the growing part is the sum of |g_it| over these,
+    so that its mantissa is the gradient of the logarithm of that sum while signs agree.
+
+    Arguments:
+        data: ``[*batch]`` data sets in float64.
+        kept: O, a mask ``[*batch, n, T]`` of real tokens, at least one for each input: the tokens that will keep
+            probability.
+    """
+
+    space: FiniteSpace
+    sets: Bool[Tensor, "batch n T"]
+
+    def __init__(self, data: TokenDataset, kept: Bool[Tensor, "*batch n T"]) -> None:
+        if data.dtype != torch.float64:
+            raise ValueError("TwoScales needs data in float64")
+        check_shape(kept, "kept", (*data.batch_shape, data.n, data.T), "batch, n, T")
+        sets = (kept & data.real).reshape(-1, data.n, data.T)
+        if not bool(sets.any(-1).all()):
+            where = torch.nonzero(~sets.any(-1))[0].tolist()
+            raise ValueError(f"kept must hold a token of every input; input {where[1]} of data set {where[0]} has none")
+        object.__setattr__(self, "space", FiniteSpace.of(data, kept & data.real))
+        object.__setattr__(self, "sets", sets)
+
+    @property
+    def kept(self) -> Bool[Tensor, "batch n T"]:
+        return self.sets
+
+    def __repr__(self) -> str:
+        digest = hashlib.blake2b(self.sets.cpu().numpy().tobytes(), digest_size=4).hexdigest()
+        return f"TwoScales({int(self.sets.sum())} kept tokens, {digest})"
+
+    def shapes(self, data: TokenDataset) -> dict[str, tuple[int, int]]:
+        own = (math.prod(data.batch_shape), data.n, data.T)
+        if own != tuple(self.sets.shape):
+            raise ValueError(
+                f"TwoScales belongs to the data it was made with, {list(self.sets.shape)}; got {list(own)}"
+            )
+        return {"finite": (data.d, data.dq), "growing": (data.d, data.dq)}
+
+    def draw(self, data: TokenDataset, stream: np.random.Generator) -> dict[str, np.ndarray]:
+        shape = (data.d, data.dq)  # the start of `Weights()`; `normal_form` takes it apart
+        return {"finite": stream.uniform(-1.0, 1.0, shape) / math.sqrt(data.d), "growing": np.zeros(shape)}
+
+    def normal_form(self, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
+        whole = self.weights(parameters)
+        inside = self.space.project(whole)
+        return {**parameters, "finite": inside, "growing": whole - inside}
+
+    def weights(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        return parameters["finite"] + parameters["growing"]
+
+    def gradients(self, parameters: Mapping[str, Tensor], gradient: ScaledTensor) -> dict[str, ScaledTensor]:
+        inside = self.space.project(gradient.mantissa)
+        return {"finite": gradient.map(inside), "growing": gradient.map(gradient.mantissa - inside)}
+
+    def from_logits(
+        self, data: TokenDataset, parameters: Mapping[str, Tensor], risk: RiskGradient
+    ) -> dict[str, ScaledTensor]:
+        if risk.outside is None:
+            raise ValueError("TwoScales needs the gradient outside its kept sets; pass kept= to risk_gradient")
+        inside = self.space.project(flat_adjoint(data, risk.logits.mantissa))
+        rows = risk.outside.mantissa
+        reference = self.sets.to(torch.uint8).argmax(-1, keepdim=True).expand(*rows.shape[:-1], 1)
+        across = flat_adjoint(data, rows.scatter_add(-1, reference, -rows.sum(-1, keepdim=True)))
+        across = across - self.space.project(across)
+        total = rows.abs().flatten(2).sum(-1)
+        total = torch.where(total > 0, total, torch.ones_like(total))
+        scaled = ScaledTensor(across / total[..., None, None], risk.outside.log_scale + total.log())
+        return {"finite": risk.logits.map(inside), "growing": scaled}
+
+    def check_initial(self, parameters: Mapping[str, Tensor]) -> None:
+        return None
 
 
 def _generators(data: TokenDataset, kept: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from attsvm.descent.optimizers import (
     Optimizer,
     PolyakDescent,
     SteepestDescent,
+    TwoPartDescent,
 )
 from attsvm.descent.run import History, Run
 from attsvm.descent.schedules import Constant, Geometric, InverseSqrt, LipschitzStep, Schedule
@@ -35,6 +36,7 @@ __all__ = [
     "Optimizer",
     "PolyakDescent",
     "SteepestDescent",
+    "TwoPartDescent",
     # step sizes
     "Constant",
     "Geometric",

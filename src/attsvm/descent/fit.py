@@ -202,6 +202,9 @@ def _finished(task: Task, now: Progress, lead: tuple[int, ...], **told: Any) -> 
         return value.reshape((*lead, *value.shape[2:]))
 
     attended = task.forward(now.parameters)
+    invisible = invisible_tokens(task.data, task.head_at(now.parameters), attended)
+    if task.parameterization.kept is not None:  # what is outside has a scale of its own
+        invisible &= task.parameterization.kept
     state = {**now.state, **{f"stop/{name}": value for name, value in now.memory.items()}}
     return Run(
         weights=shaped(task.weights(now.parameters)),
@@ -212,7 +215,7 @@ def _finished(task: Task, now: Progress, lead: tuple[int, ...], **told: Any) -> 
         steps_taken=shaped(now.taken),
         stalled=shaped(now.stalled),
         overflowed=shaped(now.overflowed),
-        invisible=shaped(invisible_tokens(task.data, task.head_at(now.parameters), attended)),
+        invisible=shaped(invisible),
         state={name: shaped(value) for name, value in state.items()},
         **told,
     )

@@ -108,7 +108,7 @@ def starting_point(
         parameters = _drawn(data, parameterization, count, seeds) | parameters
     if trained_head is not None:
         parameters = trained_head.broadcast((count, len(seeds))).parameters() | parameters
-    ordered = {name: parameters[name] for name in shapes}
+    ordered = parameterization.normal_form({name: parameters[name] for name in shapes})
     parameterization.check_initial(ordered)
     return ordered, batch_shape if several is None and starts is None else (count, *batch_shape)
 

@@ -7,9 +7,11 @@ from attsvm.next_token.data import NextTokenData, characters, from_ids, from_tex
 from attsvm.next_token.finite import FinitePart, finite_part
 from attsvm.next_token.graph import PriorityGraph, priority_graph
 from attsvm.next_token.limit import Answer, LimitPrediction, Relation, predict_limit
+from attsvm.next_token.training import Comparison, train, verify
 
 __all__ = [
     "Answer",
+    "Comparison",
     "FinitePart",
     "LimitPrediction",
     "NextTokenData",
@@ -21,5 +23,7 @@ __all__ = [
     "from_text",
     "predict_limit",
     "priority_graph",
+    "train",
+    "verify",
     "words",
 ]

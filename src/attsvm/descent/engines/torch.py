@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attsvm.attention import Head, Loss, ScaledTensor
 from attsvm.attention.gradient import Attended, attend, fixed_scores, risk_gradient
-from attsvm.attention.linear_maps import flat_adjoint, flat_logits
+from attsvm.attention.linear_maps import flat_logits
 from attsvm.attention.scores import flat_scores
 from attsvm.data import TokenDataset
 from attsvm.descent.engines.base import Advance, Engine, Progress
@@ -43,9 +43,9 @@ class TorchEngine(Engine):
         parameters = progress.parameters
         head = task.head_at(parameters)
         attended = attend(data, head, flat_logits(data, task.weights(parameters)), scores)
-        risk = risk_gradient(data, head, task.loss, attended, train_head=task.train_head, scores=scores)
-        in_weights = risk.logits.map(flat_adjoint(data, risk.logits.mantissa))
-        in_factors = task.parameterization.gradients(parameters, in_weights)
+        kind = task.parameterization
+        risk = risk_gradient(data, head, task.loss, attended, train_head=task.train_head, scores=scores, kept=kind.kept)
+        in_factors = kind.from_logits(data, parameters, risk)
         if task.ridge > 0:
             in_factors = _with_ridge(parameters, in_factors, task.ridge)
         gradients = {**in_factors, **risk.head}

@@ -4,6 +4,7 @@ from attsvm.descent.optimizers.adam import Adam
 from attsvm.descent.optimizers.base import Optimizer
 from attsvm.descent.optimizers.gradient import GradientDescent, NormalizedGradientDescent, PolyakDescent
 from attsvm.descent.optimizers.steepest import MirrorDescent, NormalizedMirrorDescent, SteepestDescent
+from attsvm.descent.optimizers.two_parts import TwoPartDescent
 
 __all__ = [
     "Adam",
@@ -14,4 +15,5 @@ __all__ = [
     "Optimizer",
     "PolyakDescent",
     "SteepestDescent",
+    "TwoPartDescent",
 ]

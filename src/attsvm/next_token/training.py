@@ -1,0 +1,129 @@
+"""Training on next-token data, exact on two scales, and whether the prediction came true."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attsvm.attention import Log, TwoScales
+from attsvm.data.checks import ArrayLike, as_floating, check_shape
+from attsvm.descent import GradientDescent, Run, TwoPartDescent
+from attsvm.descent.fit import fit
+from attsvm.next_token.limit import LimitPrediction
+from attsvm.norms import direction_cosine
+
+COSINE = 0.999
+"""What the cosine outside S_fin must reach for a prediction to hold."""
+DISTANCE = 1e-6
+"""How far Pi_fin W may be from W_fin, as a share of 1 + ||W_fin||, for a prediction to hold."""
+
+
+def train(
+    limit: LimitPrediction,
+    steps: int = 2000,
+    *,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Run:
+    """Train W on the data of a prediction with the log loss, by `fit`.
+
+    Where the Graph-SVM has a solution, finite and growing part have their own gradient, scale and steps (`TwoScales`,
+    `TwoPartDescent`): the sets that keep probability are known. Where relations clash they are not, and plain gradient
+    descent runs.
+
+    Arguments:
+        limit: of `predict_limit`.
+        steps: number of steps.
+        seed: of the start.
+        progress: called with (steps done, steps).
+        options: further arguments of `fit`, which replace those chosen here, such as ``optimizer=``.
+    """
+    data = limit.data.dataset
+    size = float(limit.data.embeddings.square().sum(1).max()) ** 2  # largest ||x||^2 ||z||^2: curvature is at most this
+    chosen: dict[str, Any] = {"record": [steps], "keep": ("risk", "norm")}
+    if limit.finite is None:
+        chosen["optimizer"] = GradientDescent(1 / size)
+    else:
+        chosen["parameterization"] = TwoScales(data, limit.graph.kept)
+        chosen["optimizer"] = TwoPartDescent(0.25 / size, 1 / size)
+    return fit(data, loss=Log(), steps=steps, seed=seed, progress=progress, **{**chosen, **options})
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Trained weights beside the predicted limit.
+
+    Attributes:
+        cosine: of W and W_svm outside S_fin; NaN where W_svm = 0.
+        finite_distance: ||Pi_fin W - W_fin||.
+        finite_norm: ||W_fin||.
+        growth: norm of W outside S_fin over ||W_svm||; infinite where that is 0.
+        whole_cosine: of W itself and W_fin + C W_svm, C by least squares.
+    """
+
+    cosine: float
+    finite_distance: float
+    finite_norm: float
+    growth: float
+    whole_cosine: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether both parts came true: a cosine of at least 0.999, and Pi_fin W within 1e-6 (1 + ||W_fin||)."""
+        outside = math.isnan(self.cosine) or self.cosine >= COSINE
+        return outside and self.finite_distance <= DISTANCE * (1 + self.finite_norm)
+
+    def to_json(self) -> str:
+        """The numbers, null where there is none."""
+        plain = {name: value if math.isfinite(value) else None for name, value in vars(self).items()}
+        return json.dumps({**plain, "holds": self.holds}, indent=1)
+
+    def __str__(self) -> str:
+        share = self.finite_distance / (1 + self.finite_norm)
+        lines = [
+            f"outside S_fin: cosine with W_svm {self.cosine:.6f} at {self.growth:.3g} times its norm",
+            f"inside S_fin:  ||Pi_fin W - W_fin|| = {self.finite_distance:.2g} ({share:.1g} of 1 + ||W_fin||)",
+            f"the prediction {'holds' if self.holds else 'does not hold yet, or not at all'}",
+        ]
+        return "\n".join(lines if not math.isnan(self.cosine) else lines[1:])
+
+
+def verify(limit: LimitPrediction, trained: Run | ArrayLike) -> Comparison:
+    """Compare trained weights with the predicted limit, in both parts.
+
+    Arguments:
+        limit: of `predict_limit`.
+        trained: a run on the same data, or weights ``[d, d]``.
+
+    Raises:
+        ValueError: if relations clash, so that there is nothing to compare with, the run was made with another loss
+            than the log loss, or shapes do not fit.
+    """
+    if limit.finite is None:
+        raise ValueError(f"there is no limit to compare with: {limit.verdict}")
+    if isinstance(trained, Run):
+        loss = trained.configuration.get("loss")
+        if loss != repr(Log()):
+            raise ValueError(f"the prediction is about the log loss, Log(); the run was made with {loss}")
+        given: Tensor = trained.weights
+    else:
+        given = as_floating(trained, "trained").to(torch.float64)
+    check_shape(given, "trained", (limit.data.d, limit.data.d), "d, d")
+    svm, finite = limit.svm_component, limit.finite_component
+    inside = limit.finite.space.project(given[None])[0]
+    outside, size = given - inside, float(torch.linalg.matrix_norm(svm))
+    scale = float((outside * svm).sum()) / size**2 if size else 0.0
+    return Comparison(
+        cosine=float(direction_cosine(outside, svm)) if size else math.nan,
+        finite_distance=float(torch.linalg.matrix_norm(inside - finite)),
+        finite_norm=float(torch.linalg.matrix_norm(finite)),
+        growth=float(torch.linalg.matrix_norm(outside)) / size if size else math.inf,
+        whole_cosine=float(direction_cosine(given, finite + scale * svm)),
+    )
