@@ -109,7 +109,7 @@ NAN = torch.full((4, 3), torch.nan, dtype=torch.float64)
         ({"parameterization": "kq"}, r"parameterization must be Weights\(\) or KeyQuery\(rank\); got 'kq'"),
         (
             {"loss": "logistic"},
-            r"loss must be Logistic\(\), Exponential\(\), Linear\(\), Log\(\) or a function of the margin; got 'logistic'",
+            r"loss must be Logistic\(\), Exponential\(\), Linear\(\), Log\(\) or a function of the margin",
         ),
         ({"loss": lambda m: m**2}, "loss must decrease with the margin"),
         ({"stop": "saturated"}, r"stop must be a rule such as Saturated\(\) or Settled\(\); got 'saturated'"),
