@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from typing import Any
 
 import pytest
@@ -154,17 +155,36 @@ def test_starts_below_the_barrier_do_reach_the_optimum(seed: int) -> None:
     assert "inside" in str(report)
 
 
-def test_the_barrier_is_the_bound_it_claims_to_be() -> None:
-    """T = 2: the barrier is the risk of one input wholly on its other token, all others wholly on their best."""
-    data = random_sphere(n=3, T=2, d=4, batch=200, seed=4109)
+def test_the_barrier_is_the_risk_of_one_second_best_token() -> None:
+    """The barrier is the risk of one input wholly on its second-best token, all others wholly on their best."""
+    data = random_sphere(n=3, T=4, d=4, batch=200, seed=4109)
     best = attsvm.solve(attsvm.AttentionSVM(data, attsvm.optimal_tokens(data)))
-    start = 3 * gaussian(4109, 200, 4, 4)
+    start = torch.linspace(0, 8, 200)[:, None, None] * torch.nan_to_num(best.weights) + gaussian(4109, 200, 4, 4)
     found = attsvm.theory.below_the_barrier(data, None, start, attsvm.Logistic(), best)
-    assert 0 < int(found.holds.sum()) < 200
-    scores, loss = attsvm.token_scores(data), attsvm.Logistic()
-    barrier = (loss.value(scores.amin(-1)) - loss.value(scores.amax(-1))).amin(-1)
+    assert 20 < int(found.holds.sum()) < 180
+    top, loss = attsvm.token_scores(data).topk(2).values, attsvm.Logistic()
+    barrier = (loss.value(top[..., 1]) - loss.value(top[..., 0])).amin(-1)
     excess = 3 * (attsvm.attention.evaluate(data, start).risk - attsvm.best_risk(data))
     assert found.holds.equal((excess < barrier) & best.solved)
+
+
+def test_below_the_barrier_the_way_to_the_optimum_is_downhill() -> None:
+    """Random weights, many of them on other tokens: where they are below, the risk falls along any U that separates."""
+    data = random_sphere(n=2, T=4, d=3, batch=600, seed=secrets.randbelow(2**31))  # fresh every time
+    best = attsvm.solve(attsvm.AttentionSVM(data, attsvm.token_scores(data).argmax(-1)))
+    data, best = data[best.solved], best[best.solved]
+    size = torch.linspace(0, 10, len(data)).double()[:, None, None]
+    start = size * best.weights / torch.linalg.matrix_norm(best.weights)[:, None, None] + 3 * gaussian(
+        1, len(data), 3, 3
+    )
+    below = attsvm.theory.below_the_barrier(data, None, start, attsvm.Logistic(), best).holds
+    seen = attsvm.attention.evaluate(data, start)
+    elsewhere = (seen.attention.argmax(-1) != attsvm.optimal_tokens(data)).any(-1)
+    slope = (attsvm.attention.gradient(data, start)["weights"].normalized() * best.weights).sum((-1, -2))
+    print(f"{int(below.sum())} of {len(data)} below, {int((below & elsewhere).sum())} of them on another token")
+    assert int(below.sum()) > 50
+    assert bool((slope[below] < 0).all())
+    assert bool((slope[~below] > 0).any())  # it can fail
 
 
 def test_outside_of_every_cone() -> None:
