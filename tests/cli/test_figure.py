@@ -177,7 +177,9 @@ def test_the_speed_is_that_of_the_paper_on_a_cpu_whatever_the_seed(tmp_path):
     assert summary.checks[-1].verdict is Verdict.HOLDS
     assert summary.checks[-1].expected == "public code 190 s, at least 2.0x less"
     slow = dataclasses.replace(TINY, public_factor=39.0)
-    assert summarize(slow, known, [], 0.0).checks[-1].verdict is Verdict.FAILS
+    failed = summarize(slow, known, [], 0.0).checks[-1]
+    assert failed.verdict is Verdict.FAILS
+    assert failed.fails_if == "it is less than 39x below that of the public code"
     on_gpu = dataclasses.replace(result, manifest={**manifest, "device": "some GPU"})
     assert summarize(TINY, on_gpu, [], 0.0).speed is None
 

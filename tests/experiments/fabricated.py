@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -238,10 +239,8 @@ def made(name: str, quick: bool = False, damage: Damage | None = None) -> SweepR
     Raises:
         ValueError: if no row is damaged.
     """
-    default = EXPERIMENTS[name].default
-    configuration = (default.quick() if quick else default).to_json()
-    table, make = MADE[name]
-    columns, arrays = make(configuration)
+    configuration, columns, arrays = _true(name, quick)
+    columns = dict(columns)
     if damage is not None and damage.column in arrays:
         arrays = arrays | {damage.column: np.asarray(damage.value)}
     elif damage is not None:
@@ -255,7 +254,14 @@ def made(name: str, quick: bool = False, damage: Damage | None = None) -> SweepR
         if kind.kind != "U":
             columns[damage.column] = columns[damage.column].astype(kind)
     manifest = {"configuration": configuration, "counts": {}}
-    return SweepResult(name, Path(), {table: pa.table(columns)}, arrays, manifest)
+    return SweepResult(name, Path(), {MADE[name][0]: pa.table(columns)}, arrays, manifest)
+
+
+@cache
+def _true(name: str, quick: bool) -> tuple[Mapping[str, Any], Columns, Columns]:
+    default = EXPERIMENTS[name].default
+    configuration = (default.quick() if quick else default).to_json()
+    return configuration, *MADE[name][1](configuration)
 
 
 _END = {"gradient": "exact", "step": 1000}
