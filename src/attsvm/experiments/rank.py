@@ -20,7 +20,7 @@ from attsvm.sweep import Configuration, Done, Piece, SweepResult, Task
 TOLERANCES = (1e-3, 1e-4, 1e-6, 1e-8)
 """Thresholds relative to the largest singular value at which ranks are counted."""
 TOLERANCE = 1e-6
-"""The one that is drawn: no relative singular value of a certified solution lies in the nine decades below it."""
+"""The one that is drawn: hardly any relative singular value of a certified solution lies between it and rounding."""
 FEASIBLE = "feasible"
 _PUBLIC_INFEASIBLE, _PUBLIC_DRAWS = 1253, 4000
 """Of the paper's draws, as the public code solves them."""
