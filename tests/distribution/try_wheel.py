@@ -65,7 +65,7 @@ def install(folder: Path, wheel: Path, python: str, constraints: Path | None) ->
     """The scripts of an empty environment that holds the wheel with its extra `heads`, and what they require."""
     subprocess.run([python, "-m", "venv", folder], env=BARE, check=True)
     chosen = [] if constraints is None else ["-c", constraints.resolve()]
-    quiet = ["--quiet", "--disable-pip-version-check"]
+    quiet = ["--quiet", "--no-compile", "--disable-pip-version-check"]
     timed(
         f"pip install {wheel.name}[heads]",
         [folder / "bin/python", "-m", "pip", "install", *quiet, *chosen, f"attsvm[heads] @ {wheel.as_uri()}"],

@@ -79,7 +79,7 @@ def test_runs_go_on_where_they_were(name: str, tmp_path: Path) -> None:
     assert invoke(*command, tmp_path / "fresh").exit_code == 0
     went_on, fresh = (attsvm.Run.load(tmp_path / each / "run.safetensors") for each in (name, "fresh"))
     assert went_on.step == fresh.step == steps
-    torch.testing.assert_close(went_on.weights, fresh.weights, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(went_on.weights, fresh.weights, rtol=1e-6, atol=1e-8)
 
 
 def test_a_run_goes_on_in_python() -> None:
@@ -87,7 +87,7 @@ def test_a_run_goes_on_in_python() -> None:
     settings = {"parameterization": attsvm.KeyQuery(rank=2), "optimizer": attsvm.NormalizedGradientDescent(0.1)}
     went_on = attsvm.fit(data_of("data.npz"), steps=80, resume=run, **settings)
     fresh = attsvm.fit(data_of("data.npz"), steps=80, **settings)
-    torch.testing.assert_close(went_on.weights, fresh.weights, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(went_on.weights, fresh.weights, rtol=1e-6, atol=1e-8)
 
 
 def test_a_run_is_held_against_a_diagnosis_of_today() -> None:
