@@ -14,6 +14,7 @@ import { createPresentation } from "./controls/presentation.js";
 import { createReadout } from "./view/readout.js";
 import { createNarration } from "./view/narration.js";
 import { attachDragging } from "./controls/drag.js";
+import { createFreshPanel } from "./controls/fresh-panel.js";
 import { createHelp } from "./controls/help.js";
 import { createInspector } from "./controls/inspector.js";
 import { attachKeyboard } from "./controls/keyboard.js";
@@ -23,18 +24,19 @@ import { createTable } from "./controls/table.js";
 import { createTimeline } from "./controls/timeline.js";
 import { createToolbar } from "./controls/toolbar.js";
 import { createTraining } from "./controls/training.js";
-import { PRESETS, isPresetScene, presetNamed, presetState } from "./presets.js";
+import { PRESETS, presetState } from "./presets.js";
+import { adviceOf } from "./scenes.js";
 import { setLayer, setTime, showSelection } from "./state/actions.js";
 import { createAnalyst } from "./state/analysis.js";
 import { createCertifier } from "./state/certifier.js";
 import { createBackgroundWork } from "./state/background.js";
 import { encodeAddress, readAddress, stateFrom } from "./state/link.js";
+import { randomState } from "./state/schema.js";
 import { createStore } from "./state/store.js";
 import { createPublisher } from "./state/publish.js";
 import { styleText } from "./style.js";
 
 const PAUSE = 700;
-const OWN_DATA = { try: "Your own data. Drag anything; double click adds a token.", paper: "" };
 
 /**
  * What the page opens with: the state in the address, or the one given, or the first preset; how it is shown; and a
@@ -120,6 +122,7 @@ export function mount(element, options = {}) {
     say: (text) => narration.say(text),
     dialogs,
     address: () => `${ownsAddress ? location.href.split("#")[0] : ""}#${encodeAddress(model.state, display())}`,
+    onProblem: ({ problem, trainHead, extent }) => setState({ problem, settings: { trainHead }, view: { extent } }),
   });
   const parts = {
     dialogs,
@@ -136,8 +139,9 @@ export function mount(element, options = {}) {
       onBasin: (on) => store.look((state) => setLayer(state, "basin", on), "layer"),
     }),
     certificate: createCertificatePanel({ canCertify: Boolean(options.certify) }),
+    fresh: createFreshPanel({ store }),
     training: createTraining({ store }),
-    table: createTable({ store }),
+    table: createTable({ store, onRandom: (plan) => store.load(randomState(plan).state, "preset") }),
     toolbar: createToolbar({
       store,
       onPreset: (name) => store.load(presetState(name), "preset"),
@@ -218,13 +222,12 @@ export function mount(element, options = {}) {
     setAttributes(page.element, { "data-theme": scene.theme.name });
     plot.update({ ...scene, size, radius, focus });
     for (const view of Object.values(updated)) view.update(scene);
-    const { try: advice, paper } = presetNamed(state.preset) ?? OWN_DATA;
+    const { advice, paper, edited } = adviceOf(state);
     const { problem, settings } = opening.state;
     opener.follow({ time: state.time, changed: state.problem !== problem || state.settings !== settings });
     const opened = opener.words();
     setText(page.advice, opened ?? advice);
     setText(page.paper, opened === null ? paper : "");
-    const edited = presetNamed(state.preset) !== undefined && !isPresetScene(state);
     page.edited.style.setProperty("visibility", edited ? "visible" : "hidden");
     narration.explain(model, { moving, playing: timeline.isPlaying() });
     background.want(state, radius, moving || timeline.isPlaying());
@@ -295,7 +298,7 @@ export function mount(element, options = {}) {
     const item = event.target.closest("[data-item]");
     if (item !== null && item.dataset.item !== focus) setFocus(item.dataset.item);
   });
-  page.back.addEventListener("click", () => store.load(presetState(store.get().preset), "preset"));
+  page.back.addEventListener("click", () => store.load(adviceOf(store.get()).original(), "preset"));
   const observer = new ResizeObserver(measure);
   observer.observe(page.stage);
   cleanups.push(() => observer.disconnect());
@@ -308,6 +311,11 @@ export function mount(element, options = {}) {
     measure();
   });
   listen(document, "fullscreenchange", presentation.followFullScreen);
+  listen(page.element, "dragover", (event) => event.preventDefault());
+  listen(page.element, "drop", (event) => {
+    event.preventDefault();
+    if (event.dataTransfer.files.length > 0) exportMenu.open(event.dataTransfer.files[0]);
+  });
   listen(darkness, "change", schedule);
   if (ownsAddress) {
     listen(window, "hashchange", () => {

@@ -303,15 +303,3 @@ export function presetState(name) {
   if (state === null) throw new Error(`preset ${name}: ${sentence}`);
   return state;
 }
-
-const asLoaded = new Map();
-
-/** Whether data, training and runs are those of the preset that the state names; layers and time do not count. */
-export function isPresetScene({ preset, problem, settings, companions }) {
-  if (presetNamed(preset) === undefined) return false;
-  if (!asLoaded.has(preset)) {
-    const scene = presetState(preset);
-    asLoaded.set(preset, JSON.stringify([scene.problem, scene.settings, scene.companions]));
-  }
-  return asLoaded.get(preset) === JSON.stringify([problem, settings, companions]);
-}

@@ -1,11 +1,14 @@
 import { copyText, saveFile } from "../export/files.js";
+import { FileError, readNpz } from "../export/npz-reader.js";
 import { npzOf } from "../export/npz.js";
 import { pngOf, svgTextOf } from "../export/picture.js";
+import { problemOfArrays } from "../export/problem-of-arrays.js";
 import { snippetOf } from "../export/snippet.js";
+import { LIMITS } from "../state/limits.js";
 import { node, setText } from "../view/dom.js";
 
 /** Copy the link, save the picture or the data, copy Python. */
-export function createExportMenu({ model, theme, plot, say, dialogs, address }) {
+export function createExportMenu({ model, theme, plot, say, dialogs, address, onProblem }) {
   const area = node("textarea", { readonly: true, spellcheck: "false", rows: 18, "aria-label": "text to copy" });
   const title = node("h2", {});
   const copy = node("button", { type: "button", class: "primary", onclick: () => copyArea() }, "Copy");
@@ -49,6 +52,31 @@ export function createExportMenu({ model, theme, plot, say, dialogs, address }) 
     }
   }
 
+  const chooser = node("input", {
+    type: "file",
+    accept: ".npz",
+    hidden: true,
+    "aria-label": "a data set to open",
+    onchange: () => {
+      if (chooser.files.length > 0) open(chooser.files[0]);
+      chooser.value = "";
+    },
+  });
+  dialogs.append(chooser);
+
+  /** Show the data set of a .npz file, or say in a sentence why not. */
+  async function open(file) {
+    try {
+      if (file.size > LIMITS.file) throw new FileError("it is larger than any data set that can be drawn");
+      const found = problemOfArrays(await readNpz(new Uint8Array(await file.arrayBuffer())));
+      const sentence = onProblem(found);
+      if (sentence !== null) throw new FileError(sentence);
+    } catch (error) {
+      if (!(error instanceof FileError)) throw error;
+      say(`${file.name} cannot be shown: ${error.message}.`);
+    }
+  }
+
   const actions = [
     ["link", "Copy link", link],
     [
@@ -56,6 +84,7 @@ export function createExportMenu({ model, theme, plot, say, dialogs, address }) 
       "Python that reproduces this …",
       () => offer("Python that reproduces what is on screen", snippetOf(model())),
     ],
+    ["open", "Open data (.npz) …", () => chooser.click()],
     ["npz", "Save data (.npz)", () => saveFile("attsvm.npz", npzOf(model()), "application/zip")],
     ["png", "Save picture (.png)", png],
     ["svg", "Save picture (.svg)", () => saveFile("attsvm.svg", svgTextOf(plot, model(), theme()), "image/svg+xml")],
@@ -91,5 +120,5 @@ export function createExportMenu({ model, theme, plot, say, dialogs, address }) 
     menu.open = false;
     menu.firstChild.focus();
   });
-  return { element: menu };
+  return { element: menu, open };
 }

@@ -6,6 +6,7 @@ const LAYER_WORDS = [
   ["rays", "max-margin rays"],
   ["lines", "margins"],
   ["basin", "basins of starts"],
+  ["fresh", "fresh inputs"],
 ];
 
 /** What to draw. */

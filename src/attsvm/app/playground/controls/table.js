@@ -15,6 +15,7 @@ import { inputColour } from "../view/colours.js";
 import { node, setAttributes, setText, syncChildren } from "../view/dom.js";
 import { lowered, significant } from "../format.js";
 import { numberField } from "./fields.js";
+import { createRandomData } from "./random-data.js";
 
 /** Two fields for one point of the plane. */
 function pointFields(label, onPoint) {
@@ -40,16 +41,18 @@ function pointFields(label, onPoint) {
 }
 
 /** Exact coordinates of everything, and buttons to add, remove and flip. */
-export function createTable({ store }) {
+export function createTable({ store, onRandom }) {
   const inputs = node("div", { class: "inputs" });
   const more = node("button", { type: "button", onclick: () => store.change(addInput, "add") }, "Add an input");
   const head = pointFields("head v", (x) => store.change((state) => moveHead(state, x), "move"));
   const headRow = node("div", { class: "vector" }, node("span", { class: "vector-name" }), ...head.inputs);
   const starts = node("div", { class: "starts" });
-  const element = node("div", { class: "table" }, inputs, more, headRow, starts);
+  const random = createRandomData({ onDraw: onRandom });
+  const element = node("div", { class: "table" }, random.element, inputs, more, headRow, starts);
   const startRows = createStartRows(store, starts);
 
   function update({ model, theme }) {
+    random.update({ model });
     const items = model.problem.inputs.map((input, i) => ({ input, i }));
     syncChildren(
       inputs,

@@ -78,6 +78,7 @@ export function createToolbar({ store, onPreset, onTheme, onLecture, onHelp, exp
 
   function update({ model, theme: now, display }) {
     const name = presetNamed(model.state.preset) ? model.state.preset : "";
+    setText(select.options[0], model.state.random === null ? "own data" : `random data, seed ${model.state.random.seed}`);
     if (select.value !== name) select.value = name;
     setAttributes(undo, { disabled: !store.canUndo() });
     setAttributes(redo, { disabled: !store.canRedo() });

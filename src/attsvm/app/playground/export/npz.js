@@ -2,7 +2,7 @@ import { datasetArrays } from "./arrays.js";
 
 let crcTable = null;
 
-function crcOf(bytes) {
+export function crcOf(bytes) {
   if (crcTable === null) {
     crcTable = Uint32Array.from({ length: 256 }, (_, n) => {
       let value = n;

@@ -1,6 +1,7 @@
 /** The public maths of the playground. */
 import { basin } from "./basin.js";
 import { train } from "./descent.js";
+import { freshInputs, randomData, selectedRight } from "./generalization.js";
 import { labelMargin, maxMargin } from "./margin.js";
 import { optimalTokens, scores } from "./model.js";
 import { directionCosine } from "./numbers.js";
@@ -19,4 +20,7 @@ export const maths = Object.freeze({
   basin,
   directionCosine,
   predict,
+  randomData,
+  freshInputs,
+  selectedRight,
 });

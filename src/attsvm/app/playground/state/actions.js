@@ -311,3 +311,9 @@ export function setTime(state, time) {
 export function setLayer(state, name, on) {
   return { ...state, view: { ...state.view, layers: { ...state.view.layers, [name]: on } } };
 }
+
+/** How fresh inputs are made. */
+export function setFresh(state, changes) {
+  const fresh = { ...state.view.fresh, ...changes };
+  return { ...state, view: { ...state.view, fresh: { ...fresh, seed: fresh.seed % (LIMITS.seed + 1) } } };
+}

@@ -8,6 +8,7 @@ import { normOfTraining, predict } from "../maths/predict.js";
 import { point } from "../format.js";
 import { companionName } from "../words.js";
 import { companionSettings, isComparison, startPoint } from "./actions.js";
+import { createFreshCounter } from "./fresh.js";
 import { indexAt, recordedStepsFor } from "./recording.js";
 import { hasTypedScores } from "./schema.js";
 
@@ -88,6 +89,7 @@ export function createAnalyst() {
   let sides = [];
   let turn = 0;
   let speed = 0.004;
+  const countFresh = createFreshCounter();
 
   function timedTrain(problem, settings, record) {
     const began = performance.now();
@@ -250,6 +252,7 @@ export function createAnalyst() {
       ownEfficiency: ownReading.efficiency,
       reachedLocal: headTrained ? null : isLocallyOptimal(problem, selected, { norm }),
       shownLocal: headTrained ? null : isLocallyOptimal(problem, shown, { norm }),
+      fresh: countFresh(state, run, index, headTrained, moving),
       companions: shownCompanions(state, shown),
       conflicts: conflictsOf(solution),
       badge: badgeOf(solution),

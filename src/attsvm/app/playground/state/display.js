@@ -12,14 +12,14 @@ export const DISPLAY_KEYS = ["lecture", "embed", "hide", "speed", "theme"];
 export const SPEEDS = [0.25, 0.5, 1, 2, 4];
 
 /** Panels of both sides, and the parts around the picture. */
-const RESULT_PANELS = ["going", "attention", "along", "local", "certified"];
+const RESULT_PANELS = ["going", "attention", "along", "fresh", "local", "certified"];
 const SETUP_PANELS = ["train", "coordinates"];
 const OTHER_PARTS = ["toolbar", "advice", "layers", "inspector", "timeline", "explanation"];
 const GROUPS = { results: RESULT_PANELS, setup: SETUP_PANELS };
 
 export const HIDEABLE = [...RESULT_PANELS, ...SETUP_PANELS, ...OTHER_PARTS];
 
-const LECTURE_HIDES = ["advice", "inspector", "along", "local", "certified", ...SETUP_PANELS];
+const LECTURE_HIDES = ["advice", "inspector", "along", "fresh", "local", "certified", ...SETUP_PANELS];
 const EMBED_HIDES = ["inspector", ...RESULT_PANELS, ...SETUP_PANELS];
 
 const PLAIN_DISPLAY = { lecture: false, embed: false, hide: null, speed: 1, theme: null };

@@ -8,9 +8,12 @@ export const LIMITS = {
   score: 1000,
   stepSize: 100,
   text: 200000,
+  seed: 999999,
+  file: 1000000,
 };
 
 export const TRAINED_CHOICES = ["p", "W", "KQ"];
 export const OPTIMIZER_CHOICES = ["normalized", "gradient", "sign", "spectral"];
 export const LOSS_CHOICES = ["logistic", "exponential", "linear"];
-export const SHOWN_LAYERS = ["paths", "rays", "lines", "basin"];
+export const SHOWN_LAYERS = ["paths", "rays", "lines", "basin", "fresh"];
+export const RANDOM_LABELS = ["told", "free"];

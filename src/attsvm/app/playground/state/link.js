@@ -1,20 +1,20 @@
-import { presetNamed, presetState, withPresetScene } from "../presets.js";
+import { withPresetScene } from "../presets.js";
+import { SCENES, sceneState } from "../scenes.js";
 import { DISPLAY_KEYS, displayFields, readDisplay } from "./display.js";
 import { LIMITS } from "./limits.js";
-import { checkedState } from "./schema.js";
+import { checkedState, randomState } from "./schema.js";
 
 /**
  * The address of the page: what stands behind `#`, as `key=value` joined by `&`.
  *
  *   s=...             the whole state, encoded
- *   scene=NAME        a preset, or one of the scenes below
+ *   scene=NAME        a preset, or one of the scenes of scenes.js
+ *   random=7          random data of this seed; inputs=3, tokens=4 and labels=told or free go with it
  *   step=40           where the run stands; step=end is its end
  *   lecture, hide=..., speed=2, theme=dark, embed      how it is shown (display.js)
  */
-const STATE_KEYS = ["s", "scene", "step"];
-
-/** Scenes beside the presets: a preset with other layers. */
-const SCENES = { basins: { preset: "single-input-local", layers: { basin: true } } };
+const PLAN_KEYS = ["inputs", "tokens", "labels"];
+const STATE_KEYS = ["s", "scene", "random", ...PLAN_KEYS, "step"];
 
 function toBase64Url(text) {
   let binary = "";
@@ -27,20 +27,23 @@ function fromBase64Url(text) {
   return new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(binary, (letter) => letter.charCodeAt(0)));
 }
 
-/** The complete state of a scene, or null where nothing is called so. */
-export function sceneState(name) {
-  const scene = Object.hasOwn(SCENES, name) ? SCENES[name] : { preset: name, layers: {} };
-  if (presetNamed(scene.preset) === undefined) return null;
-  const state = presetState(scene.preset);
-  return { ...state, view: { ...state.view, layers: { ...state.view.layers, ...scene.layers } } };
-}
-
 function sameScene(first, second) {
   return JSON.stringify({ ...first, time: null }) === JSON.stringify({ ...second, time: null });
 }
 
-/** The fields that name a state: a scene where it is one, else all of it. */
+function randomFields({ seed, ...plan }) {
+  const plain = randomState({ seed }).state.random;
+  const said = PLAN_KEYS.filter((key) => plan[key] !== plain[key]).map((key) => [key, plan[key]]);
+  return { random: seed, ...Object.fromEntries(said) };
+}
+
+/** The fields that name a state: a scene or a seed where it comes from one, else all of it. */
 function stateFields(state) {
+  if (state.random !== null) {
+    const { state: drawn } = randomState(state.random);
+    if (drawn !== null && sameScene(drawn, state))
+      return { ...randomFields(state.random), ...(state.time === drawn.time ? {} : { step: state.time ?? "end" }) };
+  }
   for (const name of [state.preset, ...Object.keys(SCENES)]) {
     const scene = name === null ? null : sceneState(name);
     if (scene === null || !sameScene(scene, state)) continue;
@@ -91,6 +94,11 @@ function namedState(fields) {
     const { value, sentence } = codedState(fields.get("s"));
     return sentence === null ? checkedState(withPresetScene(value)) : refusal(sentence);
   }
+  if (fields.has("random")) {
+    const number = (text) => (/^\d{1,9}$/.test(text ?? "") ? Number(text) : text);
+    const [inputs, tokens] = ["inputs", "tokens"].map((key) => number(fields.get(key)));
+    return randomState({ seed: number(fields.get("random")), inputs, tokens, labels: fields.get("labels") });
+  }
   const name = fields.get("scene");
   const state = sceneState(name);
   return state === null ? refusal(`no scene is called "${name.slice(0, 40)}"`) : { state, sentence: null };
@@ -116,7 +124,7 @@ export function readAddress(text) {
   const fields = fieldsOf(text);
   const { display, sentence: complaint } = readDisplay(fields);
   const unknown = [...fields.keys()].find((key) => !STATE_KEYS.includes(key) && !DISPLAY_KEYS.includes(key));
-  const named = fields.has("s") || fields.has("scene");
+  const named = ["s", "scene", "random"].some((key) => fields.has(key));
   const found = named ? atStep(namedState(fields), fields.get("step")) : refusal(null);
   const stray =
     unknown === undefined
@@ -130,7 +138,7 @@ export function stateFrom(value) {
   if (typeof value !== "string") return checkedState(withPresetScene(value));
   if (!value.trimStart().startsWith("{")) {
     const { state, sentence } = readAddress(value);
-    return state === null ? refusal(sentence ?? "the address holds no state: it must begin with #s= or #scene=") : { state, sentence: null };
+    return state === null ? refusal(sentence ?? "the address holds no state: it must name a scene, a seed (random) or a state (s)") : { state, sentence: null };
   }
   try {
     return checkedState(JSON.parse(value));

@@ -1,4 +1,5 @@
-import { LIMITS, TRAINED_CHOICES, OPTIMIZER_CHOICES, LOSS_CHOICES, SHOWN_LAYERS } from "./limits.js";
+import { randomData } from "../maths/generalization.js";
+import { LIMITS, TRAINED_CHOICES, OPTIMIZER_CHOICES, LOSS_CHOICES, RANDOM_LABELS, SHOWN_LAYERS } from "./limits.js";
 
 /**
  * The whole state of the page, as plain JSON:
@@ -10,7 +11,8 @@ import { LIMITS, TRAINED_CHOICES, OPTIMIZER_CHOICES, LOSS_CHOICES, SHOWN_LAYERS 
  *                     problem? } ],         what differs from the settings; a problem of its own where it was cloned
  *     shown: null | [token of each input],   a selection that was clicked; null follows the run
  *     time: null | step,                     null is the end of the run
- *     view: { extent, layers: { paths, rays, lines, basin } } }
+ *     random: null | { seed, inputs, tokens, labels },   the plan that random data were drawn by
+ *     view: { extent, layers: { paths, rays, lines, basin, fresh }, fresh: { spread, seed } } }
  *
  * Tokens count from 0, here as on screen and in Python.
  */
@@ -220,10 +222,27 @@ function readView(value) {
   const layers = {};
   const given = value.layers === undefined ? {} : value.layers;
   if (!isPlain(given)) refuse(`view.layers must be an object; got ${shortened(given)}`);
-  for (const name of SHOWN_LAYERS) layers[name] = given[name] === undefined ? name !== "basin" : given[name] === true;
+  for (const name of SHOWN_LAYERS) layers[name] = given[name] === undefined ? !["basin", "fresh"].includes(name) : given[name] === true;
   const extent = readNumber(value.extent === undefined ? 1.5 : value.extent, "view.extent", LIMITS.coordinate);
   if (extent <= 0) refuse(`view.extent must be positive; got ${extent}`);
-  return { extent, layers };
+  const fresh = value.fresh === undefined ? {} : value.fresh;
+  if (!isPlain(fresh)) refuse(`view.fresh must be an object; got ${shortened(fresh)}`);
+  const spread = readNumber(fresh.spread === undefined ? 0.2 : fresh.spread, "view.fresh.spread", LIMITS.coordinate);
+  if (spread < 0) refuse(`view.fresh.spread must not be negative; got ${spread}`);
+  const seed = readInteger(fresh.seed === undefined ? 1 : fresh.seed, "view.fresh.seed", 0, LIMITS.seed);
+  return { extent, layers, fresh: { spread, seed } };
+}
+
+/** The plan of random data, as `randomData` takes it. */
+function readRandom(value) {
+  if (value === null || value === undefined) return null;
+  if (!isPlain(value)) refuse(`random must be an object; got ${shortened(value)}`);
+  return {
+    seed: readInteger(value.seed, "random.seed", 0, LIMITS.seed),
+    inputs: readInteger(value.inputs ?? 3, "random.inputs", 1, LIMITS.inputs),
+    tokens: readInteger(value.tokens ?? 4, "random.tokens", 2, LIMITS.tokens),
+    labels: readChoice(value.labels ?? "told", "random.labels", RANDOM_LABELS),
+  };
 }
 
 function readState(value) {
@@ -256,6 +275,7 @@ function readState(value) {
     ),
     shown: readShown(value.shown, read.inputs),
     time: time === null ? null : Math.min(time, settings.steps),
+    random: readRandom(value.random),
     view: readView(value.view === undefined ? {} : value.view),
   };
 }
@@ -267,6 +287,17 @@ function readState(value) {
 export function checkedState(value) {
   try {
     return { state: readState(value), sentence: null };
+  } catch (error) {
+    if (error instanceof StateError) return { state: null, sentence: error.message };
+    throw error;
+  }
+}
+
+/** A checked state that shows random data; the sentence says what is wrong with the plan. */
+export function randomState(plan) {
+  try {
+    const random = readRandom(plan);
+    return { state: readState({ random, problem: randomData(random), view: { extent: 1.4 } }), sentence: null };
   } catch (error) {
     if (error instanceof StateError) return { state: null, sentence: error.message };
     throw error;

@@ -18,11 +18,13 @@ export function createStore(first) {
     for (const listener of listeners) listener(state, what);
   }
 
-  /** Undo and redo leave the time and the layers as a person last set them; another preset has layers of its own. */
+  /**
+   * Undo and redo leave the time, the layers and the fresh inputs as a person last set them; another preset has its own.
+   */
   function asLooked(next) {
     const time = state.time !== null && state.time <= next.settings.steps ? state.time : null;
-    const { layers } = (next.preset === state.preset ? state : next).view;
-    return { ...next, time, view: { ...next.view, layers } };
+    const { layers, fresh } = (next.preset === state.preset ? state : next).view;
+    return { ...next, time, view: { ...next.view, layers, fresh } };
   }
 
   function goTo(entry) {

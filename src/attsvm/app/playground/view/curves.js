@@ -15,7 +15,7 @@ function acrossAt(step, steps) {
   return LEFT + ((WIDTH - LEFT - RIGHT) * Math.log1p(step)) / Math.log1p(Math.max(1, steps));
 }
 
-function linearScale(low, high) {
+export function linearScale(low, high) {
   const span = high > low ? high - low : 1;
   return (value) => BOTTOM - ((BOTTOM - TOP) * (value - low)) / span;
 }
@@ -29,7 +29,8 @@ function curveData(steps, values, last, upAt) {
   return data;
 }
 
-function createChart(title) {
+/** A small chart against iterations: its figure, the number in its title, and what `drawChart` fills. */
+export function createChart(title) {
   const number = node("span", { class: "value" });
   const ticks = shape("g", { "font-size": 9.5 });
   const lines = shape("g", { fill: "none", "stroke-linejoin": "round" });
@@ -50,7 +51,7 @@ function createChart(title) {
   };
 }
 
-function drawChart(chart, { curves, last, now, theme, upAt, marks }) {
+export function drawChart(chart, { curves, last, now, theme, upAt, marks }) {
   const powers = [1, 10, 100, 1000, 10000].filter((step) => step <= last);
   const labels = [
     ...powers.map((step) => ({

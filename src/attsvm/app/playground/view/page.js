@@ -56,6 +56,7 @@ export function createPage(parts, { narrow, docs }) {
     going: panel("Where descent is going", "going", parts.readout.element),
     attention: panel("Attention", "attention", parts.bars.element),
     along: panel("Along the run", "along", parts.curves.element, !narrow),
+    fresh: panel("Generalization", "fresh-inputs", parts.fresh.element, !narrow),
     local: panel("Locally optimal selections", "local", parts.optima.element),
     certified: panel("Certificate", "certified", parts.certificate.element, !narrow),
     train: panel("Training", "train", parts.training.element),

@@ -2,6 +2,7 @@ import { createBackdrop } from "./backdrop.js";
 import { createBasin } from "./basin-image.js";
 import { createFormerTokens, createRunLegend } from "./comparison.js";
 import { setAttributes, setText, shape } from "./dom.js";
+import { createFreshMarks } from "./fresh-marks.js";
 import { createHandles } from "./handles.js";
 import { createConflicts, createLines } from "./margin-lines.js";
 import { makePlane } from "./plane.js";
@@ -48,6 +49,7 @@ export function createPlot() {
     createRays(),
     createConflicts(),
     createPaths(),
+    createFreshMarks(),
     createFormerTokens(),
     createHandles(),
     createTokens(),
