@@ -104,7 +104,7 @@ def test_curves_and_bars_tell_the_run(playground: Playground) -> None:
     playground.load("descent-vs-normalized")
     assert playground.find(".bar-group").count() == 3
     assert playground.find(".bar").count() == 21
-    charts = playground.find(".chart")
+    charts = playground.find(".curves .chart")
     assert charts.count() == 3
     for k in range(3):
         lines = charts.nth(k).locator("path").evaluate_all("all => all.map((path) => path.getAttribute('d').length)")

@@ -9,9 +9,9 @@ const RIGHT_WORDS =
 
 /** Generalization: the share of fresh inputs that the layer selects right, beside the training ones, along the run. */
 export function createFreshPanel({ store }) {
-  const fresh = node("output", { class: "share", "aria-label": "share of fresh inputs selected right" });
+  const fresh = node("span", { class: "share" });
   const error = node("span", { class: "rest" });
-  const training = node("p", { class: "aim" });
+  const training = node("p", { class: "efficiency" });
   const chart = createChart("Share selected right: fresh, and training dashed");
   const kind = node("p", { class: "hint" });
   const spread = numberField({
