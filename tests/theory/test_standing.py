@@ -187,6 +187,34 @@ def test_below_the_barrier_the_way_to_the_optimum_is_downhill() -> None:
     assert bool((slope[~below] > 0).any())  # it can fail
 
 
+def test_no_start_just_below_the_barrier_ends_elsewhere() -> None:
+    """Fresh starts at 85 to 100 % of the barrier, tokens and values of very different lengths, descent as a flow."""
+    base = random_sphere(n=2, T=4, d=3, dq=2, batch=150, seed=secrets.randbelow(2**31))
+    seed = secrets.randbelow(2**31)
+    lengths = torch.exp(gaussian(seed, 2, 150, 2, 4, 1))
+    values = base.tokens * lengths[1]
+    data = TokenDataset(base.tokens * lengths[0], base.queries, base.labels, values=values, head=base.head)
+    best = attsvm.solve(attsvm.AttentionSVM(data, attsvm.token_scores(data).argmax(-1)))
+    data, best = data[best.solved], best[best.solved]
+    unit = best.weights / torch.linalg.matrix_norm(best.weights)[:, None, None]
+    start, found = torch.zeros_like(unit), torch.zeros(len(data), dtype=torch.bool)
+    for trial in range(60):
+        size = torch.exp(6 * torch.rand(len(data), 1, 1, generator=torch.Generator().manual_seed(trial)).double() - 1)
+        drawn = size * (unit + 0.5 * gaussian(seed + trial, *unit.shape))
+        margin = attsvm.theory.below_the_barrier(data, None, drawn, attsvm.Logistic(), best).margin
+        near = (margin > 1e-6) & (margin < -math.log(0.85)) & ~found
+        start[near], found = drawn[near], found | near
+    data, start = data[found], start[found]
+    optimal, first = attsvm.optimal_tokens(data), attsvm.attention.evaluate(data, start)
+    run = fit(data, initial=start, optimizer=NormalizedGradientDescent(0.01), steps=6000, record=3000)
+    there = (run.selected == optimal).all(-1)
+    began = (first.attention.argmax(-1) != optimal).any(-1)
+    print(f"{len(data)} starts, {int(began.sum())} with most attention elsewhere; {int(there.sum())} on the optimum")
+    assert len(data) > 30
+    assert float(there.double().mean()) > 0.9
+    assert bool((run.history.risk[-1] < run.history.risk[-2])[~there].all())
+
+
 def test_outside_of_every_cone() -> None:
     data = random_sphere(n=3, T=4, d=5, batch=4, seed=4110)
     report = diagnose(data, initial="zeros")
