@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 
 import pytest
 
-from attsvm.cli.common.report import number, print_json, print_table, tiny
+from attsvm.cli.common.report import number, print_json, print_table, progress_bar, status_line, tiny
 
 
 @pytest.mark.parametrize(("value", "text"), [(-10.0, "4.5e-05"), (-1e6, "3.3e-434295"), (0.0, "1"), (-math.inf, "0")])
@@ -26,3 +27,16 @@ def test_numbers_of_a_table_are_aligned_and_whole_in_a_pipe(capsys):
     assert len(rows) == 2
     assert len(rows[0]) == len(rows[1])
     assert wide.strip() in rows[1]
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_compiling_is_said_once_on_a_terminal(capsys, monkeypatch, quiet):
+    import numba
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress_bar("Training", 2, quiet=quiet):
+        assert numba.njit(lambda x: x + 1)(1) + numba.njit(lambda x: x + 2)(1) == 5
+    with status_line("Solving", quiet=quiet):
+        pass
+    said = capsys.readouterr().err
+    assert said.count("Compiling kernels, once per machine") == (0 if quiet else 1)

@@ -381,3 +381,28 @@ def test_trained_heads_differ_by_data_set() -> None:
         DATA[1], normal(8, 4), train_head=True, steps=10, initial=initial_parameters(DATA, starts=2)["weights"][1, 1]
     )
     assert_close(heads[1, 1], alone.parameters["head"], 1e-11)
+
+
+def test_small_runs_of_torch_take_their_steps_on_one_thread() -> None:
+    """A second thread would only wait; larger runs and compiled ones have all, and nothing stays changed."""
+    seen: list[int] = []
+
+    class Watched(TorchEngine):
+        def prepare(self, task, starts):
+            seen.append(torch.get_num_threads())
+            return super().prepare(task, starts)
+
+    class Compiled(CompiledEngine):
+        def prepare(self, task, starts):
+            seen.append(torch.get_num_threads())
+            return super().prepare(task, starts)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for count, engine in ((2, Watched()), (1000, Watched()), (2, Compiled())):
+            fit(random_sphere(n=4, T=6, d=6, batch=count, seed=5), steps=1, engine=engine)
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1, 2, 2]

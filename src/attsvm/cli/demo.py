@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +42,12 @@ def demo(
     where = checked_device(device)
     folder = checked_folder(out)
     data = attsvm.data.example("two-inputs").to(where)
-    with _one_thread():
-        runs = _train(data, seed, quiet or json)
-        problems = {name: attsvm.AttentionSVM(data, run.selected) for name, run in runs.items()}
-        solutions = {
-            name: {norm: attsvm.solve(problem, norm_named(norm)).require_solved() for norm in _NORMS}
-            for name, problem in problems.items()
-        }
+    runs = _train(data, seed, quiet or json)
+    problems = {name: attsvm.AttentionSVM(data, run.selected) for name, run in runs.items()}
+    solutions = {
+        name: {norm: attsvm.solve(problem, norm_named(norm)).require_solved() for norm in _NORMS}
+        for name, problem in problems.items()
+    }
     picture = _draw(data, runs, solutions, folder)
     result = _result(data, runs, solutions)
     if json:
@@ -58,19 +56,6 @@ def demo(
     if not quiet:
         _print(result)
     typer.echo(f"The picture is in {picture}")
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread for PyTorch: on matrices as small as these, a second one only waits for the first."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _train(data: attsvm.TokenDataset, seed: int, quiet: bool) -> dict[str, attsvm.Run]:

@@ -16,6 +16,7 @@ from attsvm.attention.gradient import invisible_tokens
 from attsvm.data import TokenDataset
 from attsvm.data.checks import check_kind
 from attsvm.data.streams import Seed
+from attsvm.data.threads import TINY, one_thread
 from attsvm.descent.engines.base import Advance, Engine, Progress, choose_engine
 from attsvm.descent.fingerprint import start_digest
 from attsvm.descent.initial import Initial, check_size, starting_point
@@ -110,9 +111,10 @@ def fit(
         first, (now, lead) = resume.step, _go_on(task, resume, configuration, initial, starts)
         configuration["fingerprint"] |= resume.configuration.get("fingerprint", {})
     runs = now.active.shape[0]
-    advance = choose_engine(engine, task, runs).prepare(task, runs)
+    chosen = choose_engine(engine, task, runs)
     recorder = Recorder(task, record_steps(record, first, steps), keep)
-    done = _descend(task, now, advance, recorder, first, steps, progress)
+    with one_thread(chosen.torch_threads and runs * task.data.tokens.numel() <= TINY):
+        done = _descend(task, now, chosen.prepare(task, runs), recorder, first, steps, progress)
     history = recorder.history(lead)
     return _finished(
         task,

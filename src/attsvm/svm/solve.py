@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from attsvm.attention.linear_maps import logits
 from attsvm.data.checks import check_kind
+from attsvm.data.threads import TINY, one_thread
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
 from attsvm.svm.certificate import Certificate, certify
 from attsvm.svm.infeasibility import proves_infeasible
@@ -27,9 +27,6 @@ from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint
 
 RAY_TOLERANCE = 1e-10
 _MOST_NUMBERS = 2**26  # of rows that are written out to look at a ray once more
-# Numbers in all rows of a batch, up to which it is solved on one thread: more threads gain next to nothing on a quiet
-# machine, and on a busy one they wait for each other many times longer than they compute.
-_TINY = 2**17
 
 
 def solve(
@@ -72,23 +69,12 @@ def solve(
     check_kind(initial, SVMSolution | Tensor | None, "initial", "a solution or a tensor of duals")
     flat = problem.flatten()
     chosen = choose_solver(solver, flat, norm, warm=initial is not None)
-    with _one_thread(flat.rows.numel() * (flat.data.d + flat.data.dq) <= _TINY):
+    with one_thread(flat.rows.numel() * (flat.data.d + flat.data.dq) <= TINY):
         raw = chosen.solve(flat, norm, _start(initial, problem, flat), progress)
         judged = _judge(flat, norm, raw, chosen.accuracy)
         _ask_frobenius(flat, norm, judged, chosen)
         _settle_rays(flat, norm, judged, chosen.accuracy)
         return _assemble(problem, flat, norm, chosen, raw, judged, began)
-
-
-@contextmanager
-def _one_thread(wanted: bool) -> Iterator[None]:
-    """Run PyTorch on one thread inside the block, if wanted."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if wanted else before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _start(initial: SVMSolution | Tensor | None, problem: AttentionSVM, flat: AttentionSVM) -> Tensor | None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from attsvm.data import threads
 from attsvm.sweep.chunks import as_chunk, encode
 from attsvm.sweep.clock import Clock
 from attsvm.sweep.configuration import Configuration
@@ -162,10 +163,5 @@ def one_thread() -> Iterator[None]:
     """One thread for PyTorch and BLAS inside the block."""
     from threadpoolctl import threadpool_limits
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(limits=1):
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    with threads.one_thread(), threadpool_limits(limits=1):
+        yield

@@ -6,7 +6,7 @@ import datetime
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attsvm.cli.common.files import write_text
+from attsvm.cli.common.report import compilation_told
 from attsvm.experiments import AcrossSeeds, Check, Experiment, Judged, SweepResult, Verdict
 
 if TYPE_CHECKING:
@@ -215,7 +216,8 @@ def progress_bars(*, quiet: bool) -> Iterator[Bars]:
         TimeElapsedColumn(), TextColumn("·"), TimeLeft(), TextColumn("left"),
     )  # fmt: skip
     hidden = quiet or not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as live:
+    live = Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden)
+    with live, nullcontext() if hidden else compilation_told(live.console):
         yield Bars(live)
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
@@ -45,7 +45,8 @@ def progress_bar(title: str, total: int, *, quiet: bool, done: int = 0) -> Itera
     hidden = quiet or not sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task(title, total=total, completed=done)
-        yield lambda done: bar.update(task, completed=done)
+        with nullcontext() if hidden else compilation_told(bar.console):
+            yield lambda done: bar.update(task, completed=done)
 
 
 class StatusLine(Protocol):
@@ -62,8 +63,28 @@ def status_line(title: str, *, quiet: bool) -> Iterator[StatusLine | None]:
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(title) as live:
+    with Console(stderr=True).status(title) as live, compilation_told(live.console):
         yield lambda text: live.update(text)
+
+
+@contextmanager
+def compilation_told(console: Console) -> Iterator[None]:
+    """Say it once, on `console`, if kernels are compiled inside the block: that takes seconds and shows no progress."""
+    from numba.core import event  # the work inside is about to load Numba
+
+    class Teller(event.Listener):  # type: ignore[misc]
+        told = False
+
+        def on_start(self, _: object) -> None:
+            if not self.told:
+                console.print("Compiling kernels, once per machine and version: this takes some seconds.")
+            self.told = True
+
+        def on_end(self, _: object) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Teller()):
+        yield
 
 
 def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:

@@ -56,7 +56,13 @@ Advance = Callable[[Progress, int, np.ndarray], None]
 
 
 class Engine(ABC):
-    """Advances a batch of runs by some steps; all engines give the same iterates up to rounding."""
+    """Advances a batch of runs by some steps; all engines give the same iterates up to rounding.
+
+    Attributes:
+        torch_threads: whether PyTorch's threads do the work, of which small runs should have one.
+    """
+
+    torch_threads = False
 
     @abstractmethod
     def refusal(self, task: Task, starts: int) -> str | None:

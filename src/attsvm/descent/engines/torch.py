@@ -23,6 +23,8 @@ from attsvm.descent.task import Task
 class TorchEngine(Engine):
     """Batched PyTorch operations: every head, loss, optimizer, device and dtype."""
 
+    torch_threads = True
+
     def refusal(self, task: Task, starts: int) -> str | None:
         return None
 

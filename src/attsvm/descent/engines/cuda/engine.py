@@ -182,7 +182,8 @@ def shape_of(task: Task) -> Shape:
 
 @cache
 def _numba_sees_device() -> bool:
-    # numba-cuda up to 0.30 names numpy.row_stack, which NumPy 2.5 no longer has: lend it the name while it loads.
+    # numba-cuda up to 0.30 names numpy.row_stack, which NumPy 2.5 no longer has, and will not be mended there: lend it
+    # the name while it loads. The other way, numpy<2.5 in the extra `gpu`, would hold back NumPy for everything else.
     lent = not hasattr(np, "row_stack")
     if lent:
         np.row_stack = np.vstack  # noqa: NPY201
