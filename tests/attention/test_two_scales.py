@@ -9,8 +9,9 @@ import torch
 
 import attsvm
 from attsvm.attention import FiniteSpace, Log, TwoScales, Weights, gradient
+from attsvm.attention.linear_maps import flat_adjoint, flat_logits
 from attsvm.data import random_sphere
-from attsvm.next_token import predict_limit, priority_graph
+from attsvm.next_token import from_ids, predict_limit, priority_graph
 from next_token.samples import random_samples
 
 from .reference import ExactHead, direction_and_log_norm, direction_error, exact, exact_gradient
@@ -134,6 +135,19 @@ def test_a_batch_is_its_elements():
         alone = FiniteSpace.of(data[element], kept[element])
         assert int(alone.dimension) == int(space.dimension[element])
         assert torch.allclose(space.project(some)[:, element], alone.project(some[:, element : element + 1])[:, 0])
+
+
+def test_shared_pairs_give_the_same_maps():
+    samples = random_samples(3, tokens=5, d=4, n=12)
+    short = from_ids([[0, 1, 2], [1, 1]], [1, 1], np.eye(3, 4))  # with a masked token
+    for each in (samples, short):
+        data = each.dataset.flatten()
+        generator = torch.Generator().manual_seed(0)
+        weights = torch.randn(2, 1, 4, 4, dtype=torch.float64, generator=generator)
+        rows = data.fill_masked(torch.randn(2, 1, data.n, data.T, dtype=torch.float64, generator=generator), 0.0)
+        found, wanted = each.pairs.logits(weights), flat_logits(data, weights)
+        assert torch.allclose(data.fill_masked(found, 0.0), data.fill_masked(wanted, 0.0), atol=1e-14)
+        assert torch.allclose(each.pairs.adjoint(rows), flat_adjoint(data, rows), atol=1e-14)
 
 
 def test_what_does_not_fit_is_refused():

@@ -6,9 +6,10 @@ Each costs as much as one forward or backward pass of attention; the matrix of t
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from attsvm.data import TokenDataset
@@ -85,6 +86,39 @@ def flat_products(
     starts, batch = vectors.shape[:2]
     grouped = vectors.reshape(starts, batch, data.sequences, data.queries_per_sequence, tokens.shape[-1])
     return torch.einsum("bgtd,sbgpd->sbgpt", tokens, grouped).reshape(starts, batch, data.n, data.T)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedPairs:
+    """The maps of one data set through its different pairs of a token and a query, where these are few.
+
+    Windows of a text share a vocabulary: their logits are those of far fewer pairs.
+
+    Attributes:
+        tokens: of each pair ``[pairs, d]``.
+        queries: the different queries ``[queries, dq]``.
+        query: that of each pair ``[pairs]``.
+        pair: that of each token of each input ``[n, T]``; anything at masked tokens.
+    """
+
+    tokens: Float[Tensor, "pairs d"]
+    queries: Float[Tensor, "queries dq"]
+    query: Int[Tensor, " pairs"]
+    pair: Int[Tensor, "n T"]
+
+    def logits(self, weights: Float[Tensor, "starts 1 d dq"]) -> Float[Tensor, "starts 1 n T"]:
+        """As `flat_logits`."""
+        directions = torch.einsum("qe,sde->sqd", self.queries, weights.squeeze(1))
+        each = (directions[:, self.query] * self.tokens).sum(-1)
+        return each[:, self.pair].unsqueeze(1)
+
+    def adjoint(self, rows: Float[Tensor, "starts 1 n T"]) -> Float[Tensor, "starts 1 d dq"]:
+        """As `flat_adjoint`."""
+        starts = len(rows)
+        each = rows.new_zeros(starts, len(self.tokens)).index_add(1, self.pair.flatten(), rows.reshape(starts, -1))
+        pulled = each.unsqueeze(-1) * self.tokens
+        mixed = rows.new_zeros(starts, len(self.queries), self.tokens.shape[1]).index_add(1, self.query, pulled)
+        return torch.einsum("sqd,qe->sde", mixed, self.queries).unsqueeze(1)
 
 
 def folded(

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attsvm.attention.gradient import RiskGradient
-from attsvm.attention.linear_maps import flat_adjoint
+from attsvm.attention.linear_maps import flat_adjoint, flat_logits
 from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset
 
@@ -36,6 +36,10 @@ class Parameterization(ABC):
     @abstractmethod
     def gradients(self, parameters: Mapping[str, Tensor], gradient: ScaledTensor) -> dict[str, ScaledTensor]:
         """The chain rule: from the gradient in W to one for each parameter."""
+
+    def logits(self, data: TokenDataset, parameters: Mapping[str, Tensor]) -> Float[Tensor, "starts batch n T"]:
+        """Attention logits of data with one batch axis."""
+        return flat_logits(data, self.weights(parameters))
 
     def from_logits(
         self, data: TokenDataset, parameters: Mapping[str, Tensor], risk: RiskGradient

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attsvm.attention.gradient import RiskGradient
-from attsvm.attention.linear_maps import flat_adjoint
+from attsvm.attention.linear_maps import SharedPairs, flat_adjoint, flat_logits
 from attsvm.attention.parameterizations import Parameterization
 from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset
@@ -118,12 +118,21 @@ class TwoScales(Parameterization):
         data: ``[*batch]`` data sets in float64.
         kept: O, a mask ``[*batch, n, T]`` of real tokens, at least one for each input: the tokens that will keep
             probability.
+        pairs: of a single data set, where different pairs of a token and a query are few: steps then cost less.
+        space: S_fin, where it is known.
     """
 
     space: FiniteSpace
     sets: Bool[Tensor, "batch n T"]
+    pairs: SharedPairs | None
 
-    def __init__(self, data: TokenDataset, kept: Bool[Tensor, "*batch n T"]) -> None:
+    def __init__(
+        self,
+        data: TokenDataset,
+        kept: Bool[Tensor, "*batch n T"],
+        pairs: SharedPairs | None = None,
+        space: FiniteSpace | None = None,
+    ) -> None:
         if data.dtype != torch.float64:
             raise ValueError("TwoScales needs data in float64")
         check_shape(kept, "kept", (*data.batch_shape, data.n, data.T), "batch, n, T")
@@ -131,8 +140,9 @@ class TwoScales(Parameterization):
         if not bool(sets.any(-1).all()):
             where = torch.nonzero(~sets.any(-1))[0].tolist()
             raise ValueError(f"kept must hold a token of every input; input {where[1]} of data set {where[0]} has none")
-        object.__setattr__(self, "space", FiniteSpace.of(data, kept & data.real))
+        object.__setattr__(self, "space", space or FiniteSpace.of(data, kept & data.real))
         object.__setattr__(self, "sets", sets)
+        object.__setattr__(self, "pairs", pairs)
 
     @property
     def kept(self) -> Bool[Tensor, "batch n T"]:
@@ -162,6 +172,13 @@ class TwoScales(Parameterization):
     def weights(self, parameters: Mapping[str, Tensor]) -> Tensor:
         return parameters["finite"] + parameters["growing"]
 
+    def logits(self, data: TokenDataset, parameters: Mapping[str, Tensor]) -> Tensor:
+        weights = self.weights(parameters)
+        return flat_logits(data, weights) if self.pairs is None else self.pairs.logits(weights)
+
+    def _adjoint(self, data: TokenDataset, rows: Tensor) -> Tensor:
+        return flat_adjoint(data, rows) if self.pairs is None else self.pairs.adjoint(rows)
+
     def gradients(self, parameters: Mapping[str, Tensor], gradient: ScaledTensor) -> dict[str, ScaledTensor]:
         inside = self.space.project(gradient.mantissa)
         return {"finite": gradient.map(inside), "growing": gradient.map(gradient.mantissa - inside)}
@@ -171,10 +188,10 @@ class TwoScales(Parameterization):
     ) -> dict[str, ScaledTensor]:
         if risk.outside is None:
             raise ValueError("TwoScales needs the gradient outside its kept sets; pass kept= to risk_gradient")
-        inside = self.space.project(flat_adjoint(data, risk.logits.mantissa))
+        inside = self.space.project(self._adjoint(data, risk.logits.mantissa))
         rows = risk.outside.mantissa
         reference = self.sets.to(torch.uint8).argmax(-1, keepdim=True).expand(*rows.shape[:-1], 1)
-        across = flat_adjoint(data, rows.scatter_add(-1, reference, -rows.sum(-1, keepdim=True)))
+        across = self._adjoint(data, rows.scatter_add(-1, reference, -rows.sum(-1, keepdim=True)))
         across = across - self.space.project(across)
         total = rows.abs().flatten(2).sum(-1)
         total = torch.where(total > 0, total, torch.ones_like(total))

@@ -13,6 +13,7 @@ from attsvm.cli.diagnose import diagnose
 from attsvm.cli.figure import figure
 from attsvm.cli.heads import heads
 from attsvm.cli.info import info
+from attsvm.cli.next_token import next_token
 from attsvm.cli.play import play
 from attsvm.cli.solve import solve
 from attsvm.cli.train import train
@@ -51,6 +52,7 @@ def describe(
 
 for command in (demo, train, solve, diagnose, heads):
     app.command(cls=Command)(command)
+app.command("next-token", cls=Command)(next_token)
 app.add_typer(figure, name="figure")
 app.command(cls=Command)(play)
 app.command(cls=Command)(info)

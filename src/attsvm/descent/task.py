@@ -16,7 +16,6 @@ from torch import Tensor
 
 from attsvm.attention import Head, Logistic, Loss, Parameterization, Weights
 from attsvm.attention.gradient import Attended, attend
-from attsvm.attention.linear_maps import flat_logits
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
@@ -145,7 +144,7 @@ class Task:
 
     def forward(self, parameters: Mapping[str, Tensor]) -> Attended:
         """One pass over all inputs."""
-        return attend(self.data, self.head_at(parameters), flat_logits(self.data, self.weights(parameters)))
+        return attend(self.data, self.head_at(parameters), self.parameterization.logits(self.data, parameters))
 
     @cached_property
     def _reach(self) -> Tensor:

@@ -6,10 +6,13 @@ is there: samples without it are counted and left out.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attsvm.attention.linear_maps import SharedPairs
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, ArrayOrList, as_floating, check_count, check_finite, check_shape
 from attsvm.data.memory import check_fits
@@ -41,6 +45,31 @@ def words(text: str) -> list[str]:
 def characters(text: str) -> list[str]:
     """The characters of a text; every stretch of white space is one space."""
     return list(" ".join(text.split()))
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a UTF-8 file.
+
+    Raises:
+        ValueError: if there is no such file, it cannot be read, or it is not UTF-8.
+    """
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        wrong = f"byte 0x{error.object[error.start]:02x} at {error.start}"
+        raise ValueError(f"{path} must be UTF-8 text; {wrong} is not: save it as UTF-8") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+def village() -> str:
+    """The text that comes with the package: short stories of a village, some 10,000 words, invented for it.
+
+    >>> len(village().split())
+    10016
+    """
+    text = files("attsvm.next_token").joinpath("village.txt").read_text(encoding="utf-8")
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,6 +134,14 @@ class NextTokenData:
         queries = self.embeddings[self.last]
         return TokenDataset(tokens, queries, ones, None if bool(mask.all()) else mask, values, torch.ones(1).double())
 
+    @cached_property
+    def pairs(self) -> SharedPairs:
+        """The different pairs of a token and a last token, through which training goes."""
+        keys = (self.last[:, None] * self.K + self.ids).masked_fill(~self.mask, int(self.last[0] * (self.K + 1)))
+        different, pair = torch.unique(keys, return_inverse=True)
+        lasts, query = torch.unique(different // self.K, return_inverse=True)
+        return SharedPairs(self.embeddings[different % self.K], self.embeddings[lasts], query, pair)
+
     def encode(self, text: str | Sequence[str]) -> list[int]:
         """The ids of a text's tokens, or of tokens given by their names.
 
@@ -119,6 +156,19 @@ class NextTokenData:
         if not given:
             raise ValueError("the context holds no token")
         return [known[word] for word in given]
+
+    def context_ids(self, context: str | Sequence[str] | Sequence[int]) -> list[int]:
+        """The ids of a context that is given as a text, as tokens by name, or as ids.
+
+        Raises:
+            ValueError: if it is empty or holds a token that the vocabulary does not have.
+        """
+        if isinstance(context, str) or (len(context) and isinstance(context[0], str)):
+            return self.encode(context)  # type: ignore[arg-type]
+        found = [int(token) for token in context]
+        if not found or min(found) < 0 or max(found) >= self.K:
+            raise ValueError(f"context must hold token ids in 0..{self.K - 1}; got {found}")
+        return found
 
     def __repr__(self) -> str:
         return (

@@ -137,7 +137,7 @@ class LimitPrediction:
         """
         if self.finite is None:
             raise ValueError(f"there is no limit to ask: {self.verdict}")
-        given = _as_ids(context, self.data)
+        given = self.data.context_ids(context)
         last, tokens = given[-1], sorted(set(given), key=given.index)
         table_, counts = self.data.embeddings, torch.tensor([given.count(token) for token in tokens]).double()
         present = table_[tokens]
@@ -240,15 +240,6 @@ class LimitPrediction:
                 f" {int(self.finite.space.dimension)} of {self.data.d**2} dimensions"
             )
         return "\n".join(lines)
-
-
-def _as_ids(context: Any, data: NextTokenData) -> list[int]:
-    if isinstance(context, str) or (len(context) and isinstance(context[0], str)):
-        return data.encode(context)
-    found = [int(token) for token in context]
-    if not found or min(found) < 0 or max(found) >= data.K:
-        raise ValueError(f"context must hold token ids in 0..{data.K - 1}; got {found}")
-    return found
 
 
 def predict_limit(

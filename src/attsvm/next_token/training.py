@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from attsvm.attention import Log, TwoScales
 from attsvm.data.checks import ArrayLike, as_floating, check_shape
 from attsvm.descent import GradientDescent, Run, TwoPartDescent
 from attsvm.descent.fit import fit
+from attsvm.next_token.data import NextTokenData
 from attsvm.next_token.limit import LimitPrediction
 from attsvm.norms import direction_cosine
 
@@ -51,9 +52,25 @@ def train(
     if limit.finite is None:
         chosen["optimizer"] = GradientDescent(1 / size)
     else:
-        chosen["parameterization"] = TwoScales(data, limit.graph.kept)
+        chosen["parameterization"] = TwoScales(data, limit.graph.kept, limit.data.pairs, limit.finite.space)
         chosen["optimizer"] = TwoPartDescent(0.25 / size, 1 / size)
     return fit(data, loss=Log(), steps=steps, seed=seed, progress=progress, **{**chosen, **options})
+
+
+def respond(data: NextTokenData, weights: ArrayLike, context: str | Sequence[str] | Sequence[int]) -> dict[str, float]:
+    """What a layer with these weights attends to in a context: each different token with its share, largest first.
+
+    Raises:
+        ValueError: if a token is not in the vocabulary, or the shape of the weights does not fit.
+    """
+    matrix = as_floating(weights, "weights").to(torch.float64)
+    check_shape(matrix, "weights", (data.d, data.d), "d, d")
+    given = data.context_ids(context)
+    shares = torch.softmax(data.embeddings[given] @ (matrix @ data.embeddings[given[-1]]), 0)
+    total: dict[str, float] = {}
+    for token, share in zip(given, shares.tolist(), strict=True):
+        total[data.words[token]] = total.get(data.words[token], 0.0) + share
+    return dict(sorted(total.items(), key=lambda item: -item[1]))
 
 
 @dataclass(frozen=True)

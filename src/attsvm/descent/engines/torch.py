@@ -11,7 +11,6 @@ from torch import Tensor
 
 from attsvm.attention import Head, Loss, ScaledTensor
 from attsvm.attention.gradient import Attended, attend, fixed_scores, risk_gradient
-from attsvm.attention.linear_maps import flat_logits
 from attsvm.attention.scores import flat_scores
 from attsvm.data import TokenDataset
 from attsvm.descent.engines.base import Advance, Engine, Progress
@@ -44,8 +43,8 @@ class TorchEngine(Engine):
             scores = None
         parameters = progress.parameters
         head = task.head_at(parameters)
-        attended = attend(data, head, flat_logits(data, task.weights(parameters)), scores)
         kind = task.parameterization
+        attended = attend(data, head, kind.logits(data, parameters), scores)
         risk = risk_gradient(data, head, task.loss, attended, train_head=task.train_head, scores=scores, kept=kind.kept)
         in_factors = kind.from_logits(data, parameters, risk)
         if task.ridge > 0:

@@ -1,0 +1,159 @@
+"""`attsvm next-token`: what a layer learns from a text, before and after training."""
+
+from __future__ import annotations
+
+import json as json_format
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+import attsvm
+from attsvm.cli.common.files import new_result, own_folder, write_result, write_text
+from attsvm.cli.common.options import Json, Out, Quiet, Seed, flag, option
+from attsvm.cli.common.report import number, plural, print_json, print_table, progress_bar, status_line
+
+if TYPE_CHECKING:
+    from attsvm import Run
+    from attsvm.next_token import Comparison, LimitPrediction, NextTokenData
+
+FILE, PICTURE, ARRAYS = "prediction.json", "graph.png", "weights.npz"
+_SHOWN = 6  # words of an answer
+
+Text = Annotated[str, Argument(metavar="[TEXT]", help="A UTF-8 file, or village: stories that come with the package.")]
+Window = Annotated[int, Option("--window", metavar="N", min=1, help="Tokens of a sample, the last of them its query.")]
+Dimension = Annotated[
+    int | None,
+    Option("--dimension", metavar="D", min=1, help="Of the embeddings; the number of words by default, at most 512."),
+]
+Steps = Annotated[int, Option("--steps", metavar="N", min=0, help="Steps of training; 0 predicts only.")]
+Ask = Annotated[
+    list[str] | None, option("--ask", "TEXT", "A context whose next token to ask for; may be given several times.")
+]
+Characters = Annotated[bool, flag("--characters", "Tokens are characters instead of words.")]
+
+
+def next_token(
+    context: typer.Context,
+    text: Text = "village",
+    window: Window = 16,
+    dimension: Dimension = None,
+    characters: Characters = False,
+    steps: Steps = 2500,
+    ask: Ask = None,
+    out: Out = Path("out/next-token"),
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Say what one attention layer will learn from TEXT, train it, and compare.
+
+    Reads which word is chosen before which off the text, predicts the limit of training with a proof, or names the
+    relations that clash, trains, compares both parts, and answers what is asked. FOLDER holds the numbers, the weights
+    and a picture of the order of words.
+    """
+    began = time.perf_counter()
+    room = attsvm.next_token
+    whole = room.village() if text == "village" else room.read_text(text)
+    data = room.from_text(whole, room.characters if characters else None, window, dimension, seed)
+    asked = {question: data.encode(question) for question in ask or ()}  # before anything long begins
+    folder = own_folder(out, "next-token")
+    silent = quiet or json
+    with status_line("Predicting the limit of training", quiet=silent) as line:
+        limit = room.predict_limit(data, progress=line)
+    predicted = time.perf_counter() - began
+    run = _train(limit, steps, seed, silent) if steps else None
+    comparison = room.verify(limit, run) if run is not None and limit.finite is not None else None
+    answers = {question: _answer(limit, run, ids) for question, ids in asked.items()}
+    result: dict[str, Any] = {
+        "text": text, "window": window, "seconds_to_prediction": predicted, **json_format.loads(limit.to_json()),
+        "steps": steps, "risk": None if run is None else float(run.risk),
+        "comparison": None if comparison is None else json_format.loads(comparison.to_json()), "answers": answers,
+    }  # fmt: skip
+    with new_result(folder) as staging:
+        names = _write(staging, limit, run, result)
+        seconds = time.perf_counter() - began
+        write_result(staging, context, names, seconds, kind="next-token", source=text, seed=seed)
+    if json:
+        print_json({**result, "files": [str(folder / name) for name in names]})
+    elif quiet:
+        held = "" if comparison is None else f"; the prediction {'holds' if comparison.holds else 'does not hold yet'}"
+        typer.echo(f"{limit.verdict}{held}; everything in {folder}")
+    else:
+        _print(data, limit, run, comparison, answers, predicted)
+        typer.echo(f"\nEverything is in {folder}: {', '.join(names)}")
+
+
+def _train(limit: LimitPrediction, steps: int, seed: int, silent: bool) -> Run:
+    with progress_bar("Training", steps, quiet=silent) as bar:
+        marks = sorted({*range(0, steps, max(1, steps // 100)), steps})  # so that the bar moves
+        return attsvm.next_token.train(
+            limit, steps, seed=seed, progress=lambda done, _: bar(done), record=marks, keep=("norm",)
+        )
+
+
+def _answer(limit: LimitPrediction, run: Run | None, ids: list[int]) -> dict[str, Any]:
+    found: dict[str, Any] = {"predicted": None, "decided_by": None, "trained": None}
+    if limit.finite is not None:
+        said = limit.answer(ids)
+        found["predicted"] = dict(zip(said.words, said.probabilities, strict=True))
+        found["decided_by"] = str(said).rpartition("(")[2].rstrip(")")
+    if run is not None:
+        found["trained"] = attsvm.next_token.respond(limit.data, run.weights, ids)
+    return found
+
+
+def _write(folder: Path, limit: LimitPrediction, run: Run | None, result: dict[str, Any]) -> list[str]:
+    import torch
+
+    from attsvm.data.files import write_arrays
+    from attsvm.plots import plot_priority_graph
+    from attsvm.sweep.manifest import to_plain
+
+    write_text(folder / FILE, json_format.dumps(to_plain(result), indent=1, allow_nan=False) + "\n")
+    plot_priority_graph(limit.graph).savefig(folder / PICTURE, dpi=150)
+    arrays = {"embeddings": limit.data.embeddings}
+    if limit.finite is not None:
+        arrays |= {"svm_component": limit.svm_component, "finite_component": limit.finite_component}
+    if run is not None:
+        arrays["trained"] = run.weights
+    write_arrays(
+        folder / ARRAYS, {name: value.to(torch.float64) for name, value in arrays.items()}, {"kind": "next-token"}
+    )
+    return [FILE, PICTURE, ARRAYS]
+
+
+def _print(
+    data: NextTokenData,
+    limit: LimitPrediction,
+    run: Run | None,
+    comparison: Comparison | None,
+    answers: dict[str, Any],
+    seconds: float,
+) -> None:
+    typer.echo(
+        f"{plural(data.n, 'sample')} over {data.K} different tokens in {data.d} dimensions; {data.left_out:,} left out,"
+        " whose next token is not in the window\n"
+    )
+    typer.echo(f"{limit.graph}\n\n{limit}\n({seconds:.1f} s from the text to the prediction)")
+    if run is not None:
+        typer.echo(
+            f"\nAfter {run.step:,} steps: risk {number(float(run.risk), 4)}, ||W|| = {number(float(run.norm), 4)}"
+        )
+    if comparison is not None:
+        typer.echo(str(comparison))
+    for question, answer in answers.items():
+        told, kinds = answer["predicted"] or {}, ("predicted", "trained")
+        listed = sorted(
+            {*told, *(answer["trained"] or {})},
+            key=lambda word: -max((answer[kind] or {}).get(word, 0) for kind in kinds),
+        )
+        rows = [[word, *(_share(answer[kind], word) for kind in kinds)] for word in listed[:_SHOWN]]
+        why = f" ({answer['decided_by']})" if answer["decided_by"] else ""
+        print_table(f"{question} \u2026{why}", [("next", "left"), ("predicted", "right"), ("trained", "right")], rows)
+
+
+def _share(shares: dict[str, float] | None, word: str) -> str:
+    return "-" if shares is None else f"{shares.get(word, 0.0):.4f}"
