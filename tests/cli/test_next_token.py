@@ -38,21 +38,8 @@ def test_graph_prediction_training_and_answers(file, tmp_path):
 
 
 def test_json_is_all_that_is_printed_and_a_clash_is_told(file, tmp_path):
-    result = invoke(
-        "next-token",
-        file,
-        "--window",
-        6,
-        "--dimension",
-        1,
-        "--steps",
-        3,
-        "--ask",
-        "the dog",
-        "--json",
-        "--out",
-        tmp_path,
-    )
+    size = ("--window", 6, "--dimension", 2)
+    result = invoke("next-token", file, *size, "--steps", 3, "--ask", "the dog", "--json", "--out", tmp_path)
     told = json.loads(result.stdout)
     assert told["clash"]
     assert "relations clash" in told["verdict"]
