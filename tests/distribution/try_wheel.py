@@ -40,6 +40,7 @@ COMMANDS = (
     "figure run quadratic-head --quick --format png --out figures --quiet",
     "figure draw figures/quadratic-head --format svg --quiet",
     "heads model --texts texts.txt --confidence 0.05 --queries 20 --out heads --quiet",
+    "next-token village --window 8 --steps 50 --out next-token --quiet",
     "play two-inputs --export page.html",
 )
 
