@@ -83,6 +83,22 @@ def test_the_snippet_reproduces_the_screen(playground: Playground, preset: str, 
     assert unique or margin is not None
 
 
+def test_the_snippet_repeats_the_naive_gradient(playground: Playground) -> None:
+    playground.load("single-input-local")
+    playground.page.evaluate(_SET, {"optimizer": "naive", "steps": 100})
+    playground.settle()
+    names, page = exported_python(playground), _page_run(playground)
+    assert names["run"].selected.tolist() == page["selected"]
+    assert names["run"].weights.flatten().tolist() == pytest.approx(page["weights"], abs=1e-3)
+    trained = {"trained": "W", "optimizer": "naive"}
+    sentence = playground.page.evaluate(
+        "(settings) => { const { problem } = handle.getState();"
+        " return handle.setState({ problem: { ...problem, kind: 'matrix' }, settings }); }",
+        trained,
+    )
+    assert sentence == "settings.optimizer: the naive gradient is computed for a prompt p only"
+
+
 def _norm(changes: dict[str, Any]) -> attsvm.norms.Norm:
     if changes.get("trained") == "KQ":
         return attsvm.Nuclear()

@@ -20,6 +20,7 @@ import { createInspector } from "./controls/inspector.js";
 import { attachKeyboard } from "./controls/keyboard.js";
 import { createLayers } from "./controls/layers.js";
 import { createExportMenu } from "./controls/export-menu.js";
+import { createStory } from "./controls/story.js";
 import { createTable } from "./controls/table.js";
 import { createTimeline } from "./controls/timeline.js";
 import { createToolbar } from "./controls/toolbar.js";
@@ -124,10 +125,16 @@ export function mount(element, options = {}) {
     address: () => `${ownsAddress ? location.href.split("#")[0] : ""}#${encodeAddress(model.state, display())}`,
     onProblem: ({ problem, trainHead, extent }) => setState({ problem, settings: { trainHead }, view: { extent } }),
   });
+  const story = createStory({
+    store,
+    onToggle: followStory,
+    onLeave: () => root.querySelector(".story-button").focus({ preventScroll: true }),
+  });
   const parts = {
     dialogs,
     plot,
     timeline,
+    story,
     inspector: createInspector({ store, focused: () => focus, focusItem }),
     layers: createLayers({ store }),
     legend: createLegend({ open: !narrow }),
@@ -148,6 +155,7 @@ export function mount(element, options = {}) {
       onTheme: switchTheme,
       onLecture: () => presentation.toggleLecture(),
       onHelp: help.open,
+      onStory: story.toggle,
       exportMenu: exportMenu.element,
     }),
   };
@@ -165,6 +173,13 @@ export function mount(element, options = {}) {
   setAttributes(page.element, { "data-host": host });
   const opener = createOpening({ fresh, root: page.element, timeline, onChange: schedule });
   presentation = createPresentation(page, { host: element, first: opening.display, onChange: schedule });
+
+  /** The story takes the place of the advice. */
+  function followStory() {
+    setAttributes(page.element, { "data-story": story.isOpen() });
+    measure();
+    schedule();
+  }
 
   function switchTheme() {
     presentation.set({ theme: theme().name === "dark" ? "light" : "dark" });
@@ -218,7 +233,7 @@ export function mount(element, options = {}) {
         .map(({ weights }) => weights);
     }
     focus = presentItem(model, focus);
-    const scene = { model, theme: theme(), certificate: certifier.state, display: display() };
+    const scene = { model, theme: theme(), certificate: certifier.state, display: display(), storyOpen: story.isOpen() };
     setAttributes(page.element, { "data-theme": scene.theme.name });
     plot.update({ ...scene, size, radius, focus });
     for (const view of Object.values(updated)) view.update(scene);
@@ -265,7 +280,8 @@ export function mount(element, options = {}) {
   cleanups.push(
     store.subscribe((state, what) => {
       // Undo and redo may lead to another preset as well.
-      if (what === "preset" || what === "state" || preset !== state.preset) {
+      if (what === "preset" || what === "state") story.close();
+      if (what === "preset" || what === "state" || what === "story" || preset !== state.preset) {
         preset = state.preset;
         narration.forget();
         timeline.pause();

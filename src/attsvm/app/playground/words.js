@@ -298,6 +298,7 @@ const OPTIMIZER_WORDS = {
   gradient: "gradient",
   sign: "sign descent",
   spectral: "spectral descent",
+  naive: "naive gradient",
 };
 const LOSS_WORDS = { logistic: "logistic loss", exponential: "exponential loss", linear: "linear loss" };
 const TRAINED_WORDS = { p: "p", W: "W", KQ: "(K, Q)" };

@@ -9,7 +9,7 @@ function corners() {
 }
 
 /** The line on top: presets, undo, redo, reset, share, theme, help. */
-export function createToolbar({ store, onPreset, onTheme, onLecture, onHelp, exportMenu }) {
+export function createToolbar({ store, onPreset, onTheme, onLecture, onHelp, onStory, exportMenu }) {
   const groups = [...new Set(PRESETS.map((preset) => preset.group))];
   const select = node(
     "select",
@@ -58,10 +58,16 @@ export function createToolbar({ store, onPreset, onTheme, onLecture, onHelp, exp
     { type: "button", class: "icon", "aria-label": "help", title: "help (?)", onclick: onHelp },
     "?",
   );
+  const storyButton = node(
+    "button",
+    { type: "button", class: "story-button", title: "a guided story in seven steps", onclick: onStory },
+    "Story",
+  );
   const element = node(
     "header",
     { class: "toolbar" },
     node("h1", {}, node("span", { class: "brand" }, "attsvm"), node("span", { class: "rest-of-title" }, " playground")),
+    storyButton,
     node("div", { class: "preset" }, walk(-1, "previous preset", "‹"), select, walk(1, "next preset", "›")),
     node("div", { class: "tools" }, undo, redo, reset, exportMenu, lecture, theme, own, help),
   );
@@ -76,7 +82,8 @@ export function createToolbar({ store, onPreset, onTheme, onLecture, onHelp, exp
     return location.href.replace(/([#&])embed(=[^&]*)?&?/g, "$1");
   }
 
-  function update({ model, theme: now, display }) {
+  function update({ model, theme: now, display, storyOpen }) {
+    setAttributes(storyButton, { "aria-expanded": String(storyOpen) });
     const name = presetNamed(model.state.preset) ? model.state.preset : "";
     setText(select.options[0], model.state.random === null ? "own data" : `random data, seed ${model.state.random.seed}`);
     if (select.value !== name) select.value = name;

@@ -13,6 +13,10 @@ import { node, setAttributes, setText, shape, syncChildren } from "../view/dom.j
 import { runName } from "../words.js";
 import { choiceButtons, labelled, numberField } from "./fields.js";
 
+const OPTIMIZER_HINTS = {
+  naive: "normalized, as a first attempt computes it: in single precision, for a prompt p only",
+};
+
 /** What is trained, how, and the runs kept beside it. */
 export function createTraining({ store }) {
   const set = (name) => (value) => store.change((state) => setSetting(state, name, value), name);
@@ -37,7 +41,7 @@ export function createTraining({ store }) {
   });
   const optimizer = choiceButtons({
     label: "optimizer",
-    choices: OPTIMIZER_CHOICES.map((name) => [name, name]),
+    choices: OPTIMIZER_CHOICES.map((name) => [name, name, OPTIMIZER_HINTS[name]]),
     onChoice: set("optimizer"),
   });
   const loss = choiceButtons({
@@ -91,7 +95,7 @@ export function createTraining({ store }) {
     setAttributes(headBox, { disabled: model.typed });
     setAttributes(headLabel, { title: model.typed ? "scores are typed, so there is no head to train" : null });
     scoring.show(model.typed ? "typed" : "head");
-    optimizer.show(settings.optimizer);
+    optimizer.show(settings.optimizer, settings.trained === "p" ? [] : ["naive"]);
     loss.show(settings.loss);
     stepSize.show(settings.stepSize);
     steps.show(settings.steps);

@@ -51,7 +51,30 @@ function dataLines(name, problem, head) {
   return [...lines, `    head=${tensorText(arrays.head)},`, ")"];
 }
 
-function fitLines(name, data, settings, headTrained, time) {
+/** The loop of the naive gradient, which is no optimizer of `fit`. */
+function naiveLines(name, data, problem, settings, headTrained) {
+  const lines = [
+    `${name}_path = naive_descent(`,
+    `    ${data},`,
+    `    ${tensorText(settings.start.p)},`,
+    `    steps=${settings.steps},`,
+    `    record=[${settings.steps}],`,
+    `    loss=attsvm.attention.${LOSS_CLASSES[settings.loss]}(),`,
+    `    step_size=${literal(settings.stepSize)},`,
+  ];
+  if (headTrained) lines.push(`    initial_head=${tensorText(settings.startHead)},`);
+  lines.push(
+    ")",
+    `${name} = SimpleNamespace(weights=${name}_path.prompts[-1][:, None])`,
+    `${name}.selected = (${data}.tokens @ ${name}.weights)[..., 0].argmax(-1)`,
+  );
+  if (new Set(problem.inputs.map(({ tokens }) => tokens.length)).size > 1)
+    lines.push("# The naive loop reads padding as tokens: with inputs of different lengths it is not the page's run.");
+  return lines;
+}
+
+function fitLines(name, data, problem, settings, headTrained, time) {
+  if (settings.optimizer === "naive") return naiveLines(name, data, problem, settings, headTrained);
   const lines = [
     `${name} = attsvm.fit(`,
     `    ${data},`,
@@ -87,7 +110,7 @@ function otherRuns(model) {
     const data = own ? `data_${k}` : "data";
     const head = headTrained ? companion.settings.startHead : companion.problem.head;
     if (own) lines.push(...dataLines(data, companion.problem, head));
-    lines.push(...fitLines(`run_${k}`, data, companion.settings, headTrained, model.state.time));
+    lines.push(...fitLines(`run_${k}`, data, companion.problem, companion.settings, headTrained, model.state.time));
     const sides = predict(companion.problem, companion.settings, companion.run?.selected ?? []).rightHandSide;
     const norm = `attsvm.${NORM_CLASSES[companion.norm]}()`;
     lines.push(`others[${key}] = (run_${k}, ${problemText(data, `run_${k}.selected`, sides)}, ${norm})`);
@@ -106,14 +129,16 @@ function otherRuns(model) {
 export function snippetOf(model) {
   const { problem, settings, headTrained } = model;
   const head = headTrained ? settings.startHead : problem.head;
+  const naive = [settings, ...model.companions.map((each) => each.settings)].some((each) => each.optimizer === "naive");
   const lines = [
     "# What the attsvm playground shows. Inputs and tokens count from 0, on the page and here.",
     "import torch",
     "",
     "import attsvm",
+    ...(naive ? ["from types import SimpleNamespace", "from attsvm.experiments.naive import naive_descent"] : []),
     "",
     ...dataLines("data", problem, head),
-    ...fitLines("run", "data", settings, headTrained, model.state.time),
+    ...fitLines("run", "data", problem, settings, headTrained, model.state.time),
     'print("descent selects", run.selected.tolist())',
     "",
   ];

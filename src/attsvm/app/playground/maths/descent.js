@@ -2,13 +2,14 @@
 import { LARGEST_PARAMETER, euclideanLength, usableNumber } from "./numbers.js";
 import { modelOf } from "./model.js";
 import { LOSS_ORDER, attendForward, logProbability, lossValue, passOf, riskBackward } from "./gradient.js";
+import { naiveStep } from "./naive.js";
 import { OPTIMIZER_ORDER, writeDirection } from "./steepest.js";
 
 /**
  * @typedef {Object} Settings
  * @property {"p"|"W"|"KQ"} trained
  * @property {boolean} trainHead
- * @property {"gradient"|"normalized"|"sign"|"spectral"} optimizer
+ * @property {"gradient"|"normalized"|"sign"|"spectral"|"naive"} optimizer naive: normalized, in single precision (p only)
  * @property {"logistic"|"exponential"|"linear"} loss
  * @property {number} stepSize
  * @property {number} steps
@@ -33,6 +34,7 @@ export function descentOf(model, settings) {
     headTrained: Boolean(given.trainHead) && !model.explicit,
     headRefused: Boolean(given.trainHead) && model.explicit,
     optimizer: Math.max(0, OPTIMIZER_ORDER.indexOf(given.optimizer)),
+    naive: given.optimizer === "naive" && model.prompt,
     loss: Math.max(0, LOSS_ORDER.indexOf(given.loss)),
     stepSize: usableNumber(given.stepSize),
     parameters: new Float64Array(10),
@@ -94,6 +96,11 @@ export function advanceDescent(run, count) {
   const inWeights = pass.inWeights;
   for (let step = 0; step < count; step++) {
     if (run.stalled || run.overflowed) return;
+    if (run.naive) {
+      run.stalled = !naiveStep(model, parameters, stepSize, loss, headTrained);
+      combineWeights(run);
+      continue;
+    }
     attendForward(model, pass, headTrained);
     riskBackward(model, pass, loss, headTrained);
     const g0 = inWeights[0];

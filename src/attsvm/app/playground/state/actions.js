@@ -225,10 +225,11 @@ function frozen(state, companion) {
 export function setTrained(state, trained) {
   if (trained === state.settings.trained) return state;
   const sameKind = (trained === "p") === (state.settings.trained === "p");
+  const { optimizer } = state.settings;
   return {
     ...state,
     problem: { ...state.problem, kind: trained === "p" ? "prompt" : "matrix" },
-    settings: { ...state.settings, trained },
+    settings: { ...state.settings, trained, optimizer: optimizer === "naive" ? "normalized" : optimizer },
     companions: sameKind
       ? state.companions
       : state.companions.filter(isComparison).map((companion) => frozen(state, companion)),

@@ -13,7 +13,7 @@ export const LIMITS = {
 };
 
 export const TRAINED_CHOICES = ["p", "W", "KQ"];
-export const OPTIMIZER_CHOICES = ["normalized", "gradient", "sign", "spectral"];
+export const OPTIMIZER_CHOICES = ["normalized", "gradient", "sign", "spectral", "naive"];
 export const LOSS_CHOICES = ["logistic", "exponential", "linear"];
 export const SHOWN_LAYERS = ["paths", "rays", "lines", "basin", "fresh"];
 export const RANDOM_LABELS = ["told", "free"];

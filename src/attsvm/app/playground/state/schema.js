@@ -142,6 +142,8 @@ const FIRST_START = {
   ],
 };
 
+const NAIVE_REFUSED = (name) => `${name}: the naive gradient is computed for a prompt p only`;
+
 function readSettings(value, kind) {
   if (!isPlain(value)) refuse(`settings must be an object; got ${shortened(value)}`);
   const trained = readChoice(
@@ -154,6 +156,7 @@ function readSettings(value, kind) {
       `settings.trained must be "p" for a prompt problem, "W" or "KQ" for a matrix problem; got ${shortened(trained)}`,
     );
   }
+  if (value.optimizer === "naive" && trained !== "p") refuse(NAIVE_REFUSED("settings.optimizer"));
   if (value.trainHead !== undefined && typeof value.trainHead !== "boolean") {
     refuse(`settings.trainHead must be true or false; got ${shortened(value.trainHead)}`);
   }
@@ -201,6 +204,8 @@ function readCompanion(value, index, trained) {
   if (value.trainHead !== undefined) companion.trainHead = value.trainHead === true;
   if (value.optimizer !== undefined)
     companion.optimizer = readChoice(value.optimizer, `optimizer of ${name}`, OPTIMIZER_CHOICES);
+  if (companion.optimizer === "naive" && (companion.trained ?? trained) !== "p")
+    refuse(NAIVE_REFUSED(`optimizer of ${name}`));
   if (value.loss !== undefined) companion.loss = readChoice(value.loss, `loss of ${name}`, LOSS_CHOICES);
   if (value.stepSize !== undefined) companion.stepSize = readStepSize(value.stepSize, `stepSize of ${name}`);
   if (value.steps !== undefined) companion.steps = readInteger(value.steps, `steps of ${name}`, 1, LIMITS.steps);

@@ -70,6 +70,7 @@ export function createPage(parts, { narrow, docs }) {
     "div",
     { class: "playground" },
     parts.toolbar.element,
+    parts.story.element,
     main,
     results,
     setup,

@@ -64,7 +64,9 @@ export function createReadout({ onFollow }) {
   return { element, update };
 }
 
-function theoryText({ prediction, shownLocal }) {
+function theoryText({ prediction, shownLocal, settings }) {
+  if (settings.optimizer === "naive")
+    return "Theory speaks of the exact gradient; in single precision it is round-off once attention is saturated.";
   if (prediction.weights !== null && shownLocal?.violations.length > 0)
     return "No theorem promises this direction: a support token scores at least as high as a selected one.";
   return prediction.sentence;
