@@ -32,8 +32,8 @@ def test_graph_prediction_training_and_answers(file, tmp_path):
     assert sum(written["answers"]["the dog sat on"]["trained"].values()) == pytest.approx(1.0)
     assert written["comparison"]["cosine"] > 0.5
     assert (out / "graph.png").stat().st_size > 5000
-    arrays = np.load(out / "weights.npz")
-    assert arrays["trained"].shape == arrays["svm_component"].shape
+    with np.load(out / "weights.npz") as arrays:
+        assert arrays["trained"].shape == arrays["svm_component"].shape
     assert json.loads((out / "manifest.json").read_text())["kind"] == "next-token"
 
 
