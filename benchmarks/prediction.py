@@ -30,7 +30,7 @@ from attsvm.theory.prediction.predict import optimizer_kind
 from benchmarks.prediction_rules import RULES, learned_features, nearby_candidates
 from benchmarks.record import RESULTS, publish
 
-STEPS = 10_000
+STEPS, SETS = 10_000, 1000
 SEED = 5000
 LEARN_SEED = 300
 SATURATED = 1e-3
@@ -76,7 +76,7 @@ MORE = [
     Case(6, 8, 10, optimizer=attsvm.Adam(0.01)),
 ]
 NOTES = [
-    f"truth: {STEPS} steps of normalized descent (0.1); data and starts of seed {SEED}, unseen in tuning",
+    f"truth: steps of normalized descent (0.1) from the same start; data and starts of seed {SEED}, unseen in tuning",
     "an unsaturated run leaves more than 0.1 % of an input's attention off its winner; it is counted and kept",
     "local optimality is that of the Frobenius SVM, also for (K,Q), whose own norm is the nuclear one",
     "family 'descent' integrates descent coarsely: the other families take no step of it",
@@ -211,30 +211,46 @@ def learn(sets: int) -> dict[str, float]:
     return dict(zip(features, (weights.detach() / scale).tolist(), strict=True))
 
 
-if __name__ == "__main__":
+def main(arguments: list[str] | None = None) -> None:
+    """What the module's docstring says."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="100 data sets of two sizes; writes nothing")
     parser.add_argument("--learn", action="store_true", help="fit the learned rule and print its coefficients")
     parser.add_argument("--shipped", action="store_true", help="measure the shipped rule only, keep the other rows")
-    options = parser.parse_args()
+    parser.add_argument("--sets", type=int, default=SETS, help="data sets of each kind; others than 1,000 need --out")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of descent; others than 10,000 need --out")
+    parser.add_argument("--out", type=Path, help="write here instead of over the results and the package's own file")
+    options = parser.parse_args(arguments)
+    if options.out is None and (options.sets, options.steps) != (SETS, STEPS):
+        parser.error("--sets and --steps would spoil the published numbers; give --out FOLDER too")
     torch.set_num_threads(1)
     ships = [GrowingSteps()]
     if options.learn:
-        for name, value in learn(1000).items():
+        for name, value in learn(SETS).items():
             sys.stdout.write(f'    "{name}": {value:.4g},\n')
-    elif options.quick:
+        return
+    if options.quick:
         for case in CASES[:1] + CASES[-1:]:
             measure(case, RULES.values(), 100, 2000)
-    else:
-        chosen = ships if options.shipped else list(RULES.values())
-        table = [row for case in CASES for row in measure(case, chosen, 1000, STEPS)]
-        table += [row for case in MORE for row in measure(case, ships, 1000, STEPS)]
-        steps = [step_size_alone(case, 1000, STEPS) for case in CASES]
-        if options.shipped:  # the rows of the other rules stay as they were measured
-            before = json.loads((RESULTS / "prediction.json").read_text())["rows"]
-            table = [row for row in before if row["rule"] != ships[0].name] + table
-        publish("prediction", table, "python -m benchmarks.prediction", [*NOTES, *TRIED])
-        publish("prediction_step_size", steps, "python -m benchmarks.prediction")
-        keys = ("size", "trained", "optimizer", "start", "start_norm", "accuracy", "cost", "sets")
-        kept = [{key: row[key] for key in keys} for row in table if row["rule"] == ships[0].name]
-        MEASURED.write_text("[\n" + ",\n".join("  " + json.dumps(row) for row in kept) + "\n]\n")
+        return
+    chosen = ships if options.shipped else list(RULES.values())
+    table = [row for case in CASES for row in measure(case, chosen, options.sets, options.steps)]
+    table += [row for case in MORE for row in measure(case, ships, options.sets, options.steps)]
+    steps = [step_size_alone(case, options.sets, options.steps) for case in CASES]
+    command = "python -m benchmarks.prediction"
+    notes = [f"{options.steps} steps of descent", *NOTES, *TRIED]
+    if options.shipped:  # the rows of the other rules stay as they were measured
+        before = json.loads((RESULTS / "prediction.json").read_text())
+        kept = [row for row in before["rows"] if row["rule"] != ships[0].name]
+        notes.append(f"only the rows of {ships[0].name!r} are of this machine and command")
+        table, command = kept + table, f"{command} --shipped"
+    publish("prediction", table, command, notes, options.out)
+    publish("prediction_step_size", steps, command, folder=options.out)
+    keys = ("size", "trained", "optimizer", "start", "start_norm", "accuracy", "cost", "sets")
+    found = [{key: row[key] for key in keys} for row in table if row["rule"] == ships[0].name]
+    target = MEASURED if options.out is None else options.out / MEASURED.name
+    target.write_text("[\n" + ",\n".join("  " + json.dumps(row) for row in found) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -46,8 +46,10 @@ def peak_memory_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def publish(name: str, rows: list[dict[str, Any]], command: str, notes: list[str] | None = None) -> Path:
-    """Print `rows` as a table and write them, with machine and command, to results/NAME.json."""
+def publish(
+    name: str, rows: list[dict[str, Any]], command: str, notes: list[str] | None = None, folder: Path | None = None
+) -> Path:
+    """Print `rows` as a table and write them, with machine and command, to NAME.json in `folder` (results)."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     table = Table(title=name, title_justify="left")
     for column in columns:
@@ -58,12 +60,13 @@ def publish(name: str, rows: list[dict[str, Any]], command: str, notes: list[str
     Console(width=160).print(table)
     for note in notes or []:
         sys.stdout.write(f"  {note}\n")
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    folder = RESULTS if folder is None else folder
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
     path.write_text(
         json.dumps({"command": command, "machine": machine(), "rows": rows, "notes": notes or []}, indent=1) + "\n"
     )
-    sys.stdout.write(f"written: {path.relative_to(RESULTS.parent.parent)}\n")
+    sys.stdout.write(f"written: {path.relative_to(RESULTS.parent.parent) if folder == RESULTS else path}\n")
     return path
 
 
