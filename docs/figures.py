@@ -1,17 +1,26 @@
-"""The pictures of "The idea in ten minutes": ``python docs/figures.py`` writes them to docs/images/idea."""
+"""Pictures that no experiment makes: ``python docs/figures.py`` writes them to docs/images.
 
+They are those of "The idea in ten minutes", the moving one of the README, and small ones of all experiments.
+"""
+
+import io
 from pathlib import Path
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+from PIL import Image
 
 import attsvm
 from attsvm.plots import PALETTE, house_style
-from attsvm.plots.style import FAINT, HAIRLINE, INK, new_figure
+from attsvm.plots.plane import DecadePlane
+from attsvm.plots.style import DISC, FAINT, HAIRLINE, INK, colour_of, marker_of, new_figure
 
-FOLDER = Path(__file__).resolve().parent / "images" / "idea"
+IMAGES = Path(__file__).resolve().parent / "images"
+FOLDER = IMAGES / "idea"
+THUMBNAIL = (360, 200)
 PLACES = [[0.35, 1.0], [1.15, 0.45], [0.75, -0.55], [-0.85, 0.35], [-0.5, -0.8]]
 SCORES = [1.0, 0.6, 0.3, 0.2, 0.0]
 BEST, OTHER = PALETTE[0], FAINT
@@ -103,6 +112,73 @@ def draw_descent(run: attsvm.Run, limit: torch.Tensor) -> Figure:
     return figure
 
 
+def draw_training(data: attsvm.TokenDataset, run: attsvm.Run, limit: torch.Tensor, record: int) -> Figure:
+    """One frame: the paths of W z_i up to a record, tokens as large as their attention, and four numbers."""
+    history, queries = run.history, data.queries.numpy()
+    walked = history.weights.numpy() @ queries.T  # [records, 2, n]
+    plane = DecadePlane.around(data.tokens.numpy(), np.moveaxis(walked, 1, -1).reshape(-1, 2))
+    ends = np.concatenate([plane.shown(walked[-1].T), plane.radius * np.array([[-1.0, -1.0], [1.0, 1.0]])])
+    (left, low), (right, high) = ends.min(0) - 0.1 * plane.radius, ends.max(0) + 0.1 * plane.radius
+    figure = new_figure(6.4, 3.6)
+    axes = figure.add_axes((0.01, 0.01, 0.56, 0.98))
+    axes.set(xlim=(left, right), ylim=(low, high), aspect="equal")
+    axes.axis("off")
+    axes.add_patch(Circle((0, 0), plane.radius, facecolor=DISC, edgecolor=HAIRLINE, zorder=0))
+    for i, query in enumerate(queries):
+        far = limit.numpy() @ query
+        ray = plane.shown(
+            np.outer(np.linspace(0, 1, 100), far / np.linalg.norm(far) * np.linalg.norm(walked[-1, :, i]))
+        )
+        axes.plot(*ray.T, color=colour_of(i), linewidth=5, alpha=0.22, solid_capstyle="butt")
+        shown = plane.shown(walked[: record + 1, :, i])
+        axes.plot(*shown.T, color=colour_of(i), linewidth=2.2)
+        axes.plot(*shown[-1], "o", color=colour_of(i), markersize=5)
+        for place, share in zip(data.tokens[i].tolist(), history.attention[record, i].tolist(), strict=True):
+            axes.plot(
+                *place, marker_of(i), color=colour_of(i), markersize=4 + 17 * share**0.5, alpha=0.8, markeredgewidth=0
+            )
+    cosine = float(attsvm.direction_cosine(history.weights[record], limit))
+    said = (
+        ("step", f"{int(history.step[record]):,}"),
+        ("least attention on a selected token", f"{100 * float(history.attention[record].amax(-1).min()):.1f} %"),
+        ("norm of $W$", f"{float(history.norm[record]):.1f}"),
+        ("cosine with max-margin", f"{cosine:.5f}" if record else "–"),  # noqa: RUF001
+    )
+    for line, (label, value) in enumerate(said):
+        figure.text(0.6, 0.83 - 0.2 * line, label, fontsize=9.5, color=FAINT)
+        figure.text(0.6, 0.74 - 0.2 * line, value, fontsize=17, color=INK)
+    return figure
+
+
+def write_training(path: Path) -> None:
+    """The moving picture: normalized gradient descent on two inputs, a frame for each of some steps."""
+    data = attsvm.data.example("two-inputs")
+    record = sorted({0, *np.geomspace(1, 2000, 44).round().astype(int).tolist()})
+    run = attsvm.fit(data, initial="zeros", steps=2000, record=record, engine=attsvm.descent.TorchEngine())
+    limit = attsvm.solve(attsvm.AttentionSVM(data, run.selected)).require_solved().weights
+    frames = []
+    for place in range(len(record)):
+        content = io.BytesIO()
+        draw_training(data, run, limit, place).savefig(content, format="png", dpi=100)
+        frames.append(Image.open(content).convert("RGB").quantize(48, dither=Image.Dither.NONE))
+    times = [900, *[110] * (len(frames) - 2), 4000]
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=times, loop=0, optimize=True)
+
+
+def write_thumbnails(folder: Path) -> None:
+    """A small picture of each experiment: as much of its picture, from the left, as has the shape."""
+    folder.mkdir(exist_ok=True)
+    for path in sorted((IMAGES / "experiments").glob("*.png")):
+        picture = Image.open(path).convert("RGB")
+        width, height = THUMBNAIL
+        shown = min(picture.width, round(picture.height * width / height))
+        part = picture.crop((0, 0, shown, min(picture.height, round(shown * height / width))))
+        part.thumbnail(THUMBNAIL, Image.Resampling.LANCZOS)
+        small = Image.new("RGB", THUMBNAIL, "white")
+        small.paste(part, ((width - part.width) // 2, (height - part.height) // 2))
+        small.quantize(64, dither=Image.Dither.NONE).save(folder / path.name, optimize=True)
+
+
 def main() -> None:
     """Train, solve, draw."""
     data = one_input()
@@ -119,6 +195,8 @@ def main() -> None:
         }
         for name, figure in pictures.items():
             figure.savefig(FOLDER / f"{name}.png", dpi=160, metadata={"Software": "attsvm"})
+        write_training(IMAGES / "training.gif")
+    write_thumbnails(IMAGES / "thumbnails")
 
 
 if __name__ == "__main__":
