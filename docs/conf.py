@@ -32,6 +32,7 @@ extensions = [
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build", "gallery", "extensions"]
 nitpicky = True
+suppress_warnings = ["ref.python"]  # a docstring may name an attribute that several classes have
 myst_heading_anchors = 3
 myst_enable_extensions = ["dollarmath"]
 myst_dmath_allow_space = False  # "$5 and $6" is no formula

@@ -49,15 +49,35 @@ def files_entered(code: str) -> set[str]:
 
 @pytest.mark.slow
 def test_the_example_runs_and_the_journey_is_the_one_told(capsys):
-    (example,) = blocks(README, "python")
+    (example,), (told,) = blocks(README, "python"), blocks(README, "text")
     assert len(example.splitlines()) == 10
     entered = files_entered(example)
     said = capsys.readouterr().out
-    assert float(re.search(r"the largest gap is (\S+)", said)[1]) < 1e-10
-    assert 0.99 < float(re.search(r"max-margin solution: (\S+)", said)[1]) <= 1
-    assert int(re.search(r"(\d+) as predicted", said)[1]) > 75
+    gap, cosine, predicted = (re.compile(words) for words in (r"gap is (\S+)", r"solution: (\S+)", r"(\d+) as pred"))
+    assert float(gap.search(said)[1]) < 10 * float(gap.search(told)[1])  # rounding differs between machines
+    assert float(cosine.search(said)[1]) == pytest.approx(float(cosine.search(told)[1]), abs=2e-4)
+    assert predicted.search(said)[1] == predicted.search(told)[1]
+    assert re.sub(r"[\d.]+(e-\d+)?", "#", said) == re.sub(r"[\d.]+(e-\d+)?", "#", told)
     told = re.search(r"^### One journey$(.*?)^`python -m", CONTRIBUTING, flags=re.MULTILINE | re.DOTALL)[1]
     assert set(re.findall(r"`(\w+/[\w/]+\.py)`", told)) - entered == set()
+
+
+@pytest.mark.slow
+def test_the_commands_run_as_they_stand(tmp_path, monkeypatch):
+    from cli.runner import invoke
+    from heads.weights import CACHE
+
+    monkeypatch.chdir(tmp_path)
+    lines = [line.partition("#")[0].split() for block in blocks(README, "bash") for line in block.splitlines()]
+    commands = [line[1:] for line in lines if line[0] == "attsvm"]
+    if (CACHE / "minilm").exists():
+        (tmp_path / ".weights").symlink_to(CACHE)
+    else:
+        commands = [command for command in commands if command[0] != "heads"]
+    for command in commands:
+        result = invoke(*command)
+        assert result.exit_code == 0, f"attsvm {' '.join(command)}: {result.output}"
+    assert (tmp_path / "out/playground.html").exists()
 
 
 def test_a_broken_example_would_be_seen():
@@ -88,6 +108,33 @@ def test_every_experiment_has_a_page_with_its_picture_and_command():
 def test_links_lead_to_files():
     for target in re.findall(r"\]\((?!https?://)([^)#]+)", README):
         assert (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{page}" for page in PAGES)])
+def test_pictures_are_shown_on_github_too(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert "```{image}" not in text
+    assert "```{figure}" not in text
+    for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text):
+        assert ((ROOT / page).parent / target).is_file(), target
+
+
+def test_every_experiment_has_a_card_and_every_scene_exists():
+    from attsvm.experiments import EXPERIMENTS
+
+    index = (ROOT / "docs/experiments/index.md").read_text(encoding="utf-8")
+    assert re.findall(r"^- \[!\[\]\(\.\./images/thumbnails/(.+)\.png\)", index, flags=re.MULTILINE) == list(EXPERIMENTS)
+    scripts = "".join(
+        (ROOT / f"src/attsvm/app/playground/{name}.js").read_text(encoding="utf-8")
+        for name in ("presets", "state/link")
+    )
+    for scene in re.findall(r'data-(?:scene="|playground="scene=)([\w-]+)', index):
+        assert f'name: "{scene}"' in scripts or f"{scene}: {{ preset:" in scripts, scene
+
+
+def test_the_reference_by_task_has_every_name_at_the_top():
+    tasks = (ROOT / "docs/reference/tasks.rst").read_text(encoding="utf-8")
+    assert set(attsvm._HOMES) - set(re.findall(r"`~attsvm\.\w+\.(\w+)`", tasks)) == set()
 
 
 def test_the_commands_of_make_exist():
