@@ -124,10 +124,7 @@ def test_every_experiment_has_a_card_and_every_scene_exists():
 
     index = (ROOT / "docs/experiments/index.md").read_text(encoding="utf-8")
     assert re.findall(r"^- \[!\[\]\(\.\./images/thumbnails/(.+)\.png\)", index, flags=re.MULTILINE) == list(EXPERIMENTS)
-    scripts = "".join(
-        (ROOT / f"src/attsvm/app/playground/{name}.js").read_text(encoding="utf-8")
-        for name in ("presets", "state/link")
-    )
+    scripts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/attsvm/app/playground").rglob("*.js"))
     for scene in re.findall(r'data-(?:scene="|playground="scene=)([\w-]+)', index):
         assert f'name: "{scene}"' in scripts or f"{scene}: {{ preset:" in scripts, scene
 
