@@ -6,9 +6,14 @@ import math
 import threading
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from attsvm.app.problem import problem_to_data, selection
-from attsvm.attention import optimal_token_set
-from attsvm.norms import Frobenius, MaxEntry, Norm, Nuclear, Spectral
+from attsvm.attention import evaluate, optimal_token_set
+from attsvm.data import TokenDataset
+from attsvm.norms import Frobenius, MaxEntry, Norm, Nuclear, Spectral, direction_cosine
+from attsvm.svm import AttentionSVM, SVMSolution, margin_efficiency
 from attsvm.sweep.manifest import to_plain
 from attsvm.theory import LocalOptimality, is_locally_optimal
 
@@ -29,13 +34,16 @@ def certify(request: object) -> dict[str, Any]:
 
     Arguments:
         request: ``{"problem": ..., "selected": [token of each input], "norm": "frobenius" | "nuclear" | "spectral" |
-            "max-entry"}``; the norm is Frobenius where it is left out.
+            "max-entry", "weights": [W or p of a run, row by row]}``; the norm is Frobenius where it is left out, and
+            without weights nothing is said about a run.
 
     Returns:
         `status` ("solved", "separable", "infeasible", "numerically_infeasible", "no_rows", "not_converged") and its
         `sentence`; `weights`, row by row, or None; `value`, the norm of the weights; `relative_gap` and `min_margin` of
         the certificate, None where infinite; `solver`, `norm`, `seconds`; `locally_optimal`; `optimal`: whether every
-        selected token scores highest in its input.
+        selected token scores highest in its input; `run`, None without weights: the tokens these weights select,
+        their `margins` (the smallest of each input for the selection asked about), `size` in the norm, `margin` (the
+        smallest over size), `efficiency` (that over the best), and `cosine` to the solution.
 
     Raises:
         ValueError: if an entry is missing or wrong; the message names it, what was expected and what came.
@@ -51,16 +59,17 @@ def certify(request: object) -> dict[str, Any]:
         raise ValueError(f"norm must be one of {', '.join(NORMS)}; got {shown}")
     data = problem_to_data(request["problem"])
     selected = selection(request["selected"], data)
+    weights = _weights(request.get("weights"), data)
     with _ONE_AT_A_TIME:
         local = is_locally_optimal(data, selected=selected, norm=NORMS[name]())
     best = optimal_token_set(data)
     solution = local.solution
-    weights = solution.weights.flatten().tolist()
+    flat = solution.weights.flatten().tolist()
     proof = solution.certificate
     return {
         "status": solution.status.name.lower(),
         "sentence": f"{solution.sentences}; {_local(local)}",
-        "weights": weights if all(map(math.isfinite, weights)) else None,
+        "weights": flat if all(map(math.isfinite, flat)) else None,
         "value": to_plain(proof.primal_value) if bool(solution.separable) else None,
         "relative_gap": to_plain(proof.relative_gap),
         "min_margin": to_plain(proof.min_margin),
@@ -69,6 +78,39 @@ def certify(request: object) -> dict[str, Any]:
         "locally_optimal": bool(local),
         "optimal": bool(best.gather(-1, selected[:, None]).all()),
         "seconds": solution.seconds,
+        "run": None if weights is None else _measured(data, selected, weights, solution, NORMS[name]()),
+    }
+
+
+def _weights(given: object, data: TokenDataset) -> Tensor | None:
+    """The weights of a run as a matrix, checked."""
+    if given is None:
+        return None
+    count = data.d * data.dq
+    numbers = isinstance(given, list) and all(type(each) in (int, float) for each in given)
+    if not isinstance(given, list) or not numbers or len(given) != count:
+        raise ValueError(f"weights must be a list of {count} numbers, row by row; got {type(given).__name__}")
+    flat = torch.tensor([float(each) for each in given if abs(each) < 1e300], dtype=torch.float64)
+    if len(flat) != count or not bool(flat.isfinite().all()):
+        raise ValueError("weights must be finite and within 1e300")
+    return flat.reshape(data.d, data.dq)
+
+
+def _measured(
+    data: TokenDataset, selected: Tensor, weights: Tensor, solution: SVMSolution, norm: Norm
+) -> dict[str, Any]:
+    """What is measured on a run, for the selection that `solution` belongs to."""
+    problem = AttentionSVM(data, selected)
+    smallest = torch.where(problem.inequalities, problem.margins(weights), torch.inf).amin(-1)
+    size = norm.value(weights)
+    solved = bool(solution.solved) and bool(size > 0)
+    return {
+        "selected": evaluate(data, weights).selected.tolist(),
+        "margins": to_plain(smallest),
+        "size": to_plain(size),
+        "margin": to_plain(smallest.amin() / size) if bool(size > 0) else None,
+        "efficiency": to_plain(margin_efficiency(weights, problem, norm, solution=solution)) if solved else None,
+        "cosine": to_plain(direction_cosine(weights, solution.weights)) if solved else None,
     }
 
 

@@ -38,11 +38,11 @@ _STATIC_START = f"""\
 SERVER_START = f"""\
 import {{ mount }} from "{MODULE_PATH}";
 {_START}
-async function certify(problem, selected, norm) {{
+async function certify(problem, selected, norm, weights) {{
   const answer = await fetch("{CERTIFY_PATH}", {{
     method: "POST",
     headers: {{ "Content-Type": "application/json" }},
-    body: JSON.stringify({{ problem, selected, norm }}),
+    body: JSON.stringify({{ problem, selected, norm, weights }}),
   }});
   const content = await answer.json();
   if (!answer.ok) throw new Error(content.error);

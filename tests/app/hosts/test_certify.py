@@ -115,3 +115,27 @@ def test_any_json_in_any_place_is_answered_or_refused(value, place):
     except ValueError as error:
         said = str(error)
     assert 10 < len(json.dumps(said, allow_nan=False)) < 1000
+
+
+def test_a_run_is_measured_by_hand():
+    """One input, tokens (0, 1), (1, 0) and 0 with weights 2 (1, 1/2): logits 1, 2, 0."""
+    tokens = [{"x": [0, 1]}, {"x": [1, 0]}, {"x": [0, 0]}]
+    problem = {"kind": "prompt", "head": [0, 1], "inputs": [{"label": 1, "query": None, "tokens": tokens}]}
+    run = certify({"problem": problem, "selected": [1], "weights": [2, 1]})["run"]
+    assert run["selected"] == [1]
+    assert run["margins"] == pytest.approx([1.0])
+    assert run["size"] == pytest.approx(5**0.5)
+    assert run["margin"] == pytest.approx(1 / 5**0.5)
+    # The best direction minimises |w| with w1 - w2 >= 1 and w1 >= 1: it is (1, 0), of margin 1.
+    assert run["efficiency"] == pytest.approx(1 / 5**0.5)
+    assert run["cosine"] == pytest.approx(2 / 5**0.5)
+    still = certify({"problem": problem, "selected": [1], "weights": [0, 0]})["run"]
+    assert (still["margin"], still["efficiency"], still["cosine"]) == (None, None, None)
+    assert certify({"problem": problem, "selected": [1]})["run"] is None
+    json.dumps(run, allow_nan=False)
+
+
+@pytest.mark.parametrize("weights", ["2", [1], [1, 2, 3], [1, True], [1, None], [1e301, 0], [10**400, 0], {}])
+def test_weights_that_are_none_are_refused(weights):
+    with pytest.raises(ValueError, match="weights must be"):
+        asked("single-input-local", [0], weights=weights)

@@ -18,7 +18,7 @@ def _cell(playground: Playground, row: str, column: int) -> str:
 
 
 def test_without_python_the_page_shows_its_own_gap(playground: Playground) -> None:
-    assert playground.find(".certificate thead th").count() == 1
+    assert playground.find(".certificate thead").first.locator("th").count() == 2
     assert _cell(playground, "status", 0) == "solved"
     assert "attsvm play" in playground.find(".certificate").inner_text()
 
@@ -39,10 +39,11 @@ def test_pythons_answer_stands_beside_and_is_asked_once_after_a_drag(page: Page,
     page.wait_for_timeout(500)
     asked = page.evaluate("asked")
     assert len(asked) == before + 1
-    problem, selected, norm = asked[-1]
+    problem, selected, norm, weights = asked[-1]
     assert problem == playground.state["problem"]
     assert selected == playground.selected
     assert norm == "frobenius"
+    assert len(weights) == 4
 
 
 def test_a_failing_certifier_is_said_and_harms_nothing(page: Page, tmp_path: Path) -> None:
@@ -62,3 +63,25 @@ def test_a_trained_head_leaves_local_optimality_open_in_both_columns(page: Page,
     playground = Playground(page, write_page(tmp_path, state=state, certified=answer))
     playground.until(lambda: _cell(playground, "status", 1) == "solved")
     assert {_cell(playground, "locally optimal", column) for column in (0, 1)} == {"head is trained"}
+
+
+def test_the_run_is_certified_beside_the_solution(page: Page, tmp_path: Path) -> None:
+    """What the page measures on the run at a step is what Python measures on the same weights."""
+    page.set_viewport_size({"width": 1280, "height": 800})
+    plain = Playground(page, f"{write_page(tmp_path)}#scene=hyperplanes&step=30")
+    weights = page.evaluate(
+        """() => { const { problem, settings, time } = handle.getState();
+        return maths.train(problem, settings, [time]).weights[0]; }"""
+    )
+    selected = plain.selected
+    answer = certify({"problem": plain.state["problem"], "selected": selected, "weights": weights})
+    playground = Playground(page, f"{write_page(tmp_path, certified=answer)}?certified#scene=hyperplanes&step=30")
+    rows = ("selects", "norm of the weights", "margin of each input", "smallest margin over norm")
+    playground.until(lambda: _cell(playground, "selects", 1) != "\N{EN DASH}")
+    for row in (*rows, "short of the best margin by", "cosine to the solution"):
+        assert _cell(playground, row, 0) == _cell(playground, row, 1) != "\N{EN DASH}", row
+    assert page.evaluate("asked.at(-1)[3]") == weights
+    assert "the run at step 30" in playground.find(".certificate").inner_text()
+    playground.find('input[aria-label="step of the run"]').press("ArrowRight")
+    playground.settle()
+    assert _cell(playground, "selects", 1) == "\N{EN DASH}", "numbers of another step are not shown"

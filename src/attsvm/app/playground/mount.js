@@ -62,7 +62,7 @@ function documentationOf(element) {
  * Put the playground into an element.
  * @param {HTMLElement} element
  * @param {{ state?: string|object, address?: string, host?: "page"|"server"|"widget"|"static",
- *           certify?: (problem: object, selected: number[], norm: string) => Promise<object>,
+ *           certify?: (problem: object, selected: number[], norm: string, weights: number[]) => Promise<object>,
  *           onChange?: (state: object, selected: number[]) => void }} options
  * @returns {{ getState: () => object, setState: (value: object|string) => string|null, getSelected: () => number[],
  *             destroy: () => void, ready: Promise<void>, frames: { start: () => void, stop: () => object } }}
@@ -137,7 +137,7 @@ export function mount(element, options = {}) {
     story,
     inspector: createInspector({ store, focused: () => focus, focusItem }),
     layers: createLayers({ store }),
-    legend: createLegend({ open: !narrow }),
+    legend: createLegend({ open: !narrow && !opening.display.lecture && !opening.display.embed && innerHeight > 520 }),
     readout: createReadout({ onFollow: () => store.change((state) => showSelection(state, null), "shown") }),
     bars: createBars(),
     curves: createCurves(),
@@ -246,7 +246,7 @@ export function mount(element, options = {}) {
     page.edited.style.setProperty("visibility", edited ? "visible" : "hidden");
     narration.explain(model, { moving, playing: timeline.isPlaying() });
     background.want(state, radius, moving || timeline.isPlaying());
-    certifier.want(model, moving);
+    certifier.want(model, moving, timeline.isPlaying());
     if (model.pending) schedule();
     publisher.want(model, moving || opener.isOwn());
     if (root.activeElement?.disabled) takeFocus();

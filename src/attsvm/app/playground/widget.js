@@ -7,12 +7,12 @@ export function render({ model, el }) {
   const view = Math.random().toString(36).slice(2);
   let asked = 0;
 
-  function certify(problem, selected, norm) {
+  function certify(problem, selected, norm, weights) {
     return new Promise((resolve, reject) => {
       asked += 1;
       const id = `${view}-${asked}`;
       waiting.set(id, { resolve, reject });
-      model.send({ kind: "certify", id, problem, selected, norm });
+      model.send({ kind: "certify", id, problem, selected, norm, weights });
     });
   }
 

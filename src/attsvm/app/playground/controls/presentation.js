@@ -40,6 +40,7 @@ export function createPresentation(page, { host, first, onChange }) {
       if (fullScreen) document.exitFullscreen?.();
       set({ lecture: false });
     } else {
+      page.areas.legend.open = false; // large as it is then, it would lie on the picture
       set({ lecture: true });
       if (navigator.userActivation?.isActive === false) return; // a script's click: browsers would refuse, and complain
       host.requestFullscreen?.().then(

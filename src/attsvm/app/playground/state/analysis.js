@@ -51,16 +51,35 @@ function badgeOf(solution) {
 function marginEfficiency(problem, selected, weights, solution, norm) {
   if (solution.status !== "solved" || !(solution.norm > 0)) return null;
   const size = normValue(norm, weights);
-  if (!(size > 0)) return null;
-  let least = Infinity;
-  problem.inputs.forEach((input, i) => {
+  const least = Math.min(...marginsOf(problem, selected, weights));
+  return size > 0 && Number.isFinite(least) ? (least / size) * solution.norm : null;
+}
+
+/** The smallest margin of each input, (x_selected - x_t)^T W z over its other tokens; infinite where there are none. */
+function marginsOf(problem, selected, weights) {
+  return problem.inputs.map((input, i) => {
     const w = imageOf(weights, input.query);
     const own = input.tokens[selected[i]].x;
-    input.tokens.forEach(({ x }, t) => {
-      if (t !== selected[i]) least = Math.min(least, (own[0] - x[0]) * w[0] + (own[1] - x[1]) * w[1]);
-    });
+    const others = input.tokens.filter((_, t) => t !== selected[i]);
+    return Math.min(...others.map(({ x }) => (own[0] - x[0]) * w[0] + (own[1] - x[1]) * w[1]));
   });
-  return Number.isFinite(least) ? (least / size) * solution.norm : null;
+}
+
+/** What is measured on the run at a record, for the selection whose solution is shown. */
+function measuredOn(problem, run, index, selected, solution, norm) {
+  const weights = run.weights[index];
+  const size = normValue(norm, weights);
+  const margins = marginsOf(problem, selected, weights);
+  const solved = solution.status === "solved" && size > 0;
+  return {
+    selected: run.logAttention[index].map((logs) => logs.indexOf(Math.max(...logs))),
+    margins,
+    size,
+    margin: size > 0 ? Math.min(...margins) / size : null,
+    efficiency: solved ? marginEfficiency(problem, selected, weights, solution, norm) : null,
+    cosine: solved ? directionCosine(weights, solution.weights) : null,
+    probability: Math.min(...run.attention[index].map((shares, i) => shares[selected[i]])),
+  };
 }
 
 function sameProblem(first, second) {
@@ -220,6 +239,7 @@ export function createAnalyst() {
     const index = indexAt(run.steps, state.time);
     const headTrained = settings.trainHead && !typed;
     const bestSet = bestSets(all, optimal);
+    const certified = relaxed ? maxMargin(problem, shown, { norm }) : solution;
     const pinned = state.shown !== null && state.shown.some((t, i) => t !== selected[i]);
     const ownReading = readingOf(problem, run, index, pinned ? predict(problem, settings, selected) : prediction, norm);
     return {
@@ -241,7 +261,8 @@ export function createAnalyst() {
       pending,
       scores: all,
       relaxed,
-      certified: relaxed ? maxMargin(problem, shown, { norm }) : solution,
+      certified,
+      measured: measuredOn(problem, run, index, shown, certified, norm),
       partial: own.partial,
       attention: run.attention[index],
       starts: problem.inputs.map((_, i) => startPoint(problem, settings, i)),

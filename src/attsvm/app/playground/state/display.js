@@ -14,13 +14,13 @@ export const SPEEDS = [0.25, 0.5, 1, 2, 4];
 /** Panels of both sides, and the parts around the picture. */
 const RESULT_PANELS = ["going", "attention", "along", "fresh", "local", "certified"];
 const SETUP_PANELS = ["train", "coordinates"];
-const OTHER_PARTS = ["toolbar", "advice", "layers", "inspector", "timeline", "explanation"];
+const OTHER_PARTS = ["toolbar", "advice", "legend", "layers", "inspector", "timeline", "explanation", "links"];
 const GROUPS = { results: RESULT_PANELS, setup: SETUP_PANELS };
 
 export const HIDEABLE = [...RESULT_PANELS, ...SETUP_PANELS, ...OTHER_PARTS];
 
-const LECTURE_HIDES = ["advice", "inspector", "along", "fresh", "local", "certified", ...SETUP_PANELS];
-const EMBED_HIDES = ["inspector", ...RESULT_PANELS, ...SETUP_PANELS];
+const LECTURE_HIDES = ["advice", "inspector", "links", "along", "fresh", "local", "certified", ...SETUP_PANELS];
+const EMBED_HIDES = ["inspector", "links", ...RESULT_PANELS, ...SETUP_PANELS];
 
 const PLAIN_DISPLAY = { lecture: false, embed: false, hide: null, speed: 1, theme: null };
 

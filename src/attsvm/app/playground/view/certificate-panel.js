@@ -1,5 +1,5 @@
 import { node, setText } from "./dom.js";
-import { scientific, significant } from "../format.js";
+import { grouped, nearOne, percent, scientific, significant } from "../format.js";
 
 const ROWS = [
   ["status", "status"],
@@ -12,43 +12,72 @@ const ROWS = [
 ];
 const NORM_WORDS = { frobenius: "Frobenius", nuclear: "nuclear", spectral: "spectral", "max-entry": "largest entry" };
 
-/** The page's own solution and its gap; beside it, where a host can certify, Python's. */
-export function createCertificatePanel({ canCertify }) {
+const RUN_ROWS = [
+  ["selected", "selects"],
+  ["size", "norm of the weights"],
+  ["margins", "margin of each input"],
+  ["margin", "smallest margin over norm"],
+  ["lack", "short of the best margin by"],
+  ["cosine", "cosine to the solution"],
+  ["probability", "least attention selected"],
+];
+
+/** A table with a column for the page and, where a host can certify, one for Python; `fill` writes one of them. */
+function createColumns(rows, canCertify) {
   const cells = new Map();
-  const body = ROWS.map(([key, words]) => {
+  const body = rows.map(([key, words]) => {
     const page = node("td", {});
     const python = canCertify ? node("td", {}) : null;
     cells.set(key, { page, python });
     return node("tr", {}, node("th", { scope: "row" }, words), page, python);
   });
+  const title = node("th", { scope: "col" });
   const header = node(
     "tr",
     {},
-    node("td", {}),
+    title,
     node("th", { scope: "col" }, "this page"),
     canCertify ? node("th", { scope: "col" }, "Python") : null,
   );
+  return {
+    element: node("table", {}, node("thead", {}, header), node("tbody", {}, body)),
+    title,
+    fill(column, texts) {
+      for (const [key] of rows) setText(cells.get(key)[column], texts[key] ?? "–");
+    },
+  };
+}
+
+/** The page's own solution and its gap, and what is measured on the run; beside them, where a host can certify, Python's. */
+export function createCertificatePanel({ canCertify }) {
+  const solution = createColumns(ROWS, canCertify);
+  const run = createColumns(RUN_ROWS, canCertify);
   const sentence = node("p", { class: "hint" });
   const agreement = node("p", { class: "agreement" });
   const element = node(
     "div",
     { class: "certificate" },
-    node("table", {}, node("thead", {}, header), node("tbody", {}, body)),
+    solution.element,
     agreement,
     sentence,
+    run.element,
+    node("p", { class: "hint" }, "The run is measured, not proved: it comes to the solution only in the limit."),
   );
 
   function update({ model, certificate }) {
-    fill("page", pageColumn(model));
-    if (canCertify) fill("python", pythonColumn(model, certificate));
+    setText(solution.title, "the solution");
+    setText(run.title, `the run at step ${grouped(model.run.steps[model.index])}`);
+    solution.fill("page", pageColumn(model));
+    run.fill("page", runColumn(model.measured));
+    if (canCertify) {
+      solution.fill("python", pythonColumn(model, certificate));
+      const known = !certificate.waiting && certificate.measured === model.run.weights[model.index];
+      run.fill("python", known && certificate.answer?.run ? runColumn(certificate.answer.run) : {});
+    }
     setText(agreement, canCertify ? agreementText(model, certificate) : "");
     const closing = canCertify ? "" : " Start attsvm play to see Python's certified solution beside it.";
     const tight = model.relaxed ? ", every input asked for margin 1" : "";
     setText(sentence, `${NORM_WORDS[model.norm]} norm${tight}. ${model.certified.sentence}${closing}`);
-  }
-
-  function fill(column, texts) {
-    for (const [key] of ROWS) setText(cells.get(key)[column], texts[key] ?? "–");
   }
 
   return { element, update };
@@ -65,6 +94,22 @@ function weightsText(weights) {
 function localText(model, answer) {
   if (model.headTrained) return "head is trained";
   return answer ? "yes" : "no";
+}
+
+/** Measurements of a run in words, the page's or Python's. */
+function runColumn({ selected, margins, size, margin, efficiency, cosine, probability }) {
+  const number = (value, digits = 4) =>
+    value === null || value === undefined || !Number.isFinite(value) ? "–" : significant(value, digits);
+  const lack = efficiency === null || efficiency === undefined ? null : Math.max(0, 1 - efficiency);
+  return {
+    selected: selected.join(" · "),
+    size: number(size),
+    margins: margins.map((each) => number(each)).join(" · "),
+    margin: number(margin),
+    lack: lack === null ? "–" : lack < 1e-12 ? "0" : scientific(lack),
+    cosine: cosine === null || cosine === undefined ? "–" : nearOne(cosine),
+    probability: probability === undefined ? "–" : percent(probability),
+  };
 }
 
 function pageColumn(model) {

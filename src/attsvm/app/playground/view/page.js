@@ -42,6 +42,7 @@ export function createPage(parts, { narrow, docs }) {
   // Unseen it keeps its room: nothing moves under the pointer when the first drag makes it appear.
   const edited = node("span", { class: "edited" }, "Changed since: the advice is about the scene as it was. ", back);
   const advised = node("p", { class: "advice" }, advice, " ", paper, " ", edited);
+  const readOn = links(docs);
   const main = node(
     "main",
     { class: "main" },
@@ -50,7 +51,7 @@ export function createPage(parts, { narrow, docs }) {
     parts.inspector.element,
     parts.timeline.element,
     line,
-    links(docs),
+    readOn,
   );
   const panels = {
     going: panel("Where descent is going", "going", parts.readout.element),
@@ -82,10 +83,12 @@ export function createPage(parts, { narrow, docs }) {
     ...panels,
     toolbar: parts.toolbar.element,
     advice: advised,
-    layers: key,
+    legend: parts.legend.element,
+    layers: parts.layers.element,
     inspector: parts.inspector.element,
     timeline: parts.timeline.element,
     explanation: line,
+    links: readOn,
   };
   return { element, stage, advice, paper, edited, back, line, live, toast, areas, stop: hoverName.stop };
 }
