@@ -60,4 +60,4 @@ def page(browser: Browser) -> Iterator[Page]:
         yield opened
     finally:
         context.close()
-    assert errors == []
+    assert errors == [], errors
