@@ -109,11 +109,7 @@ def check_device(tensor: Tensor, name: str, device: torch.device) -> None:
 
 
 def as_device(device: torch.device | str, name: str) -> torch.device:
-    """The device of this name, if this machine has it.
-
-    Raises:
-        ValueError: if the name means nothing to PyTorch, or there is no such CUDA device.
-    """
+    """The device of this name; a ValueError if the name means nothing to PyTorch, or this machine has no such one."""
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError):
@@ -156,11 +152,7 @@ def check_count(value: object, name: str) -> int:
 
 
 def batch_index(index: Any, batch_shape: tuple[int, ...], device: torch.device) -> Any:
-    """`index` in a form that means the same on every field: it ends at the batch, never at the coordinates.
-
-    Raises:
-        IndexError: if it does not fit the batch.
-    """
+    """`index` in a form that means the same on every field: it ends at the batch, never at the coordinates."""
     items = index if isinstance(index, tuple) else (index,)
     items = tuple(as_tensor(item, "index") if isinstance(item, list) and item else item for item in items)
     if any(item is Ellipsis for item in items):
@@ -186,11 +178,7 @@ def _axes_taken(item: Any) -> int:
 
 
 def checked_index(index: object, shape: tuple[int | None, ...], size: int, device: torch.device) -> Tensor:
-    """`index` as int64 on `device`; its last axis may be free (None).
-
-    Raises:
-        ValueError: unless it holds integers in 0..size - 1 in this shape.
-    """
+    """`index` as int64 on `device`: integers in 0..size - 1 in this shape, whose last axis may be free (None)."""
     tensor = as_tensor(index, "index")
     if tensor.dtype not in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
         raise ValueError(f"index must hold integers; got {type_name(tensor)}")

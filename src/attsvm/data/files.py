@@ -44,10 +44,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary file to write into, which takes the place of `path` when the block ends without an error.
 
     A reader sees the old file or the new one, never half of one, and the new one is on the disk when the block has
-    ended. After any error nothing is left behind and the old file stays as it was.
-
-    Raises:
-        OSError: if it cannot be written; its `filename` is `path`, what the caller asked for.
+    ended. After any error nothing is left behind and the old file stays as it was; an OSError names `path`.
     """
     temporary = path.with_name(f".{secrets.token_hex(8)}{PARTIAL}")
     try:
@@ -76,16 +73,9 @@ def replacing_together(folder: Path, last: str, *, outdated: Sequence[str] = ())
     """A temporary folder to write into, whose files take their places in `folder` when the block ends without an error.
 
     They are all on the disk before the first takes its place, so that a full disk or an error leaves every old file as
-    it was.
-
-    Arguments:
-        last: the file that is moved last: the manifest, which says that the others are there.
-        outdated: files in `folder` that do not belong beside the new ones, such as the manifest of an older result.
-            They are removed just before the new ones are moved: whoever is killed in between leaves no manifest rather
-            than one that describes something else.
-
-    Raises:
-        OSError: if something cannot be written; its `filename` is the one in `folder`.
+    it was. The file `last` is moved last: the manifest, which says that the others are there. What is `outdated`, such
+    as the manifest of an older result, is removed just before: whoever is killed in between leaves no manifest rather
+    than one that describes something else. An OSError names the file in `folder`.
     """
     staging = folder / f".{secrets.token_hex(8)}{PARTIAL}"
     try:
@@ -112,11 +102,7 @@ def write_atomically(path: Path, content: bytes) -> Path:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of `folder`; the system releases the lock when the process ends, however it ends.
-
-    Raises:
-        ValueError: if another process has locked it.
-    """
+    """Keep other processes out of `folder`, with a ValueError, until the block ends or the process, however it does."""
     try:
         import fcntl
     except ImportError:  # not on Windows
@@ -138,13 +124,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Tensor], metadata: Mapping[str, object]) -> Path:
-    """Write `arrays` and JSON-able `metadata` to `path`, making its folder where there is none.
+    """Write `arrays` and JSON-able `metadata` to a .npz or .safetensors file, making its folder where there is none.
 
     The same arrays give the same bytes, whenever and wherever they are written.
-
-    Raises:
-        ValueError: if the suffix is neither .npz nor .safetensors.
-        OSError: if the file cannot be written.
     """
     path = Path(path)
     suffix = _checked_suffix(path)
@@ -232,11 +214,7 @@ _DAMAGE = (
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, object]]:
-    """Read what `write_arrays` wrote, or any plain .npz / .safetensors file of numeric arrays.
-
-    Raises:
-        ValueError: if the file is missing, of another kind, truncated or holds Python objects.
-    """
+    """Read what `write_arrays` wrote, or any plain .npz or .safetensors file of numeric arrays; else a ValueError."""
     path = Path(path)
     suffix = _checked_suffix(path)
     if not path.is_file():

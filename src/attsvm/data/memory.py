@@ -25,16 +25,7 @@ def available_memory(device: torch.device | str = "cpu") -> int | None:
 
 
 def check_fits(needed: int, device: torch.device | str, what: str, cure: str) -> None:
-    """Refuse what needs more memory than there is.
-
-    Arguments:
-        needed: bytes, a lower bound.
-        what: what needs them, with the numbers it follows from.
-        cure: what to do about it.
-
-    Raises:
-        ValueError: with the estimate.
-    """
+    """Refuse `what` if it needs more bytes than there are (`needed` is a lower bound), and advise the `cure`."""
     there = available_memory(device)
     if there is not None and needed > there:
         raise ValueError(f"{what} needs at least {in_words(needed)} of memory; {in_words(there)} are free, {cure}")

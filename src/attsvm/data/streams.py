@@ -107,9 +107,6 @@ def draw_batch(
 def batch_shape(batch: Batch) -> tuple[int, ...]:
     """The leading axes that `batch` asks for: None is a single data set, an int one axis.
 
-    Raises:
-        ValueError: if a size is not a positive integer.
-
     >>> batch_shape(None), batch_shape(3), batch_shape((2, 3))
     ((), (3,), (2, 3))
     """

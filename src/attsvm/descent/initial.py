@@ -84,13 +84,8 @@ def starting_point(
 ) -> tuple[dict[str, Tensor], tuple[int, ...]]:
     """Parameters ``[starts, batch, ...]``, and the leading axes ``[*starts, *batch]`` in which the caller sees them.
 
-    Arguments:
-        data: for the sizes, precision and device of the parameters; its own batch axes do not matter.
-        seeds: the stream of each element of the batch.
-        trained_head: the prediction head with at most one batch axis if its parameters are trained too.
-
-    Raises:
-        ValueError: if a given tensor does not fit, or the start is a saddle.
+    The data give sizes, precision and device; their own batch axes do not matter. `trained_head` has at most one batch
+    axis. A ValueError if a given tensor does not fit, or the start is a saddle.
     """
     factors, shapes = list(parameterization.shapes(data)), _shapes(data, parameterization, trained_head)
     given: dict[str, Tensor] = {}
@@ -125,13 +120,8 @@ def check_size(
 ) -> None:
     """Refuse a run that cannot fit into memory, before anything is allocated.
 
-    Arguments:
-        records: how many iterates will be kept for certain.
-        keep: what of each.
-
-    Raises:
-        ValueError: that names starts, rank and records, with a lower bound on the memory: three copies of the
-            parameters (they, their gradient, the next ones) and of the attention, and what is recorded.
+    The ValueError names starts, rank and records, with a lower bound on the memory: three copies of the parameters
+    (they, their gradient, the next ones) and of the attention, and `records` iterates of what is kept of each.
     """
     if starts is not None and (not isinstance(starts, int) or isinstance(starts, bool) or starts < 1):
         raise ValueError(f"starts must be a positive integer or None; got {starts!r}")

@@ -210,9 +210,6 @@ _TENSORS = ("weights", "attention", "log_attention", "risk", "steps_taken", "sta
 def record_steps(record: int | Sequence[int], first: int, steps: int) -> list[int]:
     """The steps whose iterates are kept, from `first` to `steps`, in order.
 
-    Raises:
-        ValueError: if `record` is neither a positive integer nor a sequence of steps within the run.
-
     >>> record_steps(40, 0, 100), record_steps([10, 1], 0, 100)
     ([0, 40, 80, 100], [1, 10])
     """
@@ -282,11 +279,7 @@ class Recorder:
 
 
 def resumed(run: Run, task: Task, asked: Mapping[str, Any]) -> Progress:
-    """Where a run stands, ready to go on with the task it was made from; `asked` describes what is asked for now.
-
-    Raises:
-        ValueError: if what is asked for now is not what the run was made with.
-    """
+    """Where a run stands, ready to go on with the task it was made from; a ValueError unless `asked` is that task."""
     for name in ("data", "head", "train_head", "parameterization", "optimizer", "loss", "batch_size", "ridge"):
         before, now = run.configuration.get(name, _EARLIER.get(name)), asked[name]
         if not same_setting(before, now):

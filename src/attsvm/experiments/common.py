@@ -89,12 +89,7 @@ def path_steps(steps: int) -> list[int]:
 
 
 def long_column(values: object, shape: tuple[int, ...], axis: int | None = None) -> np.ndarray:
-    """`values` as one column of a table whose rows run through `shape`.
-
-    Arguments:
-        values: of a shape that broadcasts to `shape`, or one value for each place along `axis`.
-        shape: of the quantities in the table.
-        axis: None for values of the full shape.
+    """`values`, which broadcast to `shape` or belong to its `axis`, as one column of a table whose rows run through it.
 
     >>> long_column([10, 20], (2, 3), axis=0).tolist()
     [10, 10, 10, 20, 20, 20]
@@ -130,10 +125,7 @@ def _array(values: object) -> np.ndarray:
 def allowance(deviation: float, count: int, public: int) -> float:
     """Three standard errors of the difference between a mean of `count` values and a public one: what chance explains.
 
-    Arguments:
-        deviation: standard deviation of one value; sqrt(p (1 - p)) for a share p.
-        count: number of our values.
-        public: number of values behind the public mean.
+    `deviation` is that of one value, sqrt(p (1 - p)) for a share p; `public` values are behind the public mean.
 
     >>> round(allowance(0.5, 100, 100), 3)
     0.212
@@ -164,14 +156,8 @@ def turning(
 
     A run that is not there yet, at a cosine of .99 or less, must be on its way: while attention saturates the angle
     falls like the inverse of the norm, 1 - cosine like its square. Half that pace is asked for, over the last half of
-    the steps, since a run may turn late.
-
-    Arguments:
-        what, expected: as of every `Check`.
-        cosines: those of every run to its limit, by step.
-        recorded: the steps for which `cosines` can be asked.
-        last: the last of them.
-        enough: whether the runs are long enough to judge those that are not there yet.
+    the steps, since a run may turn late. `cosines` gives those of every run at a recorded step; `enough` says whether
+    the runs are long enough to judge those that are not there yet.
     """
     half = int(recorded[recorded <= last / 2].max())
     after, growth = cosines(last), last / half

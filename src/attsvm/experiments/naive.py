@@ -43,17 +43,9 @@ def naive_descent(
 ) -> NaivePath:
     """Normalized descent on prompts of every start and data set, in float32, as a first attempt would write it.
 
-    Arguments:
-        data: prompts (dq = 1), ``[*batch]`` data sets.
-        initial: p(0), ``[*starts, *batch, d]``.
-        steps: how many to take.
-        record: the steps whose iterates are kept.
-        loss: `Logistic()` by default.
-        step_size: of every step.
-        additive: added to the norm of the gradient.
-        initial_head: v(0) where the head is trained, each parameter normalized by its own gradient; None keeps the
-            data's own head.
-        head_additive: the same for the head.
+    `initial` is p(0), ``[*starts, *batch, d]``, and the data are prompts (dq = 1). `additive` is added to the norm of
+    the gradient. The head is trained too from v(0) = `initial_head`, each parameter normalized by its own gradient;
+    None keeps the data's own head.
     """
     tokens, values, labels = (part.to(torch.float32) for part in (data.tokens, data.values, data.labels))
     prompt = initial.to(torch.float32)
@@ -88,10 +80,7 @@ def both_gradients(
 ) -> dict[str, Float[Tensor, "records *lead d 1"]]:
     """Normalized descent with the exact gradient and in the naive loop: the recorded prompts of both, by name.
 
-    Arguments:
-        data, steps, record, step_size, additive: as for `naive_descent`.
-        starts: p(0), ``[*starts, *batch, d, 1]``.
-        device: where the exact gradient is computed.
+    `starts` are p(0), ``[*starts, *batch, d, 1]``; the others are as for `naive_descent`.
     """
     run = fit(
         data.to(device),

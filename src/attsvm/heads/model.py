@@ -238,12 +238,7 @@ def recomputed_attention(
 
 
 def form_errors(states: SentenceStates, forms: Sequence[Sequence[HeadWeights]]) -> Float[Tensor, "layers heads"]:
-    """Largest difference between the attention in `states` and the one recomputed from `forms`, for each head.
-
-    Arguments:
-        states: of one sentence, as the model computed them.
-        forms: of all heads of every layer that `states` holds, in the same order.
-    """
+    """Largest difference between the attention in `states` and the one recomputed from `forms`, for each head."""
     error = torch.zeros(states.attention.shape[:2], dtype=torch.float64)
     for row, heads in enumerate(forms):
         for head, form in enumerate(heads):

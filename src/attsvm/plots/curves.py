@@ -21,11 +21,7 @@ def band(
     quantiles: tuple[float, float] = (0.1, 0.9),
     centre: str = "median",
 ) -> np.ndarray:
-    """The median (or mean) of `values` ``[runs, len(x)]`` over the runs, with a band between two quantiles.
-
-    Returns:
-        The curve in the middle.
-    """
+    """Draw the median (or mean) of `values` ``[runs, len(x)]`` over the runs, with a band of quantiles; return it."""
     middle: np.ndarray = np.nanmedian(values, axis=0) if centre == "median" else np.nanmean(values, axis=0)
     low, high = np.nanquantile(values, quantiles, axis=0)
     axes.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
@@ -38,11 +34,8 @@ def label_ends(
 ) -> None:
     """Names right of the axes at the heights where curves end, pushed apart where they would overlap.
 
-    Arguments:
-        axes: whose limits and scale are final.
-        labels: name, height in data units, colour.
-        least: distance between two names, as a share of the height of the axes.
-        size: of the letters, in points.
+    A label is name, height in data units, colour; two are at least `least` of the axes' height apart. The limits and
+    the scale of the axes must be final.
     """
     transform = axes.transData + axes.transAxes.inverted()
     heights = [float(transform.transform((axes.get_xlim()[1], value))[1]) for _, value, _ in labels]
@@ -78,15 +71,7 @@ def spread_apart(heights: Sequence[float], least: float) -> list[float]:
 def series(
     result: SweepResult, column: str, by: Sequence[str], *, table: str = "history", **where: object
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Recorded steps, and the column as ``[runs, steps]``: a run for every combination of the columns `by`, sorted.
-
-    Arguments:
-        result: a stored result whose table has a column ``step``.
-        column: what is followed.
-        by: the columns that tell runs apart.
-        table: its name.
-        where: only rows with these values.
-    """
+    """Recorded steps, and the column as ``[runs, steps]``: a run for every combination of the columns `by`, sorted."""
     steps = result.column(table, "step", **where)
     keys = [result.column(table, name, **where) for name in by]
     values = result.column(table, column, **where)
@@ -111,11 +96,7 @@ def wilson(successes: np.ndarray | int, total: np.ndarray | int, z: float = 1.96
 def draw_shares(
     axes: Axes, x: Sequence[float], found: Sequence[np.ndarray], *, colour: str, line: LineStyle = "-"
 ) -> np.ndarray:
-    """The share of true entries of every array against `x`, with Wilson intervals at 95 %.
-
-    Returns:
-        The shares.
-    """
+    """Draw and return the share of true entries of every array against `x`, with Wilson intervals at 95 %."""
     counts = np.array([len(each) for each in found])
     true = np.array([np.sum(each) for each in found], dtype=float)
     share: np.ndarray = true / counts

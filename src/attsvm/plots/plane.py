@@ -144,11 +144,7 @@ def rays_along(
 
 
 def rays_of(data: TokenDataset, solutions: Sequence[SVMSolution]) -> list[Ray]:
-    """Rays of every solution and input.
-
-    Raises:
-        ValueError: if a solution is of other data, or there is none.
-    """
+    """Rays of every solution and input; a ValueError if a solution is of other data, or there is none."""
     found = []
     query = "" if data.dq == 1 else r"\,z_i"
     for order, solution in enumerate(solutions):

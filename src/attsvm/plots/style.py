@@ -93,11 +93,7 @@ T = TypeVar("T")
 
 
 def by_name(given: object, kind: type[T], argument: str, alone: str) -> dict[str, T]:
-    """One thing, or several by name, as a dictionary; one thing is called `alone`.
-
-    Raises:
-        ValueError: naming `argument`, what was expected and what came.
-    """
+    """One thing, or several by name, as a dictionary; one thing is called `alone`, anything else a ValueError."""
     if isinstance(given, kind):
         return {alone: given}
     expected = f"{argument} must be a {kind.__name__}, or several by name in a dictionary"

@@ -40,12 +40,7 @@ class Chunk:
 
 
 def as_chunk(piece: Piece, columns: Mapping[str, Mapping[str, str]], spent: Spent) -> Chunk:
-    """`piece` as it is stored.
-
-    Raises:
-        ValueError: if its tables do not have the columns that the sweep declares, or an array or a count cannot be
-            stored.
-    """
+    """`piece` as it is stored; a ValueError unless it has the columns that the sweep declares, and plain numbers."""
     unknown = set(piece.tables) - set(columns)
     if unknown:
         raise ValueError(f"tables must be among {sorted(columns)}; a task returned {sorted(unknown)}")
@@ -80,11 +75,7 @@ def encode(chunk: Chunk, fingerprint: str, task: str) -> bytes:
 
 
 def decode(content: bytes, fingerprint: str, task: str) -> Chunk:
-    """The chunk that `encode` wrote.
-
-    Raises:
-        DamagedChunkError: if it is truncated, altered, or of another task or configuration.
-    """
+    """The chunk that `encode` wrote; a DamagedChunkError if it was altered, or is of another task or configuration."""
     head, _, packed = content.partition(b"\n")
     if head != _MARK + hashlib.sha256(packed).hexdigest().encode():
         raise DamagedChunkError("its bytes do not match its checksum" if content else "it is empty")

@@ -135,11 +135,7 @@ class _Watch:
     told: bool = False
 
     def wait(self, futures: Any) -> bool:
-        """Wait until a chunk has arrived; False if none is left to wait for.
-
-        Raises:
-            ConnectionError: if the cluster has had no worker for `worker_timeout` seconds.
-        """
+        """Wait until a chunk has arrived, `worker_timeout` seconds without a worker at most; False if none is left."""
         every = min(_LOOK, self.cluster.notice / 4, (self.cluster.worker_timeout or math.inf) / 4)
         looked = time.monotonic()
         while not futures.has_ready():

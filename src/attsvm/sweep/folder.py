@@ -56,8 +56,7 @@ class ResultFolder:
     ) -> dict[str, Any] | None:
         """The manifest to go on from, None if the folder is free or what it holds of this sweep may be overwritten.
 
-        Raises:
-            ValueError: if the folder holds something else, or this sweep and nobody asked to resume or overwrite it.
+        A ValueError if it holds something else, or this sweep and nobody asked to resume or overwrite it.
         """
         if resume and overwrite:
             raise ValueError(f"{RESUME} and {OVERWRITE} contradict each other; give one of them")
@@ -108,11 +107,7 @@ class ResultFolder:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Make the folders, keep other processes out, and clear away what a killed process left half-written.
-
-        Raises:
-            ValueError: if another process is computing into this folder.
-        """
+        """Make the folders, keep other processes out (a ValueError), and clear away what a killed process left."""
         with self._writing():
             self.chunks.mkdir(parents=True, exist_ok=True)
         with locked(self.path):
@@ -129,11 +124,7 @@ class ResultFolder:
         return self.chunks / f"{task.name}.chunk"
 
     def read(self, task: Task) -> Chunk | None:
-        """The finished chunk of `task`, or None if it is not there.
-
-        Raises:
-            DamagedChunkError: if it is there but cannot be used.
-        """
+        """The finished chunk of `task`, None if it is not there; a DamagedChunkError if it cannot be used."""
         path = self.chunk_path(task)
         try:
             content = path.read_bytes()

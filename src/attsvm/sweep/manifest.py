@@ -27,14 +27,10 @@ OVERWRITE = "--overwrite (in Python, overwrite=True)"
 def new_manifest(
     kind: str, *, seconds: float, libraries: Sequence[str] = (), written: str | None = None, **details: Any
 ) -> dict[str, Any]:
-    """The manifest of a result: `details`, and what every manifest says besides.
+    """The manifest of a result of this kind, such as "solve": `details`, and what every manifest says besides.
 
-    Arguments:
-        kind: what made the result, such as ``"solve"``.
-        seconds: wall time it took.
-        libraries: whose versions it may depend on, besides those that `versions` always names.
-        written: the time of writing, in UTC; now if None.
-        details: further entries, as JSON can hold them.
+    `libraries` are those whose versions it may depend on besides the ones that `versions` always names, `seconds` is
+    wall time, and `written` the time of writing in UTC, now if None.
     """
     return {
         "kind": kind,
@@ -68,11 +64,7 @@ def write_manifest(folder: Path, content: Mapping[str, Any]) -> Path:
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest in `folder`, or None.
-
-    Raises:
-        ValueError: if there is one that cannot be understood.
-    """
+    """The manifest in `folder`, or None; a ValueError if there is one that cannot be understood."""
     path = folder / NAME
     if not path.is_file():
         return None

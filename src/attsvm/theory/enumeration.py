@@ -195,14 +195,7 @@ def locally_optimal_selections_of_each(
 def every_separable_selection(
     data: TokenDataset, norm: Norm | None = None, limit: int = 200_000
 ) -> tuple[Int[Tensor, "k n"], Float[Tensor, "k n T"], int]:
-    """The selections of one data set that weights can separate.
-
-    Returns:
-        The selections, the margins of their SVMs, and how many other selections stay undecided.
-
-    Raises:
-        ValueError: if there are more candidates than `limit`.
-    """
+    """The separable selections of one data set, the margins of their SVMs, and how many others stay undecided."""
     exact = data.to(dtype=torch.float64)
     candidates, _ = _candidates(exact, limit)
     if candidates is None:

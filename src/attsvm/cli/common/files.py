@@ -15,11 +15,7 @@ MANIFEST = "manifest.json"
 
 
 def checked_folder(out: Path) -> Path:
-    """`out`, made if need be and writable, before any work is done.
-
-    Raises:
-        ValueError: if it is a file, or cannot be made or written.
-    """
+    """`out`, made if need be and writable, before any work is done; else a ValueError."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -32,11 +28,7 @@ def checked_folder(out: Path) -> Path:
 
 
 def manifest_in(folder: Path) -> dict[str, Any] | None:
-    """What FOLDER/manifest.json says; None if there is none.
-
-    Raises:
-        ValueError: if it cannot be understood.
-    """
+    """What FOLDER/manifest.json says; None if there is none, and a ValueError if it cannot be understood."""
     from attsvm.sweep.manifest import read_manifest
 
     found = read_manifest(folder)
@@ -61,11 +53,7 @@ def own_folder(out: Path, command: str) -> Path:
 
 
 def checked_file(path: Path, option: str) -> Path:
-    """`path`, if a file can be written there, before any work is done.
-
-    Raises:
-        ValueError: if its folder does not exist or it cannot be written.
-    """
+    """`path`, if a file can be written there, before any work is done; else a ValueError."""
     folder = path.parent
     if not folder.is_dir():
         raise ValueError(f"{option} {path} cannot be written: the folder {folder} does not exist")
@@ -98,15 +86,9 @@ def write_result(
     status: str = "finished",
     **about: Any,
 ) -> dict[str, Any]:
-    """Write FOLDER/manifest.json: the command as it was given, its settings, versions, time and files.
+    """Write, and return, FOLDER/manifest.json: the command as it was given, its settings, versions, time and files.
 
-    Arguments:
-        files: what the command wrote besides the manifest.
-        seconds: wall-clock time spent.
-        about: anything else worth keeping, such as settings, seed and device.
-
-    Returns:
-        What was written.
+    `files` are what it wrote besides the manifest, `seconds` wall-clock time, and `about` anything else worth keeping.
     """
     from attsvm.sweep.manifest import new_manifest, write_manifest
 

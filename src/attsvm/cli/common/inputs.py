@@ -19,11 +19,7 @@ Initial = Mapping[str, "Tensor"] | str | None
 
 
 def load_data(name: str) -> attsvm.TokenDataset:
-    """A built-in example by its name, or a .npz or .safetensors file.
-
-    Raises:
-        ValueError: saying what there is, and what is near.
-    """
+    """A built-in example by its name, or a .npz or .safetensors file; a ValueError says what there is, and is near."""
     from attsvm.data.files import SUFFIXES
 
     examples = attsvm.data.EXAMPLES
@@ -41,11 +37,7 @@ def load_data(name: str) -> attsvm.TokenDataset:
 
 
 def checked_device(name: str) -> torch.device:
-    """The device of this name, if this machine has it.
-
-    Raises:
-        ValueError: if the name means nothing to PyTorch, or there is no such device.
-    """
+    """The device of this name, if this machine has it."""
     from attsvm.data.checks import as_device
 
     device = as_device(name, "--device")
@@ -55,11 +47,7 @@ def checked_device(name: str) -> torch.device:
 
 
 def starting_head(path: Path | None, data: attsvm.TokenDataset, own: Tensor | None = None) -> attsvm.LinearHead | None:
-    """The prediction head of a file, or `own`, where training starts it, or None for the data's own.
-
-    Raises:
-        ValueError: if there is none of the three.
-    """
+    """The prediction head of a file, or `own`, where training starts it, or None for the data's own, if any."""
     from attsvm.data.files import read_arrays
 
     if path is not None:

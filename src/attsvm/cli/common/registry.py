@@ -130,10 +130,7 @@ def parameterization_named(name: str, rank: int | None) -> Parameterization:
 
 
 def optimizer_named(name: str, options: OptimizerOptions) -> Optimizer:
-    """The optimizer of this name with its step sizes.
-
-    Raises:
-        ValueError: if the name is unknown (with the near one), or an option is missing or belongs elsewhere.
+    """The optimizer of this name with its step sizes; an option that is missing or belongs elsewhere is a ValueError.
 
     >>> optimizer_named("steepest", OptimizerOptions(norm="nuclear", step_size=0.5))
     SteepestDescent(norm=Nuclear(), step_size=Constant(size=0.5), momentum=0.0)

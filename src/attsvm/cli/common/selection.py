@@ -34,15 +34,7 @@ class Selection:
 def selection_named(
     name: str, data: TokenDataset, *, head: LinearHead | None = None, start: int | None = None
 ) -> Selection:
-    """What `--select` asks for: optimal, reached:FILE, or a file.
-
-    Arguments:
-        head: scores the tokens for optimal; None means the data's own.
-        start: which start of a run that has several.
-
-    Raises:
-        ValueError: if there is no such file, or it does not belong to the data.
-    """
+    """What `--select` asks for: optimal (scored by `head`), reached:FILE (of this `start` of the run), or a file."""
     reached = name.startswith(REACHED)
     if start is not None and not reached:
         raise ValueError(f"--start belongs to --select reached:FILE; --select is {name}")

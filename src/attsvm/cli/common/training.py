@@ -73,12 +73,7 @@ class Stretches:
     """A long run in stretches, with a checkpoint after each, so that a run that was killed can go on.
 
     Stretches end at multiples of `record`, where an uninterrupted run records as well, so that a run in stretches is
-    the same run, bit for bit.
-
-    Arguments:
-        steps: where the run ends.
-        record: steps between two records.
-        seconds: about how long a stretch takes; 0 saves at every record.
+    the same run, bit for bit. One takes about `seconds`; 0 saves at every record.
     """
 
     steps: int
@@ -91,12 +86,7 @@ class Stretches:
         begun: attsvm.Run | None,
         save: Callable[[attsvm.Run], None],
     ) -> attsvm.Run:
-        """Call ``advance(up to this step, so far)`` until the last step, or until no element goes on.
-
-        Arguments:
-            begun: an earlier part of the run.
-            save: writes a checkpoint.
-        """
+        """Call ``advance(up to this step, so far)`` and `save` until the last step, or until no element goes on."""
         run, length = begun, self.record
         done = 0 if run is None else run.step
         while True:

@@ -74,11 +74,7 @@ class Engine(ABC):
 
 
 def choose_engine(engine: Engine | None, task: Task, starts: int) -> Engine:
-    """The engine asked for, or the fastest that can run the task.
-
-    Raises:
-        ValueError: if the engine asked for cannot.
-    """
+    """The engine asked for (a ValueError if it cannot run the task), or the fastest that can."""
     from attsvm.descent.engines.cuda.engine import CudaEngine  # engines import this file
     from attsvm.descent.engines.numba.engine import CompiledEngine
     from attsvm.descent.engines.torch import TorchEngine

@@ -49,9 +49,8 @@ def rule_refusal(task: Task) -> str | None:
 def range_refusal(task: Task, bound: Tensor, largest_score: float) -> str | None:
     """Why the numbers of a task do not suit a kernel, as a clause; None if they do.
 
-    Arguments:
-        bound: of the scores of each element; beyond `largest_score` the slopes of the loss would differ by more than
-            floating point can hold.
+    `bound` is that of the scores of each element; beyond `largest_score` slopes of the loss would differ by more than
+    floating point can hold.
     """
     if bool((bound > largest_score).any()):
         return f"scores beyond {largest_score:g} need the scaled slopes of TorchEngine"

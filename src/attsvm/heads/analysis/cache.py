@@ -60,11 +60,7 @@ class HeadCache:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Keep other processes out, and clear away what a killed process left half-written.
-
-        Raises:
-            ValueError: if another process is computing into this folder.
-        """
+        """Keep other processes out (a ValueError), and clear away what a killed process left half-written."""
         with locked(self.folder):
             for left in self.folder.glob(f".*{PARTIAL}"):
                 with contextlib.suppress(OSError):
@@ -100,11 +96,7 @@ Record = TypeVar("Record")
 
 
 def from_plain(kind: type[Record], value: Any) -> Record:
-    """The record that `attsvm.sweep.manifest.to_plain` turned into `value`; None where a number is expected is NaN.
-
-    Raises:
-        TypeError, KeyError, ValueError: if `value` was not made from such a record.
-    """
+    """The record that `attsvm.sweep.manifest.to_plain` turned into `value`; None where a number is expected is NaN."""
     made: Record = _read(kind, value)
     return made
 

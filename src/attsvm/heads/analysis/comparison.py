@@ -53,13 +53,7 @@ def compare_with_max_margin(
 ) -> Compared:
     """Solve the max-margin problem of the selections `drawn`, and say how close `weights` are to its solution W_mm.
 
-    Arguments:
-        weights: W, of a head or of a control.
-        views: the sentences that the selections are about.
-        drawn: the selections that W_mm must make.
-        held_out: selections of other sentences, on which the agreement of W_mm is counted.
-        norm: whose smallest solution W_mm is.
-        settings: accuracy, limits and quantile.
+    The agreement of W_mm is counted on `held_out`, selections of other sentences.
     """
     began = time.perf_counter()
     made = selection_problem(views, drawn)

@@ -282,11 +282,7 @@ def refusal(config: Any) -> str | None:
 
 
 def architecture_of(config: Any, name: str) -> Architecture:
-    """The architecture of models with this configuration.
-
-    Raises:
-        ValueError: if there is none, with the reason.
-    """
+    """The architecture of models with this configuration; a ValueError, with the reason, if there is none."""
     reason = refusal(config)
     if reason is not None:
         raise ValueError(f"{name} ({config.model_type}) {reason}")

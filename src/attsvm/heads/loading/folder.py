@@ -20,11 +20,7 @@ from attsvm.heads.loading.architectures import unsupported
 
 
 def read_config(folder: Path) -> Any:
-    """The configuration of a folder, as the transformers library's own class for it.
-
-    Raises:
-        ValueError: if it is missing or damaged, asks to run code, or is of an unknown kind.
-    """
+    """The configuration of a folder, as the transformers library's own class for it; none that asks to run code."""
     path = folder / "config.json"
     if not path.is_file():
         raise ValueError(f"{folder} has no config.json; give the folder of a Hugging Face model")
@@ -43,11 +39,7 @@ def read_config(folder: Path) -> Any:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All weights of a folder, from safetensors if there are any, else from pickles that hold nothing but tensors.
-
-    Raises:
-        ValueError: if there are none, or a file is damaged or holds more than tensors.
-    """
+    """All weights of a folder, from safetensors if there are any, else from pickles that hold nothing but tensors."""
     for single, read in (("model.safetensors", read_safetensors), ("pytorch_model.bin", read_pickle)):
         index = folder / f"{single}.index.json"
         if (folder / single).is_file():
@@ -98,11 +90,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
 
 
 def precision_notes(weights: dict[str, Tensor]) -> tuple[str, ...]:
-    """A sentence for the report if some weights have half precision, else nothing.
-
-    Raises:
-        ValueError: if some have less than half precision: quantized weights are not read.
-    """
+    """A sentence for the report if some weights have half precision, else nothing; less than half is a ValueError."""
     kinds = {tensor.dtype for tensor in weights.values() if isinstance(tensor, Tensor)}
     small = {str(kind).removeprefix("torch.") for kind in kinds if kind.is_floating_point and kind.itemsize == 1}
     if small:
@@ -114,11 +102,7 @@ def precision_notes(weights: dict[str, Tensor]) -> tuple[str, ...]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file.
-
-    Raises:
-        ValueError: if it holds something else.
-    """
+    """The JSON object in a file; a ValueError if it holds something else."""
     try:
         parsed = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -189,11 +173,7 @@ _NAMES = (
 
 
 def read_openai_whisper(path: Path) -> tuple[Any, dict[str, Tensor]]:
-    """Configuration and weights of a Whisper file, under the names that the transformers library uses.
-
-    Raises:
-        ValueError: if the file holds more than tensors, or is not a Whisper model.
-    """
+    """Configuration and weights of a Whisper file, under the names that the transformers library uses."""
     stored = read_pickle(path)
     sizes, weights = stored.get("dims"), stored.get("model_state_dict")
     if not isinstance(sizes, dict) or not isinstance(weights, dict):

@@ -36,11 +36,7 @@ class Preparation:
 
 
 def preparation_of(folder: Path | None) -> Preparation:
-    """What ``preprocessor_config.json`` of a model folder says; without one, values are mapped to -1..1 as ViT does.
-
-    Raises:
-        ValueError: if the file is there and cannot be understood.
-    """
+    """What ``preprocessor_config.json`` of a model folder says; without one, values are mapped to -1..1 as ViT does."""
     usual = Preparation(
         1 / 255, (0.5,), (0.5,), "the model says nothing of its pixels; values 0 to 255 were mapped to -1..1"
     )
@@ -66,15 +62,9 @@ def read_images(
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Images ``[n, channels, height, width]`` as a model takes them, and notes on how they were made.
 
-    Arguments:
-        path: a folder, whose PNG and JPEG files are read in the order of their names, resized (whatever their own
-            proportions) and scaled; or a .npz or .safetensors file with an array called images, taken as it is.
-        shape: channels, height and width that the model reads.
-        prepared: how pixels are scaled.
-        most: read at most this many.
-
-    Raises:
-        ValueError: in one sentence, if there are none, one cannot be read, or Pillow is missing.
+    From a folder, PNG and JPEG files are read in the order of their names, resized to `shape` (whatever their own
+    proportions) and scaled; an array called images in a .npz or .safetensors file is taken as it is. A ValueError says
+    in one sentence that there are none, one cannot be read, or Pillow is missing.
     """
     if path.suffix in SUFFIXES and not path.is_dir():
         arrays, _ = read_arrays(path)

@@ -36,11 +36,7 @@ def is_lens(source: object) -> bool:
 class LensModel(HeadModel):
     """A HookedTransformer: its blocks' W_K, b_K, W_Q, b_Q and the inputs of its attention layers.
 
-    The model is used as it is and must not change while it is read; it is run in evaluation mode.
-
-    Arguments:
-        module: the HookedTransformer.
-        tokenizer: None means the model's own.
+    It is used as it is, in evaluation mode, and must not change while it is read. Without a tokenizer it uses its own.
     """
 
     def __init__(self, module: Any, tokenizer: Tokenizer | None) -> None:

@@ -173,11 +173,7 @@ _PLAIN = ["*.json", "*.txt", "*.model"]
 
 
 def hub_folder(name: str) -> Path:
-    """The folder with configuration, tokenizer and weights of a model on the hub; no code is fetched.
-
-    Raises:
-        ValueError: if `name` cannot be a name on the hub, or the model is not in the cache and cannot be fetched.
-    """
+    """The folder with configuration, tokenizer and weights of a model on the hub or in its cache, without any code."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name} does not exist; give a model folder, a .pt file of Whisper, or a name on the hub")
     from huggingface_hub import snapshot_download

@@ -48,10 +48,6 @@ def encode_sentences(
     """`texts` (or lists of token numbers) as sentences of at most `positions` tokens.
 
     A longer text loses its last tokens, but not the special ones that close it; one warning says so.
-
-    Raises:
-        ValueError: if there are none, one is blank or not a text, a number is outside the vocabulary, or there is
-            no tokenizer.
     """
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise ValueError(f"texts must be a list of sentences; got one {type(texts).__name__} (put it in a list)")
@@ -289,11 +285,7 @@ FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencep
 
 
 def choose_tokenizer(given: object, folder: Path | None, config: Any) -> Tokenizer | None:
-    """The tokenizer `given` (an object, a folder or a file), or else that in the model's `folder`, or None.
-
-    Raises:
-        ValueError: if `given` is not a tokenizer, or its files cannot be read without running code.
-    """
+    """The tokenizer `given` (an object, a folder or a file), or else that in the model's `folder`, or None."""
     if given is None:
         return _from_folder(folder, config) if folder is not None else None
     if isinstance(given, Tokenizer):

@@ -35,15 +35,7 @@ _SILENCE = -1.5
 
 
 class TransformersModel(HeadModel):
-    """A model that reads texts: a float32 copy with eager attention, in evaluation mode.
-
-    Arguments:
-        core: the stack of layers; nobody else may use it.
-        architecture: the facts about its family.
-        tokenizer: None where there is none.
-        name: for reports.
-        notes: one sentence each.
-    """
+    """A model that reads texts: a float32 copy with eager attention, in evaluation mode; its `core` is its own."""
 
     def __init__(
         self, core: Any, architecture: Architecture, tokenizer: Tokenizer | None, name: str, notes: tuple[str, ...] = ()
@@ -154,12 +146,7 @@ class TransformersModel(HeadModel):
 
 
 class ListeningModel(TransformersModel):
-    """The decoder of Whisper: it reads texts while it listens to speech.
-
-    Arguments:
-        core, architecture, tokenizer, name, notes: as for `TransformersModel`.
-        audio_features: what it listens to, as the encoder gives it, ``[frames, d]``; None means silence.
-    """
+    """The decoder of Whisper: it reads texts while it listens to its encoder's ``[frames, d]``, or to silence."""
 
     def __init__(
         self,
@@ -199,12 +186,7 @@ class ListeningModel(TransformersModel):
 
 
 class ImagesModel(TransformersModel):
-    """A vision transformer with the images to read: each image is a sentence of patches.
-
-    Arguments:
-        core, architecture, name, notes: as for `TransformersModel`.
-        images: as the model takes them, scaled, ``[n, channels, height, width]``.
-    """
+    """A vision transformer with the images to read, ``[n, channels, height, width]``: each is a sentence of patches."""
 
     def __init__(
         self, core: Any, architecture: Architecture, images: Tensor, name: str, notes: tuple[str, ...] = ()
@@ -276,8 +258,7 @@ def weight_bytes(module: nn.Module) -> Iterable[bytes]:
 def eager_copy(module: Any, name: str) -> Any:
     """A float32 copy of the core of a live model that computes its attention eagerly; `module` stays as it is.
 
-    Raises:
-        ValueError: if its weights are not those that its class has (adapters, quantization).
+    A ValueError if its weights are not those that its class has (adapters, quantization).
     """
     core = module.base_model
     config = copy.deepcopy(core.config)
@@ -299,11 +280,7 @@ def eager_copy(module: Any, name: str) -> Any:
 
 
 def from_state(config: Any, state: Mapping[str, Tensor], name: str) -> Any:
-    """The float32 core of this configuration with the weights `state`, in the names of a saved model.
-
-    Raises:
-        ValueError: if a weight is missing or has another shape.
-    """
+    """The float32 core of this configuration with the weights `state`, none missing, in the names of a saved model."""
     from transformers import MODEL_MAPPING
 
     config = copy.deepcopy(config)

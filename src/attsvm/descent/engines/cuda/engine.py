@@ -210,11 +210,7 @@ _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # of the driver's CUfunction_attribute
 
 
 def _allow_shared(kernel: Any, real: torch.dtype, needed: int) -> None:
-    """Ask the driver for a block above 48 KB, for which Numba has no call (numba-cuda, issue 94).
-
-    Raises:
-        RuntimeError: if it refuses.
-    """
+    """Ask the driver for a block above 48 KB, for which Numba has no call (numba-cuda, issue 94)."""
     from numba import cuda, types
 
     matrix = (types.float32 if real == torch.float32 else types.float64)[:, ::1]
