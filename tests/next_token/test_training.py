@@ -72,9 +72,14 @@ def test_wrong_directions_do_not_hold():
     limit = predict_limit(random_samples(1, n=20))
     right = limit.finite_component + 300 * limit.svm_component
     assert verify(limit, right).holds
-    turned = limit.svm_component + 0.1 * limit.svm_component.norm() * torch.eye(8).double()
-    assert not verify(limit, limit.finite_component + 300 * turned).holds
-    assert not verify(limit, 1.01 * limit.finite_component + 300 * limit.svm_component).holds
+    aside = torch.eye(8).double() - limit.finite.space.project(torch.eye(8).double()[None])[0]
+    turned = limit.svm_component + 0.1 * limit.svm_component.norm() * aside
+    found = verify(limit, limit.finite_component + 300 * turned)
+    assert not found.holds
+    assert found.sentence.endswith("not at all: direction did not come true.")
+    found = verify(limit, 1.01 * limit.finite_component + 300 * limit.svm_component)
+    assert not found.holds
+    assert str(found).endswith("not at all: finite part did not come true.")
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path):
@@ -95,5 +100,7 @@ def test_without_a_limit_there_is_nothing_to_compare_with():
     good = predict_limit(random_samples(1, n=20))
     with pytest.raises(ValueError, match="the run was made with Logistic"):
         verify(good, attsvm.fit(good.data.dataset, steps=2))
+    with pytest.raises(ValueError, match="trained on other data"):
+        verify(good, train(predict_limit(random_samples(2, n=20)), steps=2))
     with pytest.raises(ValueError, match=r"trained must have shape \[8, 8\]"):
         verify(good, np.zeros((2, 2)))

@@ -24,9 +24,10 @@ from attsvm.svm.solvers.base import ProgressReport, Solver
 from attsvm.theory.conditions import Condition
 from attsvm.theory.diagnosis.implicit_bias import Standing
 from attsvm.theory.diagnosis.tables import answer as said
-from attsvm.theory.diagnosis.tables import printed, table
+from attsvm.theory.diagnosis.tables import median, printed, table
 
 SOURCE = "arXiv 2403.08081"
+STRICT = "some strict priority"
 _TIED = 1e-6  # logits of W_svm closer than this share of its margin of 1 count as equal
 _NAMED = 6  # clashing relations that are told in words
 _HELD = 1e-6  # multipliers of a ray below this share of the largest are not told
@@ -226,10 +227,12 @@ class LimitPrediction:
     def __str__(self) -> str:
         made = table("Conditions", ("condition", "holds", "by", "needed by"), right=("by",))
         for one in self.conditions:
-            made.add_row(one.name, said(one.holds, one.certain), f"{float(one.margin):.3g}", one.citation)
+            made.add_row(one.name, said(one.holds, one.certain), median(one.margin, 3), one.citation)
         lines = [printed(made), "", f"Limit: {self.verdict}"]
         if self.standing is not None:
-            lines.append(f"Standing: {self.standing.value}")
+            needed = [one for one in self.conditions if one.name != STRICT]  # without it W converges, also proved
+            missing = ", ".join(one.name for one in needed if not bool(one.proved))
+            lines.append(f"Standing: {self.standing.value}" + (f" (not proved here: {missing})" if missing else ""))
         gap = float(self.solution.certificate.relative_gap)
         if bool(self.solution.solved) and math.isfinite(gap):
             lines.append(f"Certificate of W_svm: {self.solution.status.name.lower()}, relative gap {gap:.2g}")
@@ -296,7 +299,7 @@ def _conditions(graph: PriorityGraph, solution: SVMSolution) -> tuple[Condition,
             "some weights meet every relation", SOURCE, solution.separable | solution.infeasible,
         ),
         Condition(
-            "some strict priority", truth(strict > 0), truth(float(strict)), "relations between components", SOURCE
+            STRICT, truth(strict > 0), truth(float(strict)), "relations between components", SOURCE
         ),
         Condition(
             "embeddings independent", truth(least > 1e-10 * float(sizes[0])), truth(least, dtype=torch.float64),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,13 @@ from torch import Tensor
 from attsvm.attention import Log, TwoScales
 from attsvm.data.checks import ArrayLike, as_floating, check_shape
 from attsvm.descent import GradientDescent, Run, TwoPartDescent
+from attsvm.descent.fingerprint import data_digest
 from attsvm.descent.fit import fit
 from attsvm.next_token.data import NextTokenData
+from attsvm.next_token.diagnosis import curvature
 from attsvm.next_token.limit import LimitPrediction
 from attsvm.norms import direction_cosine
+from attsvm.theory.diagnosis.tables import printed, table
 
 COSINE = 0.999
 """What the cosine outside S_fin must reach for a prediction to hold."""
@@ -47,7 +50,7 @@ def train(
         options: further arguments of `fit`, which replace those chosen here, such as ``optimizer=``.
     """
     data = limit.data.dataset
-    size = float(limit.data.embeddings.square().sum(1).max()) ** 2  # largest ||x||^2 ||z||^2: curvature is at most this
+    size = curvature(limit.data)
     chosen: dict[str, Any] = {"record": [steps], "keep": ("risk", "norm")}
     if limit.finite is None:
         chosen["optimizer"] = GradientDescent(1 / size)
@@ -94,34 +97,51 @@ class Comparison:
     @property
     def holds(self) -> bool:
         """Whether both parts came true: a cosine of at least 0.999, and Pi_fin W within 1e-6 (1 + ||W_fin||)."""
-        outside = math.isnan(self.cosine) or self.cosine >= COSINE
-        return outside and self.finite_distance <= DISTANCE * (1 + self.finite_norm)
+        return all(holds for *_, holds in self._parts())
 
     def to_json(self) -> str:
         """The numbers, null where there is none."""
         plain = {name: value if math.isfinite(value) else None for name, value in vars(self).items()}
         return json.dumps({**plain, "holds": self.holds}, indent=1)
 
+    @property
+    def sentence(self) -> str:
+        """Whether the prediction came true, in one sentence."""
+        if self.holds:
+            grown = "" if math.isnan(self.cosine) else f", at {self.growth:.3g} times the norm of W_svm"
+            return f"The prediction holds in both parts{grown}."
+        missed = [name for name, *_, holds in self._parts() if not holds]
+        return f"The prediction does not hold yet, or not at all: {' and '.join(missed)} did not come true."
+
+    def _parts(self) -> Iterator[tuple[str, str, str, str, bool]]:
+        """What is compared, where, what was measured, what is needed, and whether it holds."""
+        if not math.isnan(self.cosine):
+            needed, holds = f"at least {COSINE:g}", self.cosine >= COSINE
+            yield "direction", "outside S_fin: cosine with W_svm", f"{self.cosine:.6f}", needed, holds
+        bound = DISTANCE * (1 + self.finite_norm)
+        yield (
+            "finite part", "inside S_fin: ||Pi_fin W - W_fin||", f"{self.finite_distance:.2g}", f"at most {bound:.2g}",
+            self.finite_distance <= bound,
+        )  # fmt: skip
+
     def __str__(self) -> str:
-        share = self.finite_distance / (1 + self.finite_norm)
-        lines = [
-            f"outside S_fin: cosine with W_svm {self.cosine:.6f} at {self.growth:.3g} times its norm",
-            f"inside S_fin:  ||Pi_fin W - W_fin|| = {self.finite_distance:.2g} ({share:.1g} of 1 + ||W_fin||)",
-            f"the prediction {'holds' if self.holds else 'does not hold yet, or not at all'}",
-        ]
-        return "\n".join(lines if not math.isnan(self.cosine) else lines[1:])
+        columns = ("part", "compared", "measured", "needed", "holds")
+        made = table("Predicted against trained", columns, right=("measured", "needed"))
+        for *row, holds in self._parts():
+            made.add_row(*row, "yes" if holds else "no")
+        return f"{printed(made)}\n{self.sentence}"
 
 
 def verify(limit: LimitPrediction, trained: Run | ArrayLike) -> Comparison:
     """Compare trained weights with the predicted limit, in both parts.
 
     Arguments:
-        limit: of `predict_limit`.
+        limit: of `predict_limit` or `diagnose`.
         trained: a run on the same data, or weights ``[d, d]``.
 
     Raises:
         ValueError: if relations clash, so that there is nothing to compare with, the run was made with another loss
-            than the log loss, or shapes do not fit.
+            than the log loss or on other data, or shapes do not fit.
     """
     if limit.finite is None:
         raise ValueError(f"there is no limit to compare with: {limit.verdict}")
@@ -129,6 +149,9 @@ def verify(limit: LimitPrediction, trained: Run | ArrayLike) -> Comparison:
         loss = trained.configuration.get("loss")
         if loss != repr(Log()):
             raise ValueError(f"the prediction is about the log loss, Log(); the run was made with {loss}")
+        digest = data_digest(limit.data.dataset)
+        if trained.configuration.get("fingerprint", {}).get("data", digest) != digest:
+            raise ValueError("the run was trained on other data than the prediction is about")
         given: Tensor = trained.weights
     else:
         given = as_floating(trained, "trained").to(torch.float64)
