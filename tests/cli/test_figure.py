@@ -330,6 +330,9 @@ def test_draw_needs_no_computing(tmp_path, monkeypatch):
     assert (tmp_path / "tiny" / "tiny.pdf").read_bytes().startswith(b"%PDF")
     one = json.loads(figure("draw", tmp_path / "tiny", "--format", "svg", "--json").stdout)["results"]
     assert [each["pictures"] for each in one] == [["tiny.svg"]]
+    both = [tmp_path / "tiny", tmp_path / "draw-on"]
+    quiet = figure("draw", *both, both[0], "--format", "svg", "--quiet")  # one of them named twice, drawn once
+    assert quiet.stdout.startswith(f"2 experiments in {both[0]}, {both[1]}: ")
 
 
 def test_nothing_to_draw(tmp_path):

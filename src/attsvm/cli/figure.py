@@ -163,7 +163,7 @@ def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quie
     from attsvm.experiments.seeds import is_seed_folder
 
     wanted = _formats(formats)
-    paths = [path for folder in folders for path in _results_in(folder)]
+    paths = list(dict.fromkeys(path for folder in folders for path in _results_in(folder)))
     imports = time.process_time()
     summaries: list[FigureSummary] = []
     failures: list[str] = []
@@ -186,7 +186,7 @@ def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quie
             several += _across([each for each in summaries if each not in alone and each.folder.parent == parent])
         except ValueError as error:
             failures.append(str(error))
-    _report(alone, several, imports, folders[0], quiet=quiet, json=json)
+    _report(alone, several, imports, *dict.fromkeys(folders), quiet=quiet, json=json)
     if failures:
         typer.echo(f"attsvm: {len(failures)} of {len(paths)} results were not drawn: {'; '.join(failures)}", err=True)
         raise typer.Exit(1)
@@ -211,7 +211,7 @@ def _across(summaries: Sequence[FigureSummary]) -> list[AcrossSeeds]:
 
 
 def _report(
-    summaries: Sequence[FigureSummary], several: Sequence[AcrossSeeds], imports: float, folder: Path, *,
+    summaries: Sequence[FigureSummary], several: Sequence[AcrossSeeds], imports: float, *folders: Path,
     quiet: bool, json: bool,
 ) -> None:  # fmt: skip
     """Print results of one seed, and those of several."""
@@ -231,7 +231,8 @@ def _report(
         print_summary(summaries, imports)
     if not quiet and several:
         print_seeds(several)
-    typer.echo(f"{plural(len(summaries) + len(several), 'experiment')} in {folder}: {'; '.join(parts)}")
+    where = ", ".join(map(str, folders))
+    typer.echo(f"{plural(len(summaries) + len(several), 'experiment')} in {where}: {'; '.join(parts)}")
 
 
 def _interrupted() -> NoReturn:
