@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import tomllib
 import zipfile
 from email.message import Message
@@ -60,7 +61,29 @@ def test_what_it_says_of_itself(metadata: Message) -> None:
     lowest = re.fullmatch(r">=(3\.\d+)", metadata["Requires-Python"])[1]
     assert lowest == min(declared, key=lambda version: int(version.partition(".")[2]))
     tried = (ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8")
-    assert declared == set(re.findall(r"3\.\d+", re.search(r"python: \[(.*)\]", tried)[1]))
+    assert declared <= set(re.findall(r"3\.\d+", re.search(r"python: \[(.*)\]", tried)[1]))
+
+
+@pytest.mark.parametrize("repository", [None, "someone/attsvm"])
+def test_links_of_the_readme_lead_somewhere(repository: str | None) -> None:
+    """In a clone to files beside it; on PyPI, built by a workflow, to the files of this version in the repository."""
+    named = {} if repository is None else {"GITHUB_REPOSITORY": repository}
+    bare = {name: value for name, value in BARE.items() if name != "GITHUB_REPOSITORY"}
+    told = subprocess.run(
+        [sys.executable, "-m", "hatchling", "metadata"], cwd=ROOT, env=bare | named, capture_output=True, check=True
+    )
+    project = json.loads(told.stdout)
+    links = re.findall(r"\]\(([^)]+)\)", project["readme"]["text"])
+    places = {"github.com": "blob/", "raw.githubusercontent.com": ""}
+    starts = [f"https://{host}/{repository}/{way}v{attsvm.__version__}/" for host, way in places.items()]
+    inside = [re.sub("|".join(starts), "", link) for link in links if not link.startswith("https://arxiv.org/")]
+    assert len(inside) > 20
+    assert all((ROOT / path).is_file() for path in inside)
+    assert (inside == [link for link in links if "arxiv.org" not in link]) == (repository is None)
+    pictures = [link for link in links if link.endswith((".png", ".gif"))]
+    assert len(pictures) == 3
+    assert all(link.startswith(starts[1] if repository else "docs/") for link in pictures)
+    assert ("Repository" in project["urls"]) == (repository is not None)
 
 
 def test_every_dependency_has_a_lowest_version_that_can_be_installed(metadata: Message) -> None:
