@@ -5,7 +5,8 @@
 
 Nothing is computed. For every experiment in FOLDER the checks of all its seeds are written to
 results/experiments/ID.json, with the further numbers that its page quotes, and the tables between the two comments in
-docs/experiments/ID.md are made anew. `tests/pages` holds the pages against the files.
+docs/experiments/ID.md are made anew. `tests/pages` holds the pages against the files. The command in each file says how
+it was made: the two longest experiments have fewer data sets in each seed.
 """
 
 from __future__ import annotations
@@ -40,13 +41,24 @@ def summarize(folder: Path) -> dict[str, Any]:
     for path in sorted(folder.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-"))):
         result = SweepResult.load(path)
         judged.append(judge(EXPERIMENTS[result.id], result))
-        for name, value in FURTHER.get(result.id, dict)(result).items():
+        for name, value in (FURTHER[result.id](result) if result.id in FURTHER else {}).items():
             numbers.setdefault(name, []).append(float(f"{value:.6g}"))
         seconds.append(round(result.cpu_seconds(), 1))
         versions = dict(result.manifest["versions"])
-    across = AcrossSeeds.of(judged)
-    command = f"attsvm figure run {across.experiment} --seeds {len(judged)} --seed {across.seeds[0]}"
-    return {"command": command, **across.to_json(), "numbers": numbers, "cpu_seconds": seconds, "versions": versions}
+    found = AcrossSeeds.of(judged).to_json()
+    for check in found["checks"]:
+        del check["numbers"]  # `measured` has them
+    default = EXPERIMENTS[found["experiment"]].default
+    runs = found["configuration"].get(default.runs_field)
+    fewer = f" --runs {runs}" if runs != getattr(default, default.runs_field or "", None) else ""
+    command = f"attsvm figure run {found['experiment']} --seeds {len(judged)}{fewer}"
+    return {"command": command, **found, "numbers": numbers, "cpu_seconds": seconds, "versions": versions}
+
+
+def compact(found: Found) -> str:
+    """JSON with one line for each list of numbers or texts."""
+    text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return re.sub(r"\[\n[^\[\]{}]*\]", lambda values: re.sub(r"\n *", " ", values[0]), text)
 
 
 # ------------------------------------------------------------------------- further numbers that pages quote
@@ -116,8 +128,33 @@ def plane_runs(result: SweepResult) -> Numbers:
             cosine = result.column("history", f"cosine_{norm}", **where)[chosen]
             found[f"{kind}, above .99 at {step}"] = (cosine > 0.99).sum()
             found[f"{kind}, least at {step}"] = cosine.min()
-            found[f"{kind}, median 1 - cosine at {step}"] = np.median(1 - cosine)
+        for reached in ("optimal", "locally_optimal"):
+            found[f"{kind}, {reached}"] = result.column("history", reached, **where)[chosen].sum()
     return found
+
+
+def local_convergence(result: SweepResult) -> Numbers:
+    """Distances and cosines to their own SVMs that no check quotes."""
+
+    def cosines(kind: str, run: str, step: int) -> np.ndarray:
+        where = {"parameterization": kind, "run": run, "ridge": 0.0, "step": step}
+        return result.column("history", "cosine_frobenius" if kind == "W" else "cosine_nuclear", **where)
+
+    return {
+        "W, mean cosine at 1000": cosines("W", "paper", 1000).mean(),
+        "W, median 1 - cosine at 2000": np.median(1 - cosines("W", "paper", 2000)),
+        "W, median 1 - cosine at 20000": np.median(1 - cosines("W", "long", 20_000)),
+        "KQ, mean cosine at 2000": cosines("KQ", "paper", 2000).mean(),
+        "KQ, median cosine at 2000": np.median(cosines("KQ", "paper", 2000)),
+    }
+
+
+def quadratic_head(result: SweepResult) -> Numbers:
+    """On how many data sets and penalties some probability is off by as much as that of a token called dropped."""
+    off = np.abs(result.column("tokens", "attention") - result.column("tokens", "predicted"))
+    far = off >= result.configuration["dropped"]
+    pairs = zip(result.column("tokens", "dataset")[far], result.column("tokens", "penalty")[far], strict=True)
+    return {"off": len(set(pairs)), "of": result.configuration["datasets"] * len(result.configuration["penalties"])}
 
 
 def attention_sparsity(result: SweepResult) -> Numbers:
@@ -152,6 +189,8 @@ FURTHER: Mapping[str, Callable[[SweepResult], Numbers]] = {
     "first-gradient": first_gradient,
     "cones": cones,
     "rank": rank,
+    "local-convergence": local_convergence,
+    "quadratic-head": quadratic_head,
     "trajectories": plane_runs,
     "hyperplanes": plane_runs,
     "attention-sparsity": attention_sparsity,
@@ -165,7 +204,10 @@ FURTHER: Mapping[str, Callable[[SweepResult], Numbers]] = {
 def page_block(found: Found) -> str:
     """The tables of a page: in how many seeds each check holds, and the experiment's own ones."""
     seeds = len(found["seeds"])
-    rows = ["| | expected | measured, all seeds | holds in |", "|---|---|---|---|"]
+    rows = [
+        f"`{found['command']}`; where the {seeds} seeds differ, the least and the largest number:", "",
+        "| | expected | measured | holds in |", "|---|---|---|---|",
+    ]  # fmt: skip
     for check in found["checks"]:
         counts = check["counts"]
         held = f"{counts.get('holds', 0)} of {seeds}"
@@ -221,12 +263,12 @@ def _table_of_ranks(numbers: Mapping[str, Sequence[float]]) -> list[str]:
 
 
 def _table_of_planes(numbers: Mapping[str, Sequence[float]]) -> list[str]:
-    steps = list(dict.fromkeys(int(name.rpartition(" ")[2]) for name in numbers))
+    steps = list(dict.fromkeys(int(name.rpartition(" ")[2]) for name in numbers if " at " in name))
     rows = [f"| above .99 to its own SVM | {' | '.join(f'at {step:,}' for step in steps)} |", "|---|---|---|"]
     for kind, name in (("W", "W"), ("KQ", "(K,Q)")):
         cells = [
             f"{spread(numbers[f'{kind}, above .99 at {step}'], '.0f')} of 100, least"
-            f" {spread(numbers[f'{kind}, least at {step}'], '.3f')}"
+            f" {spread(numbers[f'{kind}, least at {step}'], '.4f')}"
             for step in steps
         ]
         rows.append(f"| {name} | {' | '.join(cells)} |")
@@ -282,8 +324,7 @@ def main() -> None:
     (RESULTS / "experiments").mkdir(exist_ok=True)
     for folder in folders:
         found = summarize(folder)
-        text = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        (RESULTS / "experiments" / f"{folder.name}.json").write_text(text, encoding="utf-8")
+        (RESULTS / "experiments" / f"{folder.name}.json").write_text(compact(found), encoding="utf-8")
         page = PAGES / f"{folder.name}.md"
         page.write_text(put_into(page.read_text(encoding="utf-8"), page_block(found)), encoding="utf-8")
         print(f"{folder.name}: {len(found['checks'])} checks in {len(found['seeds'])} seeds")

@@ -4,8 +4,10 @@ import random
 import re
 
 import pytest
+from benchmarks.experiments import page_block, put_into
 
 from pages import claims_of_benchmarks, claims_of_heads  # noqa: F401  they register what pages say
+from pages.claims_of_experiments import SUMMARIES, page_of, summary
 from pages.reading import CLAIMS, NUMBER, problems, read, text_of, words
 
 PAGES = sorted(CLAIMS)
@@ -31,6 +33,13 @@ def test_a_changed_digit_is_seen(page):
             seen += 1
             assert problems(page, changed), text[place - 30 : place + 30]
     assert seen or not NUMBER.search(words(text))
+
+
+@pytest.mark.parametrize("experiment", SUMMARIES)
+def test_the_page_of_an_experiment_has_the_tables_of_its_summary(experiment):
+    text, found = text_of(page_of(experiment)), summary(experiment)
+    assert len(found["seeds"]) == 8, found["command"]
+    assert put_into(text, page_block(found)) == text, "python -m benchmarks.experiments FOLDER makes them anew"
 
 
 def test_numbers_nobody_claims_are_found():

@@ -1,0 +1,149 @@
+"""What pages say of the experiments, from the summaries of their seeds in benchmarks/results/experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.experiments import page_block
+
+from pages.reading import NUMBER, ROOT, claims, results, short, span, words
+
+SUMMARIES = sorted(path.stem for path in (ROOT / "benchmarks" / "results" / "experiments").glob("*.json"))
+
+
+def page_of(experiment: str) -> str:
+    return (Path("docs") / "experiments" / f"{experiment}.md").as_posix()
+
+
+def summary(experiment: str) -> dict[str, Any]:
+    return results(f"experiments/{experiment}")
+
+
+def check(experiment: str, what: str) -> dict[str, Any]:
+    """The one check whose name begins with `what`."""
+    (only,) = [each for each in summary(experiment)["checks"] if each["what"].startswith(what)]
+    return only
+
+
+def held(experiment: str, what: str) -> str:
+    """In how many seeds a check holds: `7 of 8`."""
+    return f"{check(experiment, what)['counts'].get('holds', 0)} of {len(summary(experiment)['seeds'])}"
+
+
+def measured(experiment: str, what: str, place: int) -> list[float]:
+    """The number at this place of what a check measured, by seed."""
+    texts = check(experiment, what)["measured"]
+    return [float(NUMBER.findall(text)[place].replace(",", "")) for text in texts]
+
+
+def numbers(experiment: str, name: str) -> list[float]:
+    """A further number, by seed."""
+    found: list[float] = summary(experiment)["numbers"][name]
+    return found
+
+
+def cosines(values: list[float], digits: int = 3) -> str:
+    return span(values, partial(short, digits=digits))
+
+
+def counts(values: list[float]) -> str:
+    return span(values, lambda value: f"{value:,.0f}")
+
+
+def powers(values: list[float]) -> str:
+    return span(values, lambda value: f"{value:.1e}".replace("e-0", "e-"))
+
+
+def total(experiment: str, reason: str) -> int:
+    """Instances counted for this reason in all seeds together."""
+    return sum(summary(experiment)["counts"][reason])
+
+
+# ------------------------------------------------------------------------- the tables of every page
+
+
+def rows_of(experiment: str) -> Iterator[str]:
+    yield from (line for line in page_block(summary(experiment)).splitlines() if NUMBER.search(words(line)))
+
+
+for each in SUMMARIES:
+    claims(page_of(each))(partial(rows_of, each))
+
+
+# ------------------------------------------------------------------------- what their sentences say
+
+
+def sentences(experiment: str) -> Callable[[Callable[[], Iterator[str]]], Callable[[], Iterator[str]]]:
+    """Register what the page of an experiment says, once its summary is there."""
+    return claims(page_of(experiment))
+
+
+@sentences("multi-input")
+def multi_input() -> Iterator[str]:
+    (slowest,) = [value for value in measured("multi-input", "the picture's", 0) if value <= 0.999]
+    yield f"still below .999 after 1000 steps, at {short(slowest, 4)} or a little more"
+    assert total("multi-input", "SVM of the optimal tokens not solved") == 0
+
+
+@sentences("loss-comparison")
+def loss_comparison() -> Iterator[str]:
+    (rest,) = set(measured("loss-comparison", "every C and loss: second", 2))
+    yield f"-{rest:.2f} for C = 100 with the logistic loss."
+
+
+@sentences("trajectories")
+def trajectories() -> Iterator[str]:
+    own = partial(numbers, "trajectories")
+    yield (
+        f"Of the hundred runs of W, {counts(own('W, optimal'))} reach the optimal tokens, of (K, Q)"
+        f" {counts(own('KQ, optimal'))}"
+    )
+    stuck = sum(measured("trajectories", "all data sets: W turns", 3))
+    yield f"{stuck:.0f} of 800 runs do"
+    yield f"in the plane {counts(measured('trajectories', 'all data sets: (K,Q) turns', 3))} runs in a hundred"
+    yield from changed("trajectories")
+
+
+@sentences("hyperplanes")
+def hyperplanes() -> Iterator[str]:
+    own = partial(numbers, "hyperplanes")
+    yield (
+        f"Of the hundred runs of W, {counts(own('W, optimal'))} reach the optimal tokens, of (K, Q)"
+        f" {counts(own('KQ, optimal'))}"
+    )
+    w, kq = (sum(100 - each for each in own(f"{kind}, locally_optimal")) for kind in ("W", "KQ"))
+    yield f"{w:.0f} of W and {kq:.0f} of (K, Q) are not at a locally optimal selection"
+    assert sum(measured("hyperplanes", "all data sets: W turns", 3)) == 1  # "the one run of W"
+    yield from changed("hyperplanes")
+
+
+def changed(experiment: str) -> Iterator[str]:
+    reasons = [f"{kind}: selection changed after the paper's steps" for kind in ("W", "KQ")]
+    w, kq = (total(experiment, reason) for reason in reasons)
+    yield f"changes after the paper's 2000 steps: of 800, {w} of W and {kq} of (K, Q)."
+
+
+@sentences("quadratic-head")
+def quadratic_head() -> Iterator[str]:
+    (pairs,) = set(numbers("quadratic-head", "of"))
+    yield f"Of the {pairs:.0f} pairs of a data set and a"
+    yield f"in each seed, {counts(numbers('quadratic-head', 'off'))} are off by 1e-6 or more"
+
+
+@sentences("local-convergence")
+def local_convergence() -> Iterator[str]:
+    own, checked = partial(numbers, "local-convergence"), partial(measured, "local-convergence")
+    early = "probability of the selected token, early"
+    yield f"at step 100 it has {cosines(checked(early, 1), 2)} on average, W {cosines(checked(early, 0), 2)}."
+    mean, median = cosines(own("KQ, mean cosine at 2000")), cosines(own("KQ, median cosine at 2000"))
+    yield f"of (K, Q) to the nuclear SVM without the ridge is {mean}, the median {median}"
+    paper, late = (powers(own(f"W, median 1 - cosine at {step}")) for step in (2000, 20_000))
+    yield f"1 - cosine to the Frobenius SVM is {paper}, and {late} at 20,000."
+    conjecture = "all data sets: (K,Q) without ridge turns"
+    yield f"without the ridge {counts(checked(conjecture, 3))} stay below .99 and are not"
+    yield f"holds in {held('local-convergence', conjecture)} seeds"
+    yield f"the median cosine is {median} at step 2000 and {cosines(checked(conjecture, 4))} at 20,000."
+    yield f"At step 1000 the mean of our W is {cosines(own('W, mean cosine at 1000'))}"
