@@ -1,8 +1,9 @@
 """Attention heads of real transformers: what each one selects, and how close to max-margin it is."""
 
 from attsvm.heads.analysis import SINKS, Progress, SelectionKind, Settings, analyze
+from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading import Texts, from_arrays, load, read_texts, sample_reactions, sample_texts
-from attsvm.heads.model import HeadModel, HeadWeights, Sentence, SentenceStates
+from attsvm.heads.model import HeadModel, Sentence, SentenceStates
 from attsvm.heads.report import (
     Closeness,
     Comparison,

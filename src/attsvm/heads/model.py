@@ -1,19 +1,25 @@
 """What the analysis of heads reads: sentences, hidden states, key-query weights, and the model that gives them.
 
 Where the key or query projections have biases, hidden states get a last coordinate of 1, so that biases are part of the
-weights and the logits of a head are one bilinear form x^T W z. Where that form does not reproduce a model's own
-attention, `check_exact` says so.
+weights and the logits of a head are bilinear in them (`attsvm.heads.form`). Where that form does not reproduce a
+model's own attention, `check_exact` says so.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
+
+from attsvm.heads.form import HeadWeights
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Text = str | Sequence[int]
 
@@ -52,34 +58,49 @@ class SentenceStates:
             ``[layers, T, D]`` in float64.
         queries: the same for the query projection, ``[layers, T, E]``.
         attention: what the model itself computed; row = query, column = token, ``[layers, heads, T, T]``.
-        allowed: True where a query may look at a token, ``[T, T]``.
+        allowed: True where a query may look at a token, ``[T, T]``; ``[layers, T, T]`` where layers differ (windows).
+        phases: of rotary positions, ``[layers, T, F]`` (see `attsvm.heads.form.Seen`), or None.
+        buckets: of distances, ``[T, T]``, or None.
     """
 
     keys: Float[Tensor, "layers T D"]
     queries: Float[Tensor, "layers T E"]
     attention: Float[Tensor, "layers heads T T"]
-    allowed: Bool[Tensor, "T T"]
+    allowed: Bool[Tensor, "*layers T T"]
+    phases: Complex[Tensor, "layers T F"] | None = None
+    buckets: Int[Tensor, "T T"] | None = None
+
+    def layer(self, row: int) -> LayerStates:
+        """The states of the layer in this row."""
+        return LayerStates(
+            self.keys[row],
+            self.queries[row],
+            self.allowed if self.allowed.ndim == 2 else self.allowed[row],
+            None if self.phases is None else self.phases[row],
+            self.buckets,
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class HeadWeights:
-    """A head's bilinear form, factored: the logits of query z over tokens X are ``X key query^T z``.
+class LayerStates:
+    """`SentenceStates` of one layer."""
 
-    Biases, where there are, stand in the last row, which meets the constant coordinate; the scale 1/sqrt(d_head) is
-    inside `query`.
+    keys: Float[Tensor, "T D"]
+    queries: Float[Tensor, "T E"]
+    allowed: Bool[Tensor, "T T"]
+    phases: Complex[Tensor, "T F"] | None = None
+    buckets: Int[Tensor, "T T"] | None = None
 
-    >>> head = HeadWeights(key=torch.eye(3, 2), query=2 * torch.eye(3, 2))
-    >>> head.weights.diagonal().tolist()
-    [2.0, 2.0, 0.0]
-    """
 
-    key: Float[Tensor, "D m"]
-    query: Float[Tensor, "E m"]
+View = TypeVar("View", bound="DataclassInstance")
 
-    @property
-    def weights(self) -> Float[Tensor, "D E"]:
-        """The matrix W = key query^T, of rank at most m."""
-        return self.key @ self.query.T
+
+def own_columns(seen: View, form: HeadWeights) -> View:
+    """What this head sees of the `keys` and `queries` of a record: the columns that are its own."""
+    if form.part is None:
+        return seen
+    key, query = form.part
+    return replace(seen, keys=seen.keys[:, key], queries=seen.queries[:, query])  # type: ignore[attr-defined]
 
 
 class HeadModel(ABC):
@@ -185,14 +206,17 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def allowed_tokens(length: int, causal: bool) -> Bool[Tensor, "length length"]:
+def allowed_tokens(length: int, causal: bool, window: int | None = None) -> Bool[Tensor, "length length"]:
     """Which tokens each query may look at: all of them, or in a causal model itself and those before it.
 
-    >>> allowed_tokens(2, causal=True).tolist()
-    [[True, False], [True, True]]
+    `window` is the largest number of them, the nearest ones; None means all.
+
+    >>> allowed_tokens(3, causal=True, window=2).tolist()
+    [[True, False, False], [True, True, False], [False, True, True]]
     """
-    everything = torch.ones(length, length, dtype=torch.bool)
-    return everything.tril() if causal else everything
+    found = torch.ones(length, length, dtype=torch.bool)
+    found = found.tril() if causal else found
+    return found if window is None else found.triu(1 - window)
 
 
 def with_constant(states: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch D"]:
@@ -205,45 +229,13 @@ def with_constant(states: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch D"
     return torch.cat([wide, wide.new_ones(*wide.shape[:-1], 1)], dim=-1)
 
 
-def head_weights(
-    key: Float[Tensor, "d m"],
-    query: Float[Tensor, "d m"],
-    key_bias: Float[Tensor, " m"] | None,
-    query_bias: Float[Tensor, " m"] | None,
-    scale: float,
-) -> HeadWeights:
-    """The form of logits ``scale (key^T x + key_bias) . (query^T z + query_bias)``, in float64.
-
-    A factor with a bias has it in a last row, for states with a constant coordinate; without (None) it has no such row.
-    """
-    return HeadWeights(key=_with_bias(key, key_bias), query=scale * _with_bias(query, query_bias))
-
-
-def _with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
-    wide = weight.detach().to("cpu", torch.float64)
-    return wide if bias is None else torch.cat([wide, bias.detach().to("cpu", torch.float64)[None]])
-
-
-def recomputed_attention(
-    keys: Float[Tensor, "T D"], queries: Float[Tensor, "T E"], head: HeadWeights, allowed: Bool[Tensor, "T T"]
-) -> Float[Tensor, "T T"]:
-    """softmax(X key query^T z) over the allowed tokens X, for every query z; row = query.
-
-    >>> one = torch.ones(2, 1)
-    >>> recomputed_attention(one, one, HeadWeights(torch.ones(1, 1), torch.ones(1, 1)), torch.eye(2) > -1).tolist()
-    [[0.5, 0.5], [0.5, 0.5]]
-    """
-    logits = (queries @ head.query) @ (keys @ head.key).T
-    return logits.masked_fill(~allowed, -torch.inf).softmax(-1)
-
-
 def form_errors(states: SentenceStates, forms: Sequence[Sequence[HeadWeights]]) -> Float[Tensor, "layers heads"]:
     """Largest difference between the attention in `states` and the one recomputed from `forms`, for each head."""
     error = torch.zeros(states.attention.shape[:2], dtype=torch.float64)
     for row, heads in enumerate(forms):
         for head, form in enumerate(heads):
-            again = recomputed_attention(states.keys[row], states.queries[row], form, states.allowed)
-            error[row, head] = (again - states.attention[row, head]).abs().max()
+            seen = own_columns(states.layer(row), form)
+            error[row, head] = (form.attention(seen, seen.allowed) - states.attention[row, head]).abs().max()
     return error
 
 
@@ -262,7 +254,7 @@ def check_exact(model: HeadModel, states: SentenceStates, layers: Sequence[int])
     if not worst <= TOLERANCE:
         row, head = divmod(int(error.nan_to_num(torch.inf).argmax()), model.heads)
         raise ValueError(
-            f"{model.name} is more than softmax(X K Q^T z): the attention of L{layers[row]}H{head} recomputed"
-            f" from its key and query weights is off by {worst:.1e} (adapters, masks, or another scale?); pass its"
-            " hidden states and effective weights to from_arrays instead"
+            f"{model.name} is more than softmax(X K Q^T z) with its positions: the attention of L{layers[row]}H{head}"
+            f" recomputed from its key and query weights is off by {worst:.1e} (adapters, masks, or another scale?);"
+            " pass its hidden states and effective weights to from_arrays instead"
         )

@@ -115,3 +115,68 @@ READERS: list[tuple[str, Callable[[], nn.Module], bool, int]] = [
     ("gpt_bigcode, a key head each", lambda: big_code(False), True, 4),
     ("whisper", whisper, True, 4),
 ]
+
+
+def lately(name: str, **changes: object) -> nn.Module:
+    """A small model of this class with grouped queries, where its configuration has them."""
+    kind = getattr(transformers, f"{name}Config")
+    sizes = {
+        "vocab_size": VOCABULARY, "max_position_embeddings": 64, "num_key_value_heads": 2, "head_dim": 6,
+        "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, **SIZES, **changes,
+    }  # fmt: skip
+    with quiet():
+        return loud(getattr(transformers, f"{name}Model")(kind(**sizes)))
+
+
+def rope(kind: str, **changes: object) -> dict[str, object]:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 100.0, **changes}}
+
+
+_YARN = rope("yarn", factor=4.0, original_max_position_embeddings=4)
+_LLAMA3 = rope(
+    "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16
+)  # fmt: skip
+HALF = {"hidden_size": 32, "head_dim": 8, "rope_parameters": {
+    "rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5
+}}  # fmt: skip
+_EVERY = {"num_key_value_heads": 4}
+_SEQUENCE = {"encoder_layers": 3, "decoder_layers": 1, "encoder_attention_heads": 4, "decoder_attention_heads": 2}
+# Name, class, changes: positions inside the logits, windows, caps and sinks.
+POSITIONED: list[tuple[str, str, dict[str, object]]] = [
+    ("llama", "Llama", {}),
+    ("llama, biases", "Llama", {"attention_bias": True}),
+    ("llama, linear scaling", "Llama", rope("linear", factor=4.0)),
+    ("llama, dynamic scaling", "Llama", {**rope("dynamic", factor=4.0), "max_position_embeddings": 4}),
+    ("llama, yarn", "Llama", _YARN),
+    ("llama, llama3 scaling", "Llama", _LLAMA3),
+    ("mistral, window of 3", "Mistral", {"sliding_window": 3}),
+    ("mistral", "Mistral", {"sliding_window": None}),
+    ("qwen2", "Qwen2", {}),
+    ("qwen2, windows in some layers", "Qwen2", {
+        "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1,
+    }),
+    ("qwen3, head space", "Qwen3", {}),
+    ("gemma", "Gemma", {}),
+    ("gemma2, capped and windowed", "Gemma2", {"sliding_window": 3, "attn_logit_softcapping": 5.0}),
+    ("gemma3, head space", "Gemma3Text", {"sliding_window": 3}),
+    ("phi, half turned", "Phi", HALF),
+    ("phi, head space", "Phi", {**HALF, "qk_layernorm": True}),
+    ("gpt_neox, half turned", "GPTNeoX", {**HALF}),
+    ("gptj, neighbours", "GPTJ", {"rotary_dim": 4}),
+    ("olmo", "Olmo", {}),
+    ("olmo2, head space", "Olmo2", {}),
+    ("stablelm", "StableLm", HALF),
+    ("stablelm, head space", "StableLm", {**HALF, "qk_layernorm": True}),
+    ("smollm3, not turned in some layers", "SmolLM3", {"no_rope_layers": [1, 0, 1]}),
+    ("cohere, neighbours", "Cohere", {}),
+    ("gpt_oss, sinks and windows", "GptOss", {
+        "sliding_window": 3, "num_local_experts": 2, "num_experts_per_tok": 1,
+    }),
+    ("t5", "T5", {"d_kv": 6, "d_ff": 32}),
+    ("mpnet", "MPNet", {"pad_token_id": 1}),
+    ("bloom", "Bloom", {}),
+    ("bloom, six heads", "Bloom", {"num_attention_heads": 6}),
+    ("mpt", "Mpt", {"max_seq_len": 64}),
+    ("opt", "OPT", {"ffn_dim": 32, "word_embed_proj_dim": 24}),
+    ("bart", "Bart", {"d_model": 24, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, **_SEQUENCE}),
+]  # fmt: skip

@@ -185,7 +185,8 @@ def test_wrong_attention_is_refused(arrays):
     own = [by_hand(arrays, 0, True), by_hand(arrays, 1, True)]
     from_arrays(**arrays, attention=own, causal=True)
     with pytest.raises(
-        ValueError, match=r"arrays is more than softmax\(X K Q\^T z\): the attention of L\dH\d recomputed"
+        ValueError,
+        match=r"arrays is more than softmax\(X K Q\^T z\) with its positions: the attention of L\dH\d recomputed",
     ):
         from_arrays(**arrays, attention=own, causal=False)
 

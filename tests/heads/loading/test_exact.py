@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import transformers
 
 from attsvm.heads import HeadModel, Sentence, load
-from attsvm.heads.model import attention_error
+from attsvm.heads.model import LayerStates, attention_error, form_errors
 from heads.weights import real
 
-from .small import IDS, READERS, bert, gpt2, vit
+from .small import HALF, IDS, POSITIONED, READERS, bert, gpt2, lately, rope, vit
 
 EXACT = 1e-5
 TEXTS = [
@@ -67,6 +69,56 @@ def test_states_are_those_of_the_model_that_was_given(make, causal, key_heads):
     assert torch.stack(list(theirs))[:, 0].double().sub(ours).abs().max() < EXACT
 
 
+@pytest.mark.parametrize(("kind", "changes"), [p[1:] for p in POSITIONED], ids=[p[0] for p in POSITIONED])
+def test_models_with_positions_inside_the_logits(kind, changes):
+    live = lately(kind, **changes)
+    model = load(live)
+    sentence = model.encode([IDS])[0]
+    states = model.states(sentence)
+    worst = float(attention_error(model, states).max())
+    print(f"{model!r}: recomputed attention off by {worst:.1e}")
+    assert worst < EXACT
+    assert states.attention[..., -1, :].max() > 0.5, "a uniform attention would agree with anything"
+    live.set_attn_implementation("eager")
+    part = live.encoder if live.config.model_type in ("t5", "bart") else live
+    with torch.no_grad():
+        theirs = part(torch.tensor([IDS]), output_attentions=True).attentions
+    assert torch.stack(list(theirs))[:, 0].double().sub(states.attention).abs().max() < EXACT
+    form = model.weights(0, 1)
+    if form.pairs is not None:  # that positions matter: without them the attention is another
+        still = [[replace(form, pairs=None) for form in model.forms(layer)] for layer in range(model.layers)]
+        assert form_errors(states, still).max() > 0.05
+
+
+def test_dynamic_scaling_turns_longer_texts_more_slowly():
+    model = load(lately("Llama", **rope("dynamic", factor=4.0), max_position_embeddings=4))
+    short, long = (model.states(model.encode([ids])[0]).phases for ids in (IDS[:4], IDS))
+    assert (short[0, 3] - long[0, 3]).abs().max() > 0.05
+
+
+def test_the_stack_is_the_lifted_form():
+    """Logits are those of all A_f, B_f and A_0 written out, and the norm of the head is that of their stack."""
+    form = load(lately("Phi", **HALF)).weights(1, 2)
+    generator = torch.Generator().manual_seed(0)
+    x, z = torch.randn(2, form.key.shape[0], generator=generator, dtype=torch.float64)
+    kept = form.unturned
+    blocks = [form.key[:, kept] @ form.query[:, kept].T]
+    logit = x @ blocks[0] @ z
+    angles, distance = torch.tensor([0.7, 0.2]).double(), 3
+    for (one, two), angle in zip(form.pairs.tolist(), angles, strict=True):
+        k1, k2, q1, q2 = form.key[:, one], form.key[:, two], form.query[:, one], form.query[:, two]
+        blocks += [k1.outer(q1) + k2.outer(q2), k1.outer(q2) - k2.outer(q1)]
+        logit = logit + x @ (blocks[-2] * (angle * distance).cos() + blocks[-1] * (angle * distance).sin()) @ z
+    places = torch.tensor([5.0, 5.0 + distance]).double()  # query, token
+    seen = LayerStates(
+        torch.stack([x, x]), torch.stack([z, z]), torch.ones(2, 2) > 0,
+        torch.exp(1j * places[:, None] * angles),
+    )  # fmt: skip
+    assert form.logits(seen)[0, 1] == pytest.approx(float(logit), rel=1e-9)
+    values = torch.linalg.svdvals(torch.cat(blocks))
+    assert torch.allclose(torch.linalg.svdvals(form.stacked)[: len(values)], values[: form.key.shape[1]])
+
+
 def test_shared_layers_have_one_form_and_different_states():
     from .small import albert
 
@@ -97,7 +149,9 @@ def test_the_comparison_can_fail():
 def test_a_model_that_does_more_is_refused():
     model = load(bert())
     model._layers[1].query.module.register_forward_hook(lambda module, inputs, output: 1.2 * output)
-    with pytest.raises(ValueError, match=r"BertModel is more than softmax\(X K Q\^T z\): the attention of L1H"):
+    with pytest.raises(
+        ValueError, match=r"BertModel is more than softmax\(X K Q\^T z\) with its positions: the attention of L1H"
+    ):
         model.states(model.encode([IDS])[0])
 
 

@@ -241,7 +241,7 @@ def test_code_of_the_folder_is_never_run(folder, tmp_path, file):
     ("[]", r"config.json must hold a JSON object; got list"),
     ("{}", r"config.json has no model_type, so its architecture is unknown"),
     ('{"model_type": "made_up"}', r"has the architecture 'made_up', which is not supported; supported are albert"),
-    ('{"model_type": "opt"}', r"tiny-bert has the architecture 'opt', which is not supported"),
+    ('{"model_type": "xglm"}', r"tiny-bert has the architecture 'xglm', which is not supported"),
     ('{"model_type": "bert", "hidden_size": "wide"}', r"config.json is not a valid bert configuration"),
 ])  # fmt: skip
 def test_damaged_or_unknown_configurations(folder, content, sentence):

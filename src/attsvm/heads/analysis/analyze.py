@@ -190,6 +190,11 @@ def _tasks(
 ) -> Iterator[HeadTask]:
     """Head after head, layer by layer; the untrained twin runs alongside."""
     layers = sorted({layer for layer, _ in places})
+    form = model.weights(0, 0)
+    if not form.plain or form.slope or form.cap or form.sink or form.part:
+        raise ValueError(
+            f"the positions of {model.name} are inside its logits: its heads are read, but not analysed yet"
+        )
     twin = model.untrained(settings.seed) if layers and model.has_untrained else None
     twin_layers: Iterator[LayerView | None] = iter([None] * len(layers))
     if twin is not None:

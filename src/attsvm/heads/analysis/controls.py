@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attsvm.heads.analysis.selections import Choices, SentenceView
-from attsvm.heads.model import HeadWeights
+from attsvm.heads.form import HeadWeights
 
 
 def same_spectrum(form: HeadWeights, generator: torch.Generator) -> HeadWeights:

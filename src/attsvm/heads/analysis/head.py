@@ -17,7 +17,7 @@ from attsvm.heads.analysis.kinds import kind_shares
 from attsvm.heads.analysis.problem import SelectionProblem
 from attsvm.heads.analysis.selections import Choices, SentenceView, choices, selectivity
 from attsvm.heads.analysis.settings import Settings
-from attsvm.heads.model import HeadWeights
+from attsvm.heads.form import HeadWeights
 from attsvm.heads.report.records import Closeness, Comparison, Example, HeadReport, SupportToken
 from attsvm.norms import Norm
 

@@ -14,7 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attsvm.heads.analysis.kinds import SelectionKind, left_out_tokens
-from attsvm.heads.model import HeadModel, HeadWeights, Sentence, form_errors
+from attsvm.heads.form import HeadWeights
+from attsvm.heads.model import HeadModel, Sentence, form_errors
 from attsvm.heads.report.records import Selectivity
 
 _BUDGET = 2**30  # bytes of hidden states held at once

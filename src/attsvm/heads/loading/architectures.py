@@ -1,15 +1,21 @@
 """What is known about each architecture: where its key and query projections are, how logits are scaled, what it reads.
 
-An architecture is a line of `ARCHITECTURES`, by the ``model_type`` of a configuration. Models whose logits are not
-x^T W z for one matrix W are refused by their settings, with the reason; whatever slips through is caught by
-`attsvm.heads.model.check_exact`.
+An architecture is a line of `ARCHITECTURES`, by the ``model_type`` of a configuration. What differs between layers
+(scale, windows, sinks, coordinates that are not turned) is read from the attention modules themselves, and cosines and
+sines from what they are called with. Models whose logits are not a sum of channels (`attsvm.heads.form`) are refused by
+their settings, with the reason; whatever slips through is caught by `attsvm.heads.model.check_exact`.
+
+Where keys and queries are normalized inside the head (qk-norm), logits are not bilinear in the hidden states. Such
+heads are seen in *head space*: tokens are the head's keys after norm and rotation, queries likewise, and W is
+``[m, m]``; the model's own is the identity, times the scale. Its numbers must not be mixed with those of other heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -17,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attsvm.heads.model import HeadWeights, head_weights
+from attsvm.heads.form import HeadWeights, head_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,84 +46,157 @@ class Projection:
         return self.weight[:, columns], None if self.bias is None else self.bias[columns]
 
 
+class Turns(Enum):
+    """Which coordinates of keys and queries rotary positions turn together."""
+
+    HALVES = "coordinate f with f + F"
+    NEIGHBOURS = "coordinate 2 f with 2 f + 1"
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """The key-query side of one attention layer.
 
     Arguments:
+        attention: the module that computes it.
         key: of the key heads; where there are fewer than query heads, groups of query heads share them.
         query: of the query heads.
         heads: number of query heads.
-        scale: what the model multiplies the logits by.
+        turns: the pairing of rotary positions, or None.
+        relative: learned biases by distance, ``[buckets, heads]``, or None.
+        slopes: of fixed biases, one for each head, or None.
     """
 
+    attention: Any
     key: Projection
     query: Projection
     heads: int
-    scale: float
+    turns: Turns | None = None
+    relative: Float[Tensor, "buckets heads"] | None = None
+    slopes: Float[Tensor, " heads"] | None = None
+
+    @property
+    def size(self) -> int:
+        """Columns of one head."""
+        return self.query.weight.shape[1] // self.heads
+
+    @property
+    def key_heads(self) -> int:
+        """Number of key heads."""
+        return self.key.weight.shape[1] // self.size
 
     @property
     def biased(self) -> bool:
-        """Whether keys or queries have a bias."""
-        return self.key.bias is not None or self.query.bias is not None
+        """Whether keys or queries have a bias, which hidden states need a constant coordinate for."""
+        return self.norms is None and (self.key.bias is not None or self.query.bias is not None)
+
+    @property
+    def norms(self) -> tuple[nn.Module, nn.Module] | None:
+        """What normalizes the keys and the queries inside the head, or None."""
+        for kind in ("norm", "layernorm"):
+            if isinstance(getattr(self.attention, f"k_{kind}", None), nn.Module):
+                return getattr(self.attention, f"k_{kind}"), getattr(self.attention, f"q_{kind}")
+        return None
+
+    @property
+    def scale(self) -> float:
+        """What the model multiplies the logits by."""
+        for name in ("scaling", "softmax_scale", "inv_norm_factor"):
+            if hasattr(self.attention, name):
+                return float(getattr(self.attention, name))
+        return float(self.size**-0.5)
+
+    @property
+    def window(self) -> int | None:
+        """How many tokens a query sees, itself included; None means all that come before it."""
+        setting = getattr(getattr(self.attention, "config", None), "sliding_window", None)
+        found: int | None = getattr(self.attention, "sliding_window", setting)
+        return found
+
+    @cached_property
+    def pairs(self) -> Tensor | None:
+        """The columns of a head that are turned together, ``[F, 2]``; None where nothing is turned."""
+        if self.turns is None or not getattr(self.attention, "use_rope", True):
+            return None
+        places = (getattr(self.attention, name, None) for name in ("rotary_ndims", "rotary_dim"))
+        turned = torch.arange(next((int(size) for size in places if size), self.size))
+        return turned.reshape(2, -1).T if self.turns is Turns.HALVES else turned.reshape(-1, 2)
 
     def form(self, head: int) -> HeadWeights:
-        """The bilinear form of one query head."""
-        size = self.query.weight.shape[1] // self.heads
-        key_heads = self.key.weight.shape[1] // size
-        key, key_bias = self.key.head(head * key_heads // self.heads, size)
-        query, query_bias = self.query.head(head, size)
-        if self.biased:  # both kinds of states have the constant coordinate, so both factors need a row for it
-            key_bias = key.new_zeros(size) if key_bias is None else key_bias
-            query_bias = query.new_zeros(size) if query_bias is None else query_bias
-        return head_weights(key, query, key_bias, query_bias, self.scale)
+        """The weights of one query head."""
+        size, shared = self.size, head * self.key_heads // self.heads
+        sinks, cap = getattr(self.attention, "sinks", None), getattr(self.attention, "attn_logit_softcapping", None)
+        if self.norms is not None:
+            one = torch.eye(size, dtype=torch.float64)
+            found = HeadWeights(one, self.scale * one, part=(_columns_of(shared, size), _columns_of(head, size)))
+        else:
+            key, key_bias = self.key.head(shared, size)
+            query, query_bias = self.query.head(head, size)
+            if self.biased:  # both kinds of states have the constant coordinate, so both factors need a row for it
+                key_bias = key.new_zeros(size) if key_bias is None else key_bias
+                query_bias = query.new_zeros(size) if query_bias is None else query_bias
+            found = replace(head_weights(key, query, key_bias, query_bias, self.scale), pairs=self.pairs)
+        return replace(
+            found,
+            relative=None if self.relative is None else self.relative[:, head].detach().to("cpu", torch.float64),
+            slope=0.0 if self.slopes is None else float(self.slopes[head]),
+            cap=None if cap is None else float(cap),
+            sink=None if sinks is None else sinks[head].item(),
+        )
 
 
-Paths = str | tuple[str, ...]
-"""A dotted path inside a module, or several, of which the first that exists counts: versions of the library differ."""
+def _columns_of(head: int, size: int) -> slice:
+    return slice(head * size, (head + 1) * size)
+
+
 Projections = Callable[[Any], tuple[Projection, Projection]]
-"""From a block of a model to its key and query projections."""
+"""From an attention module to its key and query projections."""
 
 
-def _at(module: Any, paths: Paths) -> Any:
-    *others, last = (paths,) if isinstance(paths, str) else paths
-    for path in others:
-        try:
-            return attrgetter(path)(module)
-        except AttributeError:
-            continue
-    return attrgetter(last)(module)
+def _separate(key: str, query: str) -> Projections:
+    """Two linear layers; they store the transposed weights."""
 
-
-def _separate(key: Paths, query: Paths) -> Projections:
-    """Two linear layers at these paths of a block; they store the transposed weights."""
-
-    def found(block: Any) -> tuple[Projection, Projection]:
-        own, other = _at(block, key), _at(block, query)
+    def found(attention: Any) -> tuple[Projection, Projection]:
+        own, other = attrgetter(key)(attention), attrgetter(query)(attention)
         return Projection(own, own.weight.T, own.bias), Projection(other, other.weight.T, other.bias)
 
     return found
 
 
-def _gpt2_projections(block: Any) -> tuple[Projection, Projection]:
-    """One map to queries, keys and values in this order; its weights are not transposed."""
-    fused, d = block.attn.c_attn, block.attn.embed_dim
-    return _columns(fused, fused.weight, torch.arange(d, 2 * d), torch.arange(d))
+def _fused(name: str, by_head: str | None = None) -> Projections:
+    """One map to queries, keys and values in this order: behind each other, or for each of the heads in turn.
+
+    Arguments:
+        name: of the map.
+        by_head: attribute that holds the number of columns of a head, where the heads stand behind each other.
+    """
+
+    def found(attention: Any) -> tuple[Projection, Projection]:
+        fused = getattr(attention, name)
+        weight = fused.weight.T if isinstance(fused, nn.Linear) else fused.weight  # GPT-2 does not transpose
+        parts = torch.arange(weight.shape[1]).reshape(3, -1)
+        if by_head is not None:
+            parts = parts.reshape(-1, 3, getattr(attention, by_head)).transpose(0, 1).flatten(1)
+        return _columns(fused, weight, parts[1], parts[0])
+
+    return found
 
 
-def _bigcode_projections(block: Any) -> tuple[Projection, Projection]:
-    """One map as in GPT-2, transposed; with ``multi_query`` all query heads share one key head."""
-    fused, heads, m, d = block.attn.c_attn, block.attn.num_heads, block.attn.head_dim, block.attn.embed_dim
-    if block.attn.multi_query:
-        return _columns(fused, fused.weight.T, torch.arange(d, d + m), torch.arange(d))
-    # Here the heads stand behind each other, each with its own query, key and value.
-    parts = torch.arange(3 * d).reshape(heads, 3, m)
-    return _columns(fused, fused.weight.T, parts[:, 1].flatten(), parts[:, 0].flatten())
+def _bigcode_projections(attention: Any) -> tuple[Projection, Projection]:
+    """With ``multi_query`` all query heads share one key head."""
+    if not attention.multi_query:
+        return _fused("c_attn", "head_dim")(attention)
+    fused, m, d = attention.c_attn, attention.head_dim, attention.embed_dim
+    return _columns(fused, fused.weight.T, torch.arange(d, d + m), torch.arange(d))
 
 
 def _columns(fused: Any, weight: Tensor, key: Tensor, query: Tensor) -> tuple[Projection, Projection]:
     """Key and query projection by their columns of a fused one."""
-    return Projection(fused, weight[:, key], fused.bias[key]), Projection(fused, weight[:, query], fused.bias[query])
+    bias = fused.bias
+    return (
+        Projection(fused, weight[:, key], None if bias is None else bias[key]),
+        Projection(fused, weight[:, query], None if bias is None else bias[query]),
+    )
 
 
 def _albert_blocks(core: Any) -> list[Any]:
@@ -127,13 +206,50 @@ def _albert_blocks(core: Any) -> list[Any]:
     return [block for group in order for block in core.encoder.albert_layer_groups[group].albert_layers]
 
 
-def _usual_scale(config: Any, layer: int, size: int) -> float:
-    return size**-0.5
+def _passed_phases(layer: Layer, arguments: Mapping[str, Any]) -> Tensor | None:
+    """Cosines and sines that the attention of a layer is called with, as cos + i sin."""
+    passed = arguments.get("position_embeddings")
+    if passed is None or layer.pairs is None:
+        return None
+    cos, sin = passed
+    found = torch.complex(cos[0].double(), sin[0].double())
+    if found.shape[1] == len(layer.pairs):
+        return found
+    return found[:, : len(layer.pairs)] if layer.turns is Turns.HALVES else found[:, ::2]  # each is written twice
 
 
-def _gpt_scale(config: Any, layer: int, size: int) -> float:
-    scale = size**-0.5 if config.scale_attn_weights else 1.0
-    return scale / (layer + 1) if getattr(config, "scale_attn_by_inverse_layer_idx", False) else scale
+def _gptj_phases(layer: Layer, arguments: Mapping[str, Any]) -> Tensor:
+    sin, cos = layer.attention.embed_positions[arguments["position_ids"][0]].double().chunk(2, -1)
+    return torch.complex(cos, sin)
+
+
+def _bloom_slopes(core: Any) -> Tensor:
+    return core.build_alibi_tensor(torch.ones(1, 2), core.config.n_head, torch.float32)[:, 0, 1]
+
+
+def _mpt_slopes(core: Any) -> Tensor:
+    return core.build_mpt_alibi_tensor(core.config.n_heads, 2).diff(dim=-1).flatten()
+
+
+def _t5_relative(core: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    first = core.encoder.block[0].layer[0].SelfAttention
+
+    def bucket(distance: Tensor) -> Tensor:
+        sizes = first.relative_attention_num_buckets, first.relative_attention_max_distance
+        return first._relative_position_bucket(distance, True, *sizes)
+
+    return first.relative_attention_bias.weight, bucket
+
+
+def _mpnet_relative(core: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    return core.encoder.relative_attention_bias.weight, core.encoder.relative_position_bucket
+
+
+def _rotary_positions(config: Any) -> int:
+    """Dynamic scaling is made for texts that are longer than those of the training, by a factor."""
+    settings = getattr(config, "rope_parameters", None) or {}
+    longer = settings.get("factor", 1.0) if settings.get("rope_type") == "dynamic" else 1.0
+    return int(longer * config.max_position_embeddings)
 
 
 class Reads(Enum):
@@ -151,23 +267,33 @@ class Architecture:
     Arguments:
         blocks: path from the core of a model to its blocks in the order in which they run, or a function that lists
             them; a block that runs twice stands there twice.
-        projections: key and query projection of a block.
+        attention: path from a block to its attention module.
+        projections: key and query projection of an attention module.
         heads: the setting that holds the number of query heads.
-        scale: factor on the logits, from the configuration, the number of the layer, and the size of a head.
         causal: whether a query sees only itself and the tokens before it, whatever the setting ``is_decoder`` says.
         positions: the longest sentence in tokens, from the configuration.
         reads: texts, images, or texts and speech.
         part: path of what is run, where it is not the whole core.
+        turns: the pairing of rotary positions, or None.
+        phases: from a layer and what its attention is called with to cosines and sines.
+        slopes: of fixed biases by distance, one for each head, from the core.
+        relative: learned biases ``[buckets, heads]``, and the bucket of a distance (token minus query), from the core.
+        heads_first: whether keys and queries are normalized after their heads are brought before the tokens.
     """
 
-    blocks: Paths | Callable[[Any], Sequence[Any]]
+    blocks: str | Callable[[Any], Sequence[Any]]
+    attention: str
     projections: Projections
     heads: str = "num_attention_heads"
-    scale: Callable[[Any, int, int], float] = _usual_scale
     causal: bool = False
     positions: Callable[[Any], int] = attrgetter("max_position_embeddings")
     reads: Reads = Reads.TEXTS
     part: str | None = None
+    turns: Turns | None = None
+    phases: Callable[[Layer, Mapping[str, Any]], Tensor | None] = _passed_phases
+    slopes: Callable[[Any], Tensor] | None = None
+    relative: Callable[[Any], tuple[Tensor, Callable[[Tensor], Tensor]]] | None = None
+    heads_first: bool = False
 
     def is_causal(self, config: Any) -> bool:
         """Whether a query of a model with this configuration sees only itself and the tokens before it."""
@@ -175,14 +301,15 @@ class Architecture:
 
     def layers(self, core: Any) -> list[Layer]:
         """The attention layers of a model, in the order in which they run."""
-        blocks = self.blocks(core) if callable(self.blocks) else _at(core, self.blocks)
+        return list(self._layers(core))
+
+    def _layers(self, core: Any) -> Iterator[Layer]:
         heads = int(getattr(core.config, self.heads))
-        found = []
-        for index, block in enumerate(blocks):
-            key, query = self.projections(block)
-            size = query.weight.shape[1] // heads
-            found.append(Layer(key, query, heads, self.scale(core.config, index, size)))
-        return found
+        relative = None if self.relative is None else self.relative(core)[0]
+        slopes = None if self.slopes is None else self.slopes(core)
+        for block in self.blocks(core) if callable(self.blocks) else attrgetter(self.blocks)(core):
+            attention = attrgetter(self.attention)(block)
+            yield Layer(attention, *self.projections(attention), heads, self.turns, relative, slopes)
 
     def attentions(self, core: Any, inputs: Mapping[str, Any]) -> Sequence[Tensor]:
         """Run the model; the attention of each layer, ``[1, heads, T, T]``."""
@@ -191,69 +318,78 @@ class Architecture:
         return part(**inputs, **options, output_attentions=True).attentions
 
 
-_BERT = Architecture("encoder.layer", _separate("attention.self.key", "attention.self.query"))
-_ROBERTA = Architecture(
-    _BERT.blocks,
-    _BERT.projections,
-    positions=lambda config: config.max_position_embeddings - config.pad_token_id - 1,  # counted from behind padding
-)
+_PROJECTIONS = _separate("k_proj", "q_proj")
+_BERT = Architecture("encoder.layer", "attention.self", _separate("key", "query"))
+_ROBERTA = replace(_BERT, positions=lambda config: config.max_position_embeddings - config.pad_token_id - 1)
+_LLAMA = Architecture("layers", "self_attn", _PROJECTIONS, causal=True, turns=Turns.HALVES, positions=_rotary_positions)
+_HEADS_FIRST = replace(_LLAMA, heads_first=True)
+_ENCODER = Architecture("encoder.layers", "self_attn", _PROJECTIONS, heads="encoder_attention_heads", part="encoder")
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": _BERT,
     "electra": _BERT,
-    "roberta": _ROBERTA,
+    "roberta": _ROBERTA,  # positions are counted from behind padding
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
-    "distilbert": Architecture("transformer.layer", _separate("attention.k_lin", "attention.q_lin")),
-    "albert": Architecture(_albert_blocks, _separate("attention.key", "attention.query")),
-    "gpt2": Architecture("h", _gpt2_projections, scale=_gpt_scale, causal=True),
-    "gpt_bigcode": Architecture("h", _bigcode_projections, scale=_gpt_scale, causal=True),
+    "mpnet": replace(_ROBERTA, attention="attention.attn", projections=_separate("k", "q"), relative=_mpnet_relative),
+    "distilbert": Architecture("transformer.layer", "attention", _separate("k_lin", "q_lin")),
+    "albert": Architecture(_albert_blocks, "attention", _separate("key", "query")),
+    "gpt2": Architecture("h", "attn", _fused("c_attn"), causal=True),
+    "gpt_bigcode": Architecture("h", "attn", _bigcode_projections, causal=True),
+    "opt": Architecture("decoder.layers", "self_attn", _PROJECTIONS, causal=True),
+    "bart": _ENCODER,
     "whisper": Architecture(
         "decoder.layers",
-        _separate("self_attn.k_proj", "self_attn.q_proj"),
+        "self_attn",
+        _PROJECTIONS,
         heads="decoder_attention_heads",
         causal=True,
         positions=attrgetter("max_target_positions"),
         reads=Reads.SPEECH,
         part="decoder",
     ),
-    "vit": Architecture(
-        ("layers", "encoder.layer"),
-        _separate(("attention.k_proj", "attention.attention.key"), ("attention.q_proj", "attention.attention.query")),
-        reads=Reads.IMAGES,
+    "vit": Architecture("layers", "attention", _PROJECTIONS, reads=Reads.IMAGES),
+    "t5": Architecture(
+        "encoder.block",
+        "layer.0.SelfAttention",
+        _separate("k", "q"),
+        heads="num_heads",
+        positions=lambda config: getattr(config, "n_positions", 512),
+        part="encoder",
+        relative=_t5_relative,
     ),
-}
+    "bloom": Architecture(
+        "h",
+        "self_attention",
+        _fused("query_key_value", "head_dim"),
+        heads="n_head",
+        causal=True,
+        positions=lambda config: getattr(config, "seq_length", 2048),
+        slopes=_bloom_slopes,
+    ),
+    "mpt": Architecture(
+        "blocks", "attn", _fused("Wqkv"), heads="n_heads", causal=True, positions=attrgetter("max_seq_len"),
+        slopes=_mpt_slopes,
+    ),
+    "gptj": Architecture("h", "attn", _PROJECTIONS, causal=True, turns=Turns.NEIGHBOURS, phases=_gptj_phases),
+    "gpt_neox": Architecture(
+        "layers", "attention", _fused("query_key_value", "head_size"), causal=True, turns=Turns.HALVES
+    ),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "gemma", "gemma2", "olmo", "smollm3", "gpt_oss"), _LLAMA),
+    **dict.fromkeys(("qwen3", "olmo2"), _LLAMA),
+    **dict.fromkeys(("gemma3_text", "phi", "stablelm"), _HEADS_FIRST),
+    "cohere": replace(_LLAMA, turns=Turns.NEIGHBOURS),
+}  # fmt: skip
 
 
-ROTARY = (
-    "turns queries and keys by rotary positions, so that every offset between two tokens has its own W and no single"
-    " x^T W z exists"
-)
-RELATIVE = "adds relative position terms to its logits, which no x^T W z contains"
-ALIBI = "adds linear position biases (ALiBi) to its logits, which no x^T W z contains"
-CAPPED = "caps its attention logits (soft-capping), so that they are no longer bilinear"
-SINKS = "adds attention sinks to the softmax, which are logits of no token"
-NORMALIZED = "normalizes queries and keys inside the head (qk-norm), so that its logits are not bilinear"
-QUANTIZED = "has quantized weights, which are not read; load it in full or half precision"
+RELATIVE = "adds products of contents and relative positions to its logits, which are not read"
+CLIPPED = "clips its keys and queries, so that its logits are not bilinear"
+QUANTIZED = "has quantized weights, which are not read; load it in full or half precision, or from GGUF"
 PRUNED = "has pruned heads, so that its layers differ in their number of heads"
-WINDOWED = "lets a query see only a window of tokens, which is not supported"
+WINDOWED = "lets a query see only a window of tokens in a way that is not read"
 
-_BY_POSITIONS = {
-    "rotary": ROTARY,
-    "rope": ROTARY,
-    "relative_key": RELATIVE,
-    "relative_key_query": RELATIVE,
-    "alibi": ALIBI,
-}
 _BY_TYPE = {
-    "bloom": ALIBI,
-    "mpt": ALIBI,
-    "roformer": ROTARY,
     "xlnet": RELATIVE,
     "transfo-xl": RELATIVE,
-    "gpt_oss": SINKS,
-    "qwen3": NORMALIZED,
-    "olmo2": NORMALIZED,
-    "gemma3_text": NORMALIZED,
     "gpt_neo": WINDOWED,
     "big_bird": WINDOWED,
     "swin": WINDOWED,
@@ -262,23 +398,21 @@ _BY_TYPE = {
 _BY_SETTING = (
     (QUANTIZED, ("quantization_config",)),
     (PRUNED, ("pruned_heads",)),
-    (ALIBI, ("alibi",)),
-    (CAPPED, ("attn_logit_softcapping",)),
-    (NORMALIZED, ("qk_layernorm", "use_qk_norm", "qk_norm")),
-    (ROTARY, ("rope_theta", "rope_parameters", "rope_scaling", "rotary_dim", "rotary_pct", "rotary_emb_base")),
-    (RELATIVE, ("relative_attention", "relative_attention_num_buckets")),
-    (WINDOWED, ("sliding_window", "attention_window", "window_size")),
+    (CLIPPED, ("clip_qkv",)),
+    (RELATIVE, ("relative_attention",)),
+    (WINDOWED, ("attention_window",)),
 )
 
 
 def refusal(config: Any) -> str | None:
-    """Why the logits of such a model are not one x^T W z for each head, to be read after the model's name; or None."""
-    positions = getattr(config, "position_embedding_type", None)
-    if positions in _BY_POSITIONS:
-        return _BY_POSITIONS[positions]
+    """Why the logits of such a model are no sum of channels that are read, after the model's name; or None."""
+    if str(getattr(config, "position_embedding_type", None)).startswith("relative_key"):
+        return RELATIVE
     if config.model_type in _BY_TYPE:
         return _BY_TYPE[config.model_type]
-    return next((why for why, names in _BY_SETTING if any(getattr(config, name, None) for name in names)), None)
+    clipped = config.model_type == "mpt" and config.attn_config.clip_qkv
+    settings = (why for why, names in _BY_SETTING if any(getattr(config, name, None) for name in names))
+    return CLIPPED if clipped else next(settings, None)
 
 
 def architecture_of(config: Any, name: str) -> Architecture:

@@ -9,16 +9,15 @@ import torch
 from torch import Tensor
 
 from attsvm.data.checks import as_mask, as_tensor, check_finite, check_shape, type_name
+from attsvm.heads.form import HeadWeights, head_weights
 from attsvm.heads.model import (
     HeadModel,
-    HeadWeights,
+    LayerStates,
     Sentence,
     SentenceStates,
     Text,
     allowed_tokens,
     check_exact,
-    head_weights,
-    recomputed_attention,
     with_constant,
 )
 
@@ -159,8 +158,9 @@ def from_arrays(
         queries = keys if shared else asking if query_bias is None else with_constant(asking)
         allowed = allowed_tokens(T, causal)
         if attention is None:
+            seen_by = [LayerStates(keys[layer], queries[layer], allowed) for layer in range(layers)]
             own = torch.stack([
-                torch.stack([recomputed_attention(keys[layer], queries[layer], form, allowed) for form in forms[layer]])
+                torch.stack([form.attention(seen_by[layer], allowed) for form in forms[layer]])
                 for layer in range(layers)
             ])  # fmt: skip
         else:

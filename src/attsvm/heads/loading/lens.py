@@ -10,22 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.heads.loading.architectures import ALIBI, CAPPED, NORMALIZED, RELATIVE, ROTARY, WINDOWED
+from attsvm.heads.form import HeadWeights, head_weights
 from attsvm.heads.loading.tokenizers import HuggingFaceTokenizer, Tokenizer, encode_sentences
 from attsvm.heads.loading.transformers_model import check_weights, weight_bytes
 from attsvm.heads.model import (
     HeadModel,
-    HeadWeights,
     Sentence,
     SentenceStates,
     Text,
     allowed_tokens,
     check_exact,
-    head_weights,
     with_constant,
 )
 
-_POSITIONS = {"rotary": ROTARY, "relative_positional_bias": RELATIVE, "alibi": ALIBI}
+_INSTEAD = "which is not read from TransformerLens; load the transformers model instead"
 
 
 def is_lens(source: object) -> bool:
@@ -159,17 +157,14 @@ class _Prepending(HuggingFaceTokenizer):
 
 def _refusal(cfg: Any) -> str | None:
     positions = getattr(cfg, "positional_embedding_type", "standard")
-    if positions in _POSITIONS:
-        return _POSITIONS[positions]
     if positions not in ("standard", "shortformer"):
-        return f"has positions of the kind {positions!r}, which are not supported"
-    cap = getattr(cfg, "attn_scores_soft_cap", -1.0)
-    if cap is not None and cap > 0:
-        return CAPPED
+        return f"has positions of the kind {positions!r}, {_INSTEAD}"
+    if (getattr(cfg, "attn_scores_soft_cap", None) or -1.0) > 0:
+        return f"caps its attention logits (soft-capping), {_INSTEAD}"
     if getattr(cfg, "use_qk_norm", False):
-        return NORMALIZED
+        return f"normalizes queries and keys inside the head (qk-norm), {_INSTEAD}"
     if getattr(cfg, "use_local_attn", False):
-        return WINDOWED
+        return f"lets a query see only a window of tokens, {_INSTEAD}"
     return None
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attsvm.heads.loading.architectures import Architecture
+from attsvm.heads.form import HeadWeights
+from attsvm.heads.loading.architectures import Architecture, Layer
 from attsvm.heads.loading.folder import quiet, reason
 from attsvm.heads.loading.tokenizers import Tokenizer, encode_sentences
 from attsvm.heads.model import (
     HeadModel,
-    HeadWeights,
     Sentence,
     SentenceStates,
     Text,
@@ -30,6 +31,10 @@ from attsvm.heads.model import (
 _PROVENANCE = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
 # Weights behind the last attention layer, and masks that only training uses.
 _UNUSED = ("pooler.", "embeddings.mask_token")
+HEAD_SPACE = (
+    "keys and queries are normalized inside each head: tokens and queries are the keys and queries of the head after"
+    " norm and rotation, and the head's own W is the identity; do not compare these numbers with those of other models"
+)
 # The log-Mel spectrogram of silence after Whisper's scaling: (log10(1e-10) + 4) / 4 everywhere.
 _SILENCE = -1.5
 
@@ -50,6 +55,11 @@ class TransformersModel(HeadModel):
             raise ValueError(f"{name} is built differently from other {self.architecture} models: {error}") from None
         self.layers, self.heads = len(self._layers), self._layers[0].heads
         self.width = self._layers[0].query.weight.shape[0]
+        if self._layers[0].norms is not None:
+            self.width = self._layers[0].size
+            self.architecture += ", head space"
+            if HEAD_SPACE not in notes:
+                self.notes = (*notes, HEAD_SPACE)
         self.causal = architecture.is_causal(core.config)
         self._verified = False
         self._fingerprint: str | None = None
@@ -69,43 +79,55 @@ class TransformersModel(HeadModel):
     def states(self, sentence: Sentence, layers: Sequence[int] | None = None) -> SentenceStates:
         chosen = self._chosen_layers(layers)
         inputs = self._inputs(sentence)
-        seen: dict[nn.Module, list[Tensor]] = {}
-
-        def remember(module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-            seen[module].append(arguments[0][0])
-
-        hooks = []
-        for module in {p.module for layer in self._layers for p in (layer.key, layer.query)}:
-            seen[module] = []
-            hooks.append(module.register_forward_pre_hook(remember))
-        try:
-            with torch.no_grad(), quiet():
-                attentions = self._architecture.attentions(self._core, inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        keys, queries = [], []
+        with torch.no_grad(), quiet(), _Listening(self._layers) as heard:
+            attentions = self._architecture.attentions(self._core, inputs)
+        keys, queries, phases = [], [], []
         for layer in self._layers:  # a shared module ran once for each layer that it serves, in this order
-            keys.append(seen[layer.key.module].pop(0))
-            fused = layer.query.module is layer.key.module
-            queries.append(keys[-1] if fused else seen[layer.query.module].pop(0))
+            turns = self._architecture.phases(layer, heard.called[layer.attention].pop(0)) if layer.turns else None
+            own, asking = layer.norms or (layer.key.module, layer.query.module)
+            keys.append(heard.seen[own].pop(0))
+            queries.append(keys[-1] if own is asking else heard.seen[asking].pop(0))
+            phases.append(turns)
+            if layer.norms is not None:
+                keys[-1] = self._head_space(keys[-1], layer, layer.key_heads, turns)
+                queries[-1] = self._head_space(queries[-1], layer, layer.heads, turns)
         wide = self._wide([keys[layer] for layer in chosen])
         same = all(torch.equal(keys[layer], queries[layer]) for layer in chosen)
         found = SentenceStates(
             keys=wide,
             queries=wide if same else self._wide([queries[layer] for layer in chosen]),
             attention=torch.stack([attentions[layer][0] for layer in chosen]).to("cpu", torch.float64),
-            allowed=allowed_tokens(len(sentence), self.causal),
+            allowed=self._allowed(len(sentence), chosen),
+            phases=_stacked([phases[layer] for layer in chosen]),
+            buckets=self._buckets(len(sentence)),
         )
         if not self._verified:
             check_exact(self, found, chosen)
             self._verified = True
         return found
 
+    def _head_space(self, states: Tensor, layer: Layer, heads: int, phases: Tensor | None) -> Tensor:
+        """Normalized keys or queries of all heads, turned by their positions, side by side, ``[T, heads m]``."""
+        apart = states.transpose(0, 1) if self._architecture.heads_first else states.reshape(len(states), heads, -1)
+        one = torch.eye(layer.size)
+        turned = HeadWeights(one, one, layer.pairs)
+        return torch.cat([turned.turned(apart[:, head].double(), phases) for head in range(heads)], -1)
+
+    def _allowed(self, length: int, layers: Sequence[int]) -> Tensor:
+        windows = [self._layers[layer].window for layer in layers]
+        masks = [allowed_tokens(length, self.causal, window) for window in windows]
+        return masks[0] if len(set(windows)) == 1 else torch.stack(masks)
+
+    def _buckets(self, length: int) -> Tensor | None:
+        if self._architecture.relative is None:
+            return None
+        place = torch.arange(length, device=self._device)
+        return self._architecture.relative(self._core)[1](place - place[:, None]).cpu()
+
     def _wide(self, states: Sequence[Tensor]) -> Tensor:
         """States of some layers in float64, with the constant coordinate where the model has biases."""
         stacked = torch.stack(list(states))
-        biased = any(layer.biased for layer in self._layers)
+        biased = any(layer.biased for layer in self._layers)  # of a model in head space none is
         return with_constant(stacked) if biased else stacked.detach().to("cpu", torch.float64)
 
     def _inputs(self, sentence: Sentence) -> Mapping[str, Any]:
@@ -143,6 +165,53 @@ class TransformersModel(HeadModel):
     def _extra_inputs(self) -> Sequence[Tensor]:
         """What the states depend on besides weights, sentence and tokenizer."""
         return []
+
+
+class _Listening:
+    """Remembers, while a model runs, what its projections see and what its attention modules are called with.
+
+    Attributes:
+        seen: inputs of the projections, and outputs of the norms of keys and queries, in the order of the calls.
+        called: the named arguments of each call of an attention module.
+    """
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self.seen: defaultdict[nn.Module, list[Tensor]] = defaultdict(list)
+        self.called: defaultdict[nn.Module, list[Mapping[str, Any]]] = defaultdict(list)
+        self._layers = layers
+
+    def __enter__(self) -> _Listening:
+        self._hooks = []
+        attentions = {layer.attention for layer in self._layers}
+        projections = {part.module for layer in self._layers for part in (layer.key, layer.query)}
+        for module in attentions:
+            self._hooks.append(module.register_forward_pre_hook(self._call, with_kwargs=True))
+        for module in projections:
+            self._hooks.append(module.register_forward_pre_hook(self._input))
+        for module in {norm for layer in self._layers for norm in layer.norms or ()}:
+            self._hooks.append(module.register_forward_hook(self._output))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _call(self, module: nn.Module, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        self.called[module].append(named)
+
+    def _input(self, module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        self.seen[module].append(arguments[0][0])
+
+    def _output(self, module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
+        self.seen[module].append(output[0])
+
+
+def _stacked(phases: Sequence[Tensor | None]) -> Tensor | None:
+    """Phases of all layers, 1 where a layer has none; None where no layer has any."""
+    some = next((own for own in phases if own is not None), None)
+    if some is None:
+        return None
+    return torch.stack([torch.ones_like(some) if own is None else own for own in phases]).cpu()
 
 
 class ListeningModel(TransformersModel):

@@ -1,0 +1,176 @@
+"""The logits of a head: a sum of channels, each linear in weights of its own, whatever positions the model has.
+
+A plain head has one channel, x^T W z. Rotary positions turn pairs of key and query coordinates, by an angle that grows
+with the position; with Delta = j - i for token j and query i,
+
+    logit(j | i) = sum_f  cos(theta_f Delta) x_j^T A_f z_i + sin(theta_f Delta) x_j^T B_f z_i  +  x_j^T A_0 z_i,
+
+which is linear in the stack of all (A_f, B_f) and of A_0, the coordinates that are not turned: x^T W z again for lifted
+tokens ``[cos(theta_f Delta) x_j ; sin(theta_f Delta) x_j ; x_j]``. A learned bias by distance is a channel of one
+number for each bucket of distances. What is fixed (ALiBi) or acts on all logits alike (soft-capping, sinks) is no
+channel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Complex, Float, Int
+from torch import Tensor
+
+
+class Seen(Protocol):
+    """What the heads of a layer see in one sentence."""
+
+    @property
+    def keys(self) -> Float[Tensor, "T D"]:
+        """Input of the key projection."""
+
+    @property
+    def queries(self) -> Float[Tensor, "T E"]:
+        """Input of the query projection."""
+
+    @property
+    def phases(self) -> Complex[Tensor, "T F"] | None:
+        """``cos + i sin`` of the angle of every frequency at every position, as the model has them; None without."""
+
+    @property
+    def buckets(self) -> Int[Tensor, "T T"] | None:
+        """Bucket of the distance from query (row) to token (column), for learned biases; None without."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeadWeights:
+    """A head's weights, factored: the logits of query z over tokens X are ``X key query^T z``, and what positions add.
+
+    Biases of the projections, where there are, stand in the last row, which meets the constant coordinate; the scale
+    1/sqrt(d_head) is inside `query`.
+
+    Arguments:
+        key, query: the two factors.
+        pairs: columns of both that rotary positions turn together, ``[F, 2]``; None where none are turned.
+        relative: learned bias of each bucket of distances, ``[buckets]``; None where there is none.
+        slope: of a fixed bias ``slope (j - i)`` for token j and query i (ALiBi); 0 where there is none.
+        cap: logits l become ``cap tanh(l / cap)`` before the softmax; None where they do not.
+        sink: the logit of no token, which takes its share of the softmax; None where there is none.
+        part: which columns of keys and of queries belong to this head; None means all. Heads that are seen in head
+            space (`attsvm.heads.loading.architectures`) have columns of their own.
+
+    >>> head = HeadWeights(key=torch.eye(3, 2), query=2 * torch.eye(3, 2))
+    >>> head.weights.diagonal().tolist()
+    [2.0, 2.0, 0.0]
+    """
+
+    key: Float[Tensor, "D m"]
+    query: Float[Tensor, "E m"]
+    pairs: Int[Tensor, "F 2"] | None = None
+    relative: Float[Tensor, " buckets"] | None = None
+    slope: float = 0.0
+    cap: float | None = None
+    sink: float | None = None
+    part: tuple[slice, slice] | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is one channel only, x^T W z; a fixed bias may stand beside it."""
+        return self.pairs is None and self.relative is None
+
+    @property
+    def weights(self) -> Float[Tensor, "D E"]:
+        """The matrix W = key query^T of a plain head, of rank at most m."""
+        return self.key @ self.query.T
+
+    @property
+    def unturned(self) -> Bool[Tensor, " m"]:
+        """The columns of `key` and `query` that no position turns."""
+        kept = torch.ones(self.key.shape[1], dtype=torch.bool)
+        if self.pairs is not None:
+            kept[self.pairs.flatten()] = False
+        return kept
+
+    @property
+    def stacked(self) -> Float[Tensor, "m E"]:
+        """A matrix with the singular values, and so the norm, of the stack of all A_f, B_f and A_0.
+
+        For one frequency ``A^T A + B^T B = (|k1|^2 + |k2|^2) (q1 q1^T + q2 q2^T)``.
+        """
+        kept = self.unturned
+        rows = torch.linalg.qr(self.key[:, kept]).R @ self.query[:, kept].T
+        if self.pairs is None:
+            return rows
+        sizes = self.key[:, self.pairs].norm(dim=(0, 2))
+        turned = [sizes[:, None] * self.query[:, self.pairs[:, side]].T for side in (0, 1)]
+        return torch.cat([rows, *turned])
+
+    def turned(self, states: Float[Tensor, "T m"], phases: Tensor | None) -> Float[Tensor, "T m"]:
+        """Keys or queries of the head after its rotary positions."""
+        if self.pairs is None:
+            return states
+        if phases is None:
+            raise ValueError("phases are needed to turn the keys and queries of a head with rotary positions")
+        first, second = self.pairs.unbind(1)
+        moved = torch.complex(states[:, first], states[:, second]) * phases
+        return states.index_copy(1, first, moved.real).index_copy(1, second, moved.imag)
+
+    def learned_logits(self, seen: Seen) -> Float[Tensor, "T T"]:
+        """The logits without a fixed bias; row = query."""
+        keys, queries = (
+            self.turned(states @ factor, seen.phases)
+            for states, factor in ((seen.keys, self.key), (seen.queries, self.query))
+        )
+        logits = queries @ keys.T
+        if self.relative is None:
+            return logits
+        if seen.buckets is None:
+            raise ValueError("buckets are needed for the logits of a head with learned biases by distance")
+        return logits + self.relative[seen.buckets]
+
+    def fixed_logits(self, length: int) -> Float[Tensor, "T T"]:
+        """The fixed bias; row = query."""
+        place = torch.arange(length, dtype=torch.float64)
+        return self.slope * (place - place[:, None])
+
+    def logits(self, seen: Seen) -> Float[Tensor, "T T"]:
+        """The logits before capping and the mask; row = query."""
+        found = self.learned_logits(seen)
+        return found + self.fixed_logits(len(found)) if self.slope else found
+
+    def log_attention(self, logits: Float[Tensor, "*rows T"]) -> Float[Tensor, "*rows T"]:
+        """Logarithm of the softmax of `logits`, -inf where a token is masked, after capping and beside the sink."""
+        if self.cap is not None:
+            logits = self.cap * (logits / self.cap).tanh().masked_fill(logits.isinf(), -torch.inf)
+        if self.sink is not None:
+            return torch.nn.functional.pad(logits, (0, 1), value=self.sink).log_softmax(-1)[..., :-1]
+        return logits.log_softmax(-1)
+
+    def attention(self, seen: Seen, allowed: Bool[Tensor, "T T"]) -> Float[Tensor, "T T"]:
+        """The attention of every query over the tokens allowed to it; row = query."""
+        return self.log_attention(self.logits(seen).masked_fill(~allowed, -torch.inf)).exp()
+
+    def scaled(self, factor: float) -> HeadWeights:
+        """The head whose logits are `factor` times these, neither capped nor beside a sink."""
+        relative = None if self.relative is None else factor * self.relative
+        return replace(
+            self, query=factor * self.query, relative=relative, slope=factor * self.slope, cap=None, sink=None
+        )
+
+
+def head_weights(
+    key: Float[Tensor, "d m"],
+    query: Float[Tensor, "d m"],
+    key_bias: Float[Tensor, " m"] | None,
+    query_bias: Float[Tensor, " m"] | None,
+    scale: float,
+) -> HeadWeights:
+    """The form of logits ``scale (key^T x + key_bias) . (query^T z + query_bias)``, in float64.
+
+    A factor with a bias has it in a last row, for states with a constant coordinate; without (None) it has no such row.
+    """
+    return HeadWeights(key=_with_bias(key, key_bias), query=scale * _with_bias(query, query_bias))
+
+
+def _with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
+    wide = weight.detach().to("cpu", torch.float64)
+    return wide if bias is None else torch.cat([wide, bias.detach().to("cpu", torch.float64)[None]])
