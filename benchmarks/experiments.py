@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.experiments import EXPERIMENTS, AcrossSeeds, Judged, SweepResult
+from attsvm.experiments import EXPERIMENTS, AcrossSeeds, Judged, SweepResult, Verdict
 from attsvm.experiments.seeds import judge
 from benchmarks.record import RESULTS
 
@@ -48,6 +48,11 @@ def summarize(folder: Path) -> dict[str, Any]:
     found = AcrossSeeds.of(judged).to_json()
     for check in found["checks"]:
         del check["numbers"]  # `measured` has them
+    cells = re.compile(r"n=\d+ T=\d+ d=\d+: ")  # of `rank`, which are too many to be told apart
+    totals: dict[str, Any] = {}
+    for reason, values in found["counts"].items():
+        totals[cells.sub("", reason)] = np.add(totals.get(cells.sub("", reason), 0), values).tolist()
+    found["counts"] = totals
     default = EXPERIMENTS[found["experiment"]].default
     runs = found["configuration"].get(default.runs_field)
     fewer = f" --runs {runs}" if runs != getattr(default, default.runs_field or "", None) else ""
@@ -87,7 +92,8 @@ def first_gradient(result: SweepResult) -> Numbers:
         found[f"optimal tokens, d = {d}"] = result.column("datasets", "small_optimal", d=d).mean()
     for name in ("small", "large"):
         found[f"not favourable, {name} steps"] = result.column("datasets", f"{name}_optimal", favourable=False).mean()
-    return found
+    missed = ~result.column("datasets", "small_optimal", favourable=True)
+    return found | {"favourable": len(missed), "favourable, small steps elsewhere": missed.sum()}
 
 
 def cones(result: SweepResult) -> Numbers:
@@ -114,7 +120,11 @@ def rank(result: SweepResult) -> Numbers:
     for d in (2, 3, 4):
         feasible = result.column("solutions", "feasible", norm="frobenius", n=15, T=5, d=d)
         found |= {f"separable, d = {d}": feasible.sum(), f"drawn, d = {d}": len(feasible)}
-    return found
+    spectra = result.arrays["spectra"][result.column("solutions", "feasible")]
+    relative = spectra / spectra.max(-1, keepdims=True)
+    between = relative[(relative > 1e-13) & (relative < 1e-6)]
+    found |= {"solutions": len(spectra), "values between 1e-13 and 1e-6": between.size}
+    return found | {"largest of the rest": relative[relative < 1e-13].max(), "least": between.min(initial=1e-6)}
 
 
 def plane_runs(result: SweepResult) -> Numbers:
@@ -211,11 +221,13 @@ def page_block(found: Found) -> str:
     for check in found["checks"]:
         counts = check["counts"]
         held = f"{counts.get('holds', 0)} of {seeds}"
-        if counts.get("measured") == seeds:
+        if counts.get(Verdict.MEASURED.value) == seeds:
             held = ""
         elif counts.get("not judged"):
             held += f", {counts['not judged']} not judged"
-        cells = (check["what"], check["expected"], check["range"], held)
+        every = all(re.fullmatch(r"(\S+) of \1", text) for text in check["measured"])
+        measured = re.sub(r"^(.*) of \1$", r"all of \1", check["range"]) if every else check["range"]
+        cells = (check["what"], check["expected"], measured, held)
         rows.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     own = TABLES.get(found["experiment"])
     return "\n".join([*rows, *(["", *own(found["numbers"])] if own else [])])
@@ -236,7 +248,7 @@ def _table_of_types(numbers: Mapping[str, Sequence[float]]) -> list[str]:
 
 def _table_of_gradients(numbers: Mapping[str, Sequence[float]]) -> list[str]:
     rows = ["| d | favourable | optimal tokens reached in small steps, all data sets |", "|---|---|---|"]
-    dimensions = [int(name.split("= ")[1]) for name in numbers if name.startswith("favourable")]
+    dimensions = [int(name.split("= ")[1]) for name in numbers if name.startswith("favourable, d")]
     kinds = ("favourable", "optimal tokens")
     return rows + [f"| {d} | {' | '.join(spread(numbers[f'{kind}, d = {d}']) for kind in kinds)} |" for d in dimensions]
 

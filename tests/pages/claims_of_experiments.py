@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.experiments import page_block
 
-from pages.reading import NUMBER, ROOT, claims, results, short, span, words
+from pages.reading import NUMBER, ROOT, claims, power, results, short, span, words
 
 SUMMARIES = sorted(path.stem for path in (ROOT / "benchmarks" / "results" / "experiments").glob("*.json"))
 
@@ -55,6 +55,10 @@ def counts(values: list[float]) -> str:
 
 def powers(values: list[float]) -> str:
     return span(values, lambda value: f"{value:.1e}".replace("e-0", "e-"))
+
+
+def percents(shares: list[float]) -> str:
+    return span([100 * share for share in shares], lambda value: f"{value:.1f}")
 
 
 def total(experiment: str, reason: str) -> int:
@@ -147,3 +151,59 @@ def local_convergence() -> Iterator[str]:
     yield f"holds in {held('local-convergence', conjecture)} seeds"
     yield f"the median cosine is {median} at step 2000 and {cosines(checked(conjecture, 4))} at 20,000."
     yield f"At step 1000 the mean of our W is {cosines(own('W, mean cosine at 1000'))}"
+
+
+@sentences("causal")
+def causal() -> Iterator[str]:
+    own, checked = partial(numbers, "causal"), partial(measured, "causal")
+    yield (
+        f"{counts(own('W, optimal'))} of the selections of W and {counts(own('KQ, optimal'))} of those of (K, Q) are"
+        " optimal at every position"
+    )
+    assert set(own("W, locally optimal")) == {100}
+    yield f"all of W and {counts(own('KQ, locally optimal'))} of (K, Q) are locally optimal"
+    yield f"{cosines(own('W to the nuclear SVM'))} (W to the nuclear)"
+    yield f"{cosines(own('KQ to the frobenius SVM'))} ((K, Q) to the Frobenius one)"
+    w, kq = "all data sets: W turns", "all data sets: (K,Q) turns"
+    yield f"Of 800 runs of W, {sum(100 - each for each in checked(w, 0)):.0f} ends so"
+    assert sum(checked(w, 3)) == 0
+    yield f"Of a hundred runs of (K, Q) {counts(checked(kq, 3))} do not"
+
+
+@sentences("first-gradient")
+def first_gradient() -> Iterator[str]:
+    own = partial(numbers, "first-gradient")
+    yield f"2,800 data sets, of which {counts(own('favourable'))} are favourable."
+    leave = counts(measured("first-gradient", "favourable, small steps: leave", 0))
+    yield f"{leave} leave the cone for a while, and {counts(own('favourable, small steps elsewhere'))} end elsewhere."
+    small, large = (own(f"not favourable, {name} steps") for name in ("small", "large"))
+    assert all(more > less for more, less in zip(small, large, strict=True))
+    yield (
+        f"Of the others, {percents(small)} % reach the optimal tokens in small steps, {percents(large)} % after one"
+        " large step"
+    )
+
+
+@sentences("rank")
+def rank() -> Iterator[str]:
+    own = partial(numbers, "rank")
+    between, least = sum(own("values between 1e-13 and 1e-6")), min(own("least"))
+    yield (
+        f"of {sum(own('solutions')):,.0f} solutions in eight seeds, {between:.0f} have a value in between, the least"
+        f" {power(least)}."
+    )
+    assert max(own("largest of the rest")) < 1e-15
+    two, three, four = (counts(own(f"separable, d = {d}")) for d in (2, 3, 4))
+    assert max(own("drawn, d = 4")) == 500
+    yield f"{two} of 2,000 at d = 2, {three} of 2,000 at d = 3, {four} of at most 500 at d = 4"
+    assert set(own("drawn, d = 2")) | set(own("drawn, d = 3")) == {2000}
+    gap = max(measured("rank", "largest certified relative gap", 0))
+    yield f"Solved to a relative gap of {gap:.1e}".replace("e-0", "e-") + " or better"
+    yield f"rank at d = 20 is {cosines(own('nuclear, n = 5'), 2)} for n = 5"
+    assert max(own("nuclear, n = 15")) < 15 / 3
+    yield f"A seed takes {counts(summary('rank')['cpu_seconds'])} s of CPU time"
+    undecided = sum(measured("rank", "neither solved", 0))
+    assert undecided == total("rank", "nuclear not solved, not proved infeasible")
+    yield f"Neither solved nor proved infeasible: {undecided:.0f} in eight seeds"
+    (one,) = set(measured("rank", "separable draws at d = 1", 0))
+    yield f"no weights tell equal tokens apart: {one:.0f} of 500 can be separated."
