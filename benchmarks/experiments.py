@@ -226,7 +226,7 @@ def page_block(found: Found) -> str:
         elif counts.get("not judged"):
             held += f", {counts['not judged']} not judged"
         every = all(re.fullmatch(r"(\S+) of \1", text) for text in check["measured"])
-        measured = re.sub(r"^(.*) of \1$", r"all of \1", check["range"]) if every else check["range"]
+        measured = re.sub(r"^(.* to .*) of \1$", r"all of \1", check["range"]) if every else check["range"]
         cells = (check["what"], check["expected"], measured, held)
         rows.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     own = TABLES.get(found["experiment"])
