@@ -124,6 +124,25 @@ def test_a_clash_is_told_in_words():
     assert json.loads(limit.to_json())["clash"]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_relations_after_one_token_that_clash_by_themselves_are_told_alone(seed):
+    """After token 0 each of 20 others beats a random half of the later ones: too much for three dimensions."""
+    rng = np.random.default_rng(seed)
+    table = rng.standard_normal((21, 3))
+    windows = [[winner, *(winner + 1 + np.flatnonzero(rng.random(20 - winner) < 0.5)), 0] for winner in range(1, 20)]
+    mild = [[3, 4, 5], [6, 7, 8]]
+    data = from_ids(windows + mild, [window[0] for window in windows + mild], table)
+    limit = predict_limit(data)
+    assert bool(limit.solution.infeasible)
+    assert {one.last for one in limit.clash} == {"0"}
+    rows = np.stack([table[int(one.winner)] - table[int(one.loser)] for one in limit.clash])
+    weights = np.array([one.weight for one in limit.clash])
+    assert (weights > 0).all()
+    assert np.abs(weights @ rows).max() < 1e-9  # a positive combination of relations that vanishes: no u meets them all
+    combined = limit.graph.problem.combine(limit.solution.duals)
+    assert float(combined.abs().max()) < 1e-9 * float(limit.solution.duals.abs().max())
+
+
 def test_without_a_strict_priority_the_weights_converge():
     data = from_ids([[0, 1]] * 3 + [[1, 0, 1]], [0, 1, 1, 1], np.eye(2))
     limit = predict_limit(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,11 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attsvm.data import TokenDataset
 from attsvm.next_token.data import NextTokenData
 from attsvm.next_token.finite import FinitePart, finite_part
 from attsvm.next_token.graph import PriorityGraph, priority_graph
 from attsvm.norms import Frobenius, Norm
-from attsvm.svm import SVMSolution
+from attsvm.svm import AttentionSVM, SVMSolution
 from attsvm.svm.solve import solve
 from attsvm.svm.solvers.base import ProgressReport, Solver
 from attsvm.theory.conditions import Condition
@@ -30,6 +31,7 @@ SOURCE = "arXiv 2403.08081"
 STRICT = "some strict priority"
 _TIED = 1e-6  # logits of W_svm closer than this share of its margin of 1 count as equal
 _NAMED = 6  # clashing relations that are told in words
+_TRIED = 10  # last tokens with the most relations whose relations may clash by themselves
 _HELD = 1e-6  # multipliers of a ray below this share of the largest are not told
 
 
@@ -275,6 +277,8 @@ def predict_limit(
     graph = data if isinstance(data, PriorityGraph) else priority_graph(data)
     norm = norm or Frobenius()
     solution = solve(graph.problem, norm, solver=solver, progress=progress)
+    if not bool(solution.separable):
+        solution = _clash_of_one(graph, solution)
     finite = finite_part(graph) if bool(solution.separable) else None
     conditions = _conditions(graph, solution)
     standing = None
@@ -283,6 +287,28 @@ def predict_limit(
         proved = isinstance(norm, Frobenius) and bool(feasible.proved & independent.proved)
         standing = Standing.PROVED if proved else Standing.CONJECTURED
     return LimitPrediction(graph, solution, finite, conditions, standing)
+
+
+def _clash_of_one(graph: PriorityGraph, solution: SVMSolution) -> SVMSolution:
+    """The same with a ray of relations after one last token k, where these clash by themselves.
+
+    They ask for u = W e_k in R^d only, so that such a ray is short, is told in words, and is proved where one over all
+    tokens has too many rows for a proof.
+    """
+    problem, last, kept = graph.problem, graph.relation_last, graph._relation_kept
+    sizes = torch.zeros(graph.data.K).long().index_add(0, last, problem.rows.sum(-1))
+    for token in torch.argsort(sizes, descending=True, stable=True)[:_TRIED].tolist():
+        own = last == token
+        if not bool(problem.inequalities[own].any()):
+            continue
+        one = torch.ones(int(own.sum()), 1, dtype=torch.float64)
+        data = TokenDataset(problem.data.tokens[own], one, one[:, 0], problem.data.real[own])
+        found = solve(AttentionSVM(data, selected_set=kept[own], rows=problem.data.real[own]))
+        if bool(found.infeasible):
+            duals = torch.zeros_like(solution.duals)
+            duals[own] = found.duals
+            return replace(solution, duals=duals, codes=found.codes, certificate=found.certificate)
+    return solution
 
 
 def _conditions(graph: PriorityGraph, solution: SVMSolution) -> tuple[Condition, ...]:
