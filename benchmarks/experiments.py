@@ -33,7 +33,10 @@ Found = Mapping[str, Any]
 
 
 def summarize(folder: Path) -> dict[str, Any]:
-    """All seeds of one experiment in `folder`: checks side by side, further numbers, versions and time."""
+    """All seeds of one experiment in `folder`: checks side by side, further numbers, versions, CPU time.
+
+    Where the public code was timed, the time is that of the same work.
+    """
     judged: list[Judged] = []
     numbers: dict[str, list[float]] = {}
     seconds: list[float] = []
@@ -43,7 +46,7 @@ def summarize(folder: Path) -> dict[str, Any]:
         judged.append(judge(EXPERIMENTS[result.id], result))
         for name, value in (FURTHER[result.id](result) if result.id in FURTHER else {}).items():
             numbers.setdefault(name, []).append(float(f"{value:.6g}"))
-        seconds.append(round(result.cpu_seconds(), 1))
+        seconds.append(round(result.cpu_seconds(EXPERIMENTS[result.id].public_tasks), 1))
         versions = dict(result.manifest["versions"])
     found = AcrossSeeds.of(judged).to_json()
     for check in found["checks"]:
