@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import attsvm
+from app.accessibility import violations
 
-from .accessibility import violations
 from .built import ROOT, build, serve
 
 if TYPE_CHECKING:

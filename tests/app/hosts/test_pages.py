@@ -62,7 +62,7 @@ def test_the_command_serves_the_page_and_python_fills_the_certificate(page):
     with command("single-input-local") as address:
         page.goto(address)
         loaded(page)
-        python = page.locator(".certificate tbody tr td:nth-of-type(2)")
+        python = page.locator(".certificate table").first.locator("tbody tr td:nth-of-type(2)")
         says(page.locator(".agreement"), "agree to")
         status, value, gap, margin, weights, local, solver = python.all_text_contents()
         assert status == "solved"

@@ -59,7 +59,9 @@ def test_bad_numbers_are_marked_and_not_taken(playground: Playground) -> None:
         field.press("Enter")
         playground.settle()
         assert field.get_attribute("aria-invalid") == "true"
-        assert "iterations must be a whole number" in (field.get_attribute("title") or "")
+        words = "iterations must be a whole number from 1 to 20000"
+        assert field.get_attribute("title") == words
+        assert playground.find(".toast").inner_text() == f"I{words[1:]}.", "in words that everyone sees"
         assert playground.state["settings"]["steps"] == 2000
     field.fill("50")
     field.press("Enter")
@@ -139,13 +141,34 @@ def test_inputs_and_tokens_come_and_go(playground: Playground) -> None:
     playground.find(".input-block .label").first.click()
     playground.settle()
     assert playground.state["problem"]["inputs"][0]["label"] == -1
-    for _ in range(8):
-        button = playground.button("Add an input")
-        if button.is_enabled():
-            button.click()
-            playground.settle()
+    for _ in range(6):
+        playground.button("Add an input").click()
+        playground.settle()
     assert len(playground.state["problem"]["inputs"]) == 8
-    assert playground.button("Add an input").is_disabled()
+    assert not playground.find(".toast").is_visible()
+    playground.button("Add an input").click()
+    assert "at most 8 inputs of 12 tokens each" in playground.find(".toast").inner_text()
+
+
+def test_the_limit_of_tokens_is_said_however_one_comes_to_it(playground: Playground) -> None:
+    ways = {
+        "key": lambda: (playground.item("token-0-11").focus(), playground.page.keyboard.press("a")),
+        "inspector": playground.button("Add token").click,
+        "table": playground.find(".input-block .add").first.click,
+        "double click": lambda: playground.find(".plane").dblclick(position={"x": 330, "y": 40}),
+    }
+    for _ in range(8):
+        playground.button("Add token").click()
+        playground.settle()
+    for name, way in ways.items():
+        playground.page.evaluate(f"{_TOAST}.textContent = ''")
+        way()
+        playground.settle()
+        assert len(playground.state["problem"]["inputs"][0]["tokens"]) == 12, name
+        assert "at most 8 inputs of 12 tokens each" in playground.find(".toast").inner_text(), name
+
+
+_TOAST = "document.getElementById('playground').shadowRoot.querySelector('.toast')"
 
 
 def test_the_last_token_of_an_input_takes_the_input_with_it(playground: Playground) -> None:

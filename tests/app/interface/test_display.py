@@ -44,6 +44,39 @@ _OUTSIDE = """(width) => [...document.getElementById('playground').shadowRoot
 .map((each) => each.outerHTML.slice(0, 80))"""
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_forced_colours_keep_what_bars_slider_and_picture_tell(
+    page: Page, address: str, scheme: Literal["light", "dark"]
+) -> None:
+    page.emulate_media(forced_colors="active", color_scheme=scheme)
+    other = "dark" if scheme == "light" else "light"
+    playground = Playground(page, f"{address}?{scheme}#scene=basins&theme={other}")
+    fills = playground.find(".bar-fill").evaluate_all(
+        "all => all.map((each) => getComputedStyle(each).backgroundColor)"
+    )
+    box = playground.find(".bar.chosen .bar-fill").bounding_box()
+    assert box is not None
+    shown = _pixels(page)[round(box["y"] + box["height"] / 2), round(box["x"] + box["width"] / 2)]
+    assert {"rgb({:.0f}, {:.0f}, {:.0f})".format(*shown)} == set(fills), "bars keep their length in a colour"
+    assert page.evaluate("document.getElementById('playground').shadowRoot.firstChild.dataset.theme") == scheme
+
+
+@pytest.mark.parametrize("width", [360, 900])
+def test_the_first_words_leave_the_picture_in_its_place(page: Page, tmp_path: Path, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    playground = Playground(page, write_page(tmp_path, opening=True))
+    playground.item("token-0-1").evaluate("each => each.focus({ preventScroll: true })")
+    places, advice = set(), set()
+    for key in (None, "End", "ArrowUp"):
+        if key is not None:
+            page.keyboard.press(key)
+        playground.settle()
+        places.add((playground.find(".plane").bounding_box() or {}).get("y"))
+        advice.add(playground.find(".advice > span").first.inner_text())
+    assert len(advice) == 3, "the sentence, the invitation, the advice"
+    assert len(places) == 1
+
+
 def test_fingers_find_their_targets_on_a_phone(phone: Playground) -> None:
     small = phone.page.evaluate(
         """() => [...document.getElementById('playground').shadowRoot

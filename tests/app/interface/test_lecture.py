@@ -55,7 +55,7 @@ WRONG = {
 def test_what_a_link_cannot_ask_for_is_said(playground: Playground) -> None:
     for text, words in WRONG.items():
         _goes_to(playground, text)
-        assert words in playground.find(".toast").inner_text()
+        playground.until(lambda words=words: words in playground.find(".toast").inner_text())
 
 
 def test_a_lecture_fits_the_screen_and_is_large(page: Page, address: str) -> None:

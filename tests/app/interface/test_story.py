@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from .playground import Playground
+
+if TYPE_CHECKING:
+    from .conftest import Tab
 
 STEPS = 7
 _ROOT = "document.getElementById('playground').shadowRoot"
 
 
 @pytest.fixture(autouse=True)
-def forgotten(playground: Playground) -> None:
+def forgotten(desktop_tab: Tab, phone_tab: Tab) -> None:
     """No test remembers the story of another."""
-    playground.page.evaluate("sessionStorage.clear()")
-    playground.page.reload()
-    playground.settle()
+    for page, _ in (desktop_tab, phone_tab):
+        if page.url.startswith("file:"):
+            page.evaluate("sessionStorage.clear()")
 
 
 def _focus(playground: Playground, wanted: str) -> None:
@@ -126,21 +130,72 @@ def test_the_story_is_left_and_taken_up_where_it_was(playground: Playground) -> 
     assert playground.find(".story-dots [aria-current]").inner_text() == "3"
 
 
-def test_a_step_by_touch(phone: Playground) -> None:
+def _swipe(phone: Playground, item: str, dx: float, dy: float) -> None:
+    """A finger takes an item, a ring by its rim, and moves until the step is done."""
+    phone.item(item).scroll_into_view_if_needed()
+    x, y = phone.centre(item)
+    x -= 12 * item.startswith("start")
+    session = phone.page.context.new_cdp_session(phone.page)
+    for k in range(41):
+        if k > 0 and _done(phone):
+            break
+        points = [{"x": x + k * dx, "y": y + k * dy}]
+        session.send("Input.dispatchTouchEvent", {"type": "touchMove" if k else "touchStart", "touchPoints": points})
+        phone.settle()
+    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    phone.settle()
+
+
+def _tap_on_slider(phone: Playground) -> None:
+    slider = phone.page.get_by_role("slider", name="step of the run")
+    box = slider.bounding_box()
+    assert box is not None
+    slider.tap(position={"x": 0.97 * box["width"], "y": box["height"] / 2})
+
+
+def _tap(name: str) -> Callable[[Playground], None]:
+    return lambda phone: phone.button(name).tap()
+
+
+BY_TOUCH: list[Callable[[Playground], None]] = [
+    _tap_on_slider,
+    _tap_on_slider,
+    lambda phone: _swipe(phone, "token-0-0", 0, -4),
+    lambda phone: _swipe(phone, "token-0-3", 0, -4),
+    lambda phone: _swipe(phone, "start-0", -4, 0),
+    _tap("train (K, Q)"),
+    _tap("naive gradient"),
+]
+
+
+@pytest.mark.parametrize("size", [(390, 844), (844, 390)])
+def test_the_whole_story_by_touch(phone: Playground, size: tuple[int, int]) -> None:
+    """Upright and on its side, every control found by the name that a screen reader says."""
+    phone.page.set_viewport_size({"width": size[0], "height": size[1]})
+    phone.settle()
     phone.button("Story").tap()
-    phone.settle()
-    assert phone.find(".story").is_visible()
-    phone.find('.story-dots button[title^="W against"]').tap()
-    phone.settle()
-    before = phone.page.evaluate("handle.getState().settings.trained")
-    phone.find('.story-actions button[data-value="KQ"]').tap()
-    phone.settle()
-    assert (before, phone.state["settings"]["trained"]) == ("W", "KQ")
-    phone.until(lambda: _done(phone))
-    small = phone.find(".story button").evaluate_all(
-        "all => all.filter((each) => each.getBoundingClientRect().height < 28).map((each) => each.textContent)"
-    )
-    assert small == []
+    for k, do in enumerate(BY_TOUCH):
+        phone.settle()
+        story = phone.page.get_by_role("region", name=_title(phone))
+        assert story.get_by_role("heading", level=2).inner_text() == _title(phone)
+        assert (
+            story.get_by_role("button", name=f"step {k + 1}, {_title(phone)}").get_attribute("aria-current") == "step"
+        )
+        assert not _done(phone)
+        if size[0] > size[1]:
+            for selector in (".plane", ".timeline", ".story-walk"):
+                box = phone.find(selector).bounding_box()
+                assert box is not None
+                assert box["y"] + box["height"] <= size[1], selector
+        do(phone)
+        phone.until(lambda: _done(phone), tries=40)
+        small = phone.find(".story button").evaluate_all(
+            "all => all.filter((each) => each.getBoundingClientRect().height < 28).map((each) => each.textContent)"
+        )
+        assert small == []
+        phone.button("Next" if k < STEPS - 1 else "Finish").tap()
+    assert not phone.find(".story").is_visible()
+    phone.page.set_viewport_size({"width": 390, "height": 844})
 
 
 def test_every_scene_of_the_story_can_be_shared_and_undone(playground: Playground) -> None:

@@ -26,10 +26,12 @@ import { createTimeline } from "./controls/timeline.js";
 import { createToolbar } from "./controls/toolbar.js";
 import { createTraining } from "./controls/training.js";
 import { PRESETS, presetState } from "./presets.js";
+import { capital } from "./format.js";
 import { adviceOf } from "./scenes.js";
 import { setLayer, setTime, showSelection } from "./state/actions.js";
 import { createAnalyst } from "./state/analysis.js";
 import { createCertifier } from "./state/certifier.js";
+import { LIMITS } from "./state/limits.js";
 import { createBackgroundWork } from "./state/background.js";
 import { encodeAddress, readAddress, stateFrom } from "./state/link.js";
 import { randomState } from "./state/schema.js";
@@ -80,6 +82,7 @@ export function mount(element, options = {}) {
   const analyst = createAnalyst();
   const cleanups = [];
   const darkness = matchMedia("(prefers-color-scheme: dark)");
+  const forced = matchMedia("(forced-colors: active)");
   let model = null;
   let preset = opening.state.preset;
   let focus = "token-0-0";
@@ -95,7 +98,8 @@ export function mount(element, options = {}) {
   });
 
   const display = () => presentation?.current() ?? opening.display;
-  const theme = () => THEMES[display().theme ?? (darkness.matches ? "dark" : "light")];
+  // Where the system forces its colours, pictures follow its paper, whatever the page was told.
+  const theme = () => THEMES[(!forced.matches && display().theme) || (darkness.matches ? "dark" : "light")];
   const schedule = () => {
     if (scheduled === 0) scheduled = requestAnimationFrame(frame);
   };
@@ -250,8 +254,10 @@ export function mount(element, options = {}) {
     if (model.pending) schedule();
     publisher.want(model, moving || opener.isOwn());
     if (root.activeElement?.disabled) takeFocus();
+    if (!moving && !timeline.isPlaying()) page.keepReachable();
     frames.tick();
-    opener.begin();
+    // The first sentence is the longest: what follows it leaves the picture in its place.
+    if (opener.begin()) page.advised.style.setProperty("min-height", `${page.advised.offsetHeight}px`);
     resolveReady();
   }
 
@@ -279,10 +285,15 @@ export function mount(element, options = {}) {
 
   cleanups.push(
     store.subscribe((state, what) => {
+      if (what === "full") {
+        narration.say(`No more can be added: the page computes with at most ${LIMITS.inputs} inputs of ${LIMITS.tokens} tokens each.`);
+        return;
+      }
       // Undo and redo may lead to another preset as well.
       if (what === "preset" || what === "state") story.close();
       if (what === "preset" || what === "state" || what === "story" || preset !== state.preset) {
         preset = state.preset;
+        page.advised.style.removeProperty("min-height");
         narration.forget();
         timeline.pause();
         focus = "token-0-0";
@@ -323,16 +334,19 @@ export function mount(element, options = {}) {
     cleanups.push(() => target.removeEventListener(type, listener));
   };
   listen(window, "resize", () => {
+    page.advised.style.removeProperty("min-height");
     presentation.apply();
     measure();
   });
   listen(document, "fullscreenchange", presentation.followFullScreen);
+  listen(page.element, "refused", (event) => narration.say(`${capital(event.detail)}.`));
   listen(page.element, "dragover", (event) => event.preventDefault());
   listen(page.element, "drop", (event) => {
     event.preventDefault();
     if (event.dataTransfer.files.length > 0) exportMenu.open(event.dataTransfer.files[0]);
   });
   listen(darkness, "change", schedule);
+  listen(forced, "change", schedule);
   if (ownsAddress) {
     listen(window, "hashchange", () => {
       const asked = readAddress(location.hash);

@@ -1,14 +1,10 @@
-import { angle, decimal, grouped, percent, point, significant } from "./format.js";
+import { angle, capital, decimal, grouped, percent, point, significant } from "./format.js";
 
 /** Everything the page says in sentences. Inputs and tokens count from 0, as in Python. */
 
 function listed(parts) {
   if (parts.length < 2) return parts.join("");
   return `${parts.slice(0, -1).join(", ")} and ${parts[parts.length - 1]}`;
-}
-
-function capital(text) {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** "token 2", or where there are several inputs "token 2 of input 0". */

@@ -10,11 +10,11 @@ import { node, setText } from "../view/dom.js";
 /** Copy the link, save the picture or the data, copy Python. */
 export function createExportMenu({ model, theme, plot, say, dialogs, address, onProblem }) {
   const area = node("textarea", { readonly: true, spellcheck: "false", rows: 18, "aria-label": "text to copy" });
-  const title = node("h2", {});
+  const title = node("h2", { id: "code-title" });
   const copy = node("button", { type: "button", class: "primary", onclick: () => copyArea() }, "Copy");
   const dialog = node(
     "dialog",
-    { class: "code" },
+    { class: "code", "aria-labelledby": "code-title" },
     title,
     area,
     node(

@@ -3,7 +3,7 @@ import { node, setAttributes } from "../view/dom.js";
 
 /**
  * A field for one number. It commits on Enter, on leaving it, and on its arrows; what is no number within the bounds is
- * marked and not taken.
+ * marked and not taken, and an event `refused` says why.
  */
 export function numberField({ label, low, high, step = "any", positive = false, whole = false, onValue }) {
   const input = node("input", { type: "number", step, "aria-label": label, inputmode: "decimal", autocomplete: "off" });
@@ -24,7 +24,8 @@ export function numberField({ label, low, high, step = "any", positive = false, 
     const value = read();
     const sentence = `${label} must be a ${whole ? "whole " : ""}number from ${low} to ${high}${positive ? ", above 0" : ""}`;
     setAttributes(input, { "aria-invalid": value === null ? "true" : null, title: value === null ? sentence : null });
-    if (value !== null && input.value !== input.defaultValue) onValue(value);
+    if (value === null) input.dispatchEvent(new CustomEvent("refused", { detail: sentence, bubbles: true }));
+    else if (input.value !== input.defaultValue) onValue(value);
   }
 
   // Browsers drop a decimal comma without a word, and 1,5 would become 15.

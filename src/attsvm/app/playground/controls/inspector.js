@@ -1,9 +1,9 @@
 import { addToken, flipLabel, removeToken, setScore } from "../state/actions.js";
 import { LIMITS } from "../state/limits.js";
 import { handleItems } from "../view/handles.js";
-import { inputColour } from "../view/colours.js";
+import { inputInk } from "../view/colours.js";
 import { node, setAttributes, setText } from "../view/dom.js";
-import { significant } from "../format.js";
+import { capital, significant } from "../format.js";
 import { tokenName } from "../words.js";
 import { itemMove } from "./drag.js";
 import { numberField } from "./fields.js";
@@ -79,8 +79,8 @@ export function createInspector({ store, focused, focusItem }) {
     if (found === null) return;
     shown = found;
     const isToken = found.token !== null;
-    setText(name, found.words.charAt(0).toUpperCase() + found.words.slice(1));
-    name.style.setProperty("color", found.i === null ? "inherit" : inputColour(theme, found.i));
+    setText(name, capital(found.words));
+    name.style.setProperty("color", found.i === null ? "inherit" : inputInk(theme, found.i));
     first.show(found.at[0]);
     second.show(found.at[1]);
     for (const button of [add, flip, remove]) setAttributes(button, { hidden: !isToken });
@@ -93,7 +93,6 @@ export function createInspector({ store, focused, focusItem }) {
     setAttributes(flip, { title: `flip the label of input ${found.i}` });
     const alone = model.problem.inputs.length === 1 && model.problem.inputs[0].tokens.length === 1;
     setAttributes(remove, { disabled: alone, title: alone ? "one token has to stay" : null });
-    setAttributes(add, { disabled: model.problem.inputs[found.i].tokens.length >= LIMITS.tokens });
   }
 
   return { element, update };

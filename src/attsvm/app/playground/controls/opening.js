@@ -40,11 +40,12 @@ export function createOpening({ fresh, root, timeline, onChange }) {
   }
 
   return {
-    /** Begin to count the seconds, once the first picture is there. */
+    /** Begin to count the seconds, once the first picture is there; whether they began now. */
     begin() {
-      if (phase !== "reading" || timer !== null) return;
+      if (phase !== "reading" || timer !== null) return false;
       if (matchMedia("(prefers-reduced-motion: reduce)").matches) enter("waiting");
       else timer = setTimeout(play, READING);
+      return true;
     },
     /** Follow the page: the end of the run is the invitation, a change of the scene the end of the opening. */
     follow({ time, changed }) {

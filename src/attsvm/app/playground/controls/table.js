@@ -11,7 +11,7 @@ import {
   setStart,
 } from "../state/actions.js";
 import { LIMITS } from "../state/limits.js";
-import { inputColour } from "../view/colours.js";
+import { inputInk } from "../view/colours.js";
 import { node, setAttributes, setText, syncChildren } from "../view/dom.js";
 import { lowered, significant } from "../format.js";
 import { numberField } from "./fields.js";
@@ -61,7 +61,6 @@ export function createTable({ store, onRandom }) {
       ({ i }) => createInputBlock(store, i),
       (block, item) => block.show(item, model, theme),
     );
-    setAttributes(more, { disabled: model.problem.inputs.length >= LIMITS.inputs });
     setAttributes(headRow, { hidden: model.typed });
     setText(headRow.firstChild, model.headTrained ? "head v(0)" : "head v");
     head.show(model.headTrained ? model.settings.startHead : model.problem.head);
@@ -111,14 +110,13 @@ function createInputBlock(store, i) {
   );
 
   block.show = ({ input }, model, theme) => {
-    title.style.setProperty("color", inputColour(theme, i));
+    title.style.setProperty("color", inputInk(theme, i));
     setText(label, input.label === 1 ? "label +1" : "label −1");
     setAttributes(label, {
       "aria-label": `label of input ${i} is ${input.label}; flip it`,
       title: "flip the label",
     });
     setAttributes(remove, { disabled: model.problem.inputs.length <= 1 });
-    setAttributes(add, { disabled: input.tokens.length >= LIMITS.tokens });
     setAttributes(queryRow, { hidden: model.problem.kind === "prompt" });
     query.show(input.query);
     syncChildren(

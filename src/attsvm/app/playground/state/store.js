@@ -45,10 +45,13 @@ export function createStore(first) {
       listeners.add(listener);
       return () => listeners.delete(listener);
     },
-    /** Apply `update(state) -> state`; returning the same state changes nothing. */
+    /** Apply `update(state) -> state`; returning the same state changes nothing, which is told where something was to be added. */
     change(update, what) {
       const next = update(state);
-      if (next === state) return;
+      if (next === state) {
+        if (what === "add") tell("full");
+        return;
+      }
       if (stroke === null) remember(state);
       state = next;
       tell(what);

@@ -1,4 +1,4 @@
-import { inputColour } from "./colours.js";
+import { inputColour, inputInk } from "./colours.js";
 import { node, setAttributes, setText, syncChildren } from "./dom.js";
 import { percent } from "../format.js";
 
@@ -33,7 +33,7 @@ function updateGroup(group, { i, input }, model, theme) {
   const [title, rows] = group.children;
   setText(title, `Input ${i}`);
   const colour = inputColour(theme, i);
-  title.style.setProperty("color", colour);
+  title.style.setProperty("color", inputInk(theme, i));
   const items = input.tokens.map((_, t) => t);
   syncChildren(rows, items, String, createBar, (row, t) => {
     const share = model.attention[i][t];

@@ -40,6 +40,11 @@ export function inputColour(theme, i) {
   return theme.inputs[i % theme.inputs.length];
 }
 
+/** The same for words, dark enough to read on paper. */
+export function inputInk(theme, i) {
+  return mixed(inputColour(theme, i), theme.ink, 0.75);
+}
+
 function channels(colour) {
   return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
 }

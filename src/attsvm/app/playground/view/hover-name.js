@@ -1,3 +1,4 @@
+import { capital } from "../format.js";
 import { node, setAttributes, setText } from "./dom.js";
 
 /** How far from the pointer a mark may lie, in pixels: lines are thin. */
@@ -33,7 +34,7 @@ export function createHoverName(stage, picture) {
     clearTimeout(timer);
     setAttributes(element, { hidden: name === null });
     if (name === null) return;
-    setText(element, name.charAt(0).toUpperCase() + name.slice(1));
+    setText(element, capital(name));
     const box = stage.getBoundingClientRect();
     const scale = box.width / stage.offsetWidth || 1; // a lecture is zoomed
     const [x, y] = [(event.clientX - box.left) / scale, (event.clientY - box.top) / scale];

@@ -52,8 +52,8 @@ export function createNarration({ line, live, toast }) {
       said = null;
     },
     say(sentence) {
+      setAttributes(toast, { hidden: false }); // first: a region that is hidden is not heard
       setText(toast, sentence);
-      setAttributes(toast, { hidden: false });
       clearTimeout(toastTimer);
       toastTimer = setTimeout(() => setAttributes(toast, { hidden: true }), TOAST_TIME);
     },

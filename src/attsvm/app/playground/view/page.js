@@ -1,8 +1,8 @@
-import { node } from "./dom.js";
+import { node, setAttributes } from "./dom.js";
 import { createHoverName } from "./hover-name.js";
 
 function panel(title, key, content, open = true) {
-  return node("details", { class: `panel ${key}`, open }, node("summary", {}, title), content);
+  return node("details", { class: `panel ${key}`, open }, node("summary", {}, node("h2", {}, title)), content);
 }
 
 const PAPERS = [
@@ -90,5 +90,11 @@ export function createPage(parts, { narrow, docs }) {
     explanation: line,
     links: readOn,
   };
-  return { element, stage, advice, paper, edited, back, line, live, toast, areas, stop: hoverName.stop };
+  /** Text that does not fit its place can be scrolled, by keyboard too. */
+  function keepReachable() {
+    for (const each of [advised, line])
+      setAttributes(each, { tabindex: each.scrollHeight > each.clientHeight + 1 ? 0 : null });
+  }
+
+  return { element, keepReachable, stage, advised, advice, paper, edited, back, line, live, toast, areas, stop: hoverName.stop };
 }
