@@ -1,4 +1,4 @@
-"""Serious and critical violations that axe-core finds on a page."""
+"""Serious and critical violations that axe-core finds on a page, and the widths at which nothing scrolls sideways."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import axe_playwright_python
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+WIDTHS = (360, 414, 768, 1072, 1440, 2560)
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import attsvm
-from app.accessibility import violations
+from app.accessibility import WIDTHS, violations
 
 from .built import ROOT, build, serve
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-WIDTHS = (360, 414, 768, 1072, 1440, 2560)
 pytestmark = pytest.mark.slow  # building takes about 15 s, once
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from app.accessibility import WIDTHS, violations
 from heads.planted import planted_report
 
 pytestmark = pytest.mark.slow
@@ -93,7 +94,30 @@ def test_light_and_dark(page, address):
     assert paper() == dark
 
 
-def test_a_narrow_screen_does_not_scroll_sideways(page, address):
-    page.set_viewport_size({"width": 420, "height": 800})
+def test_a_query_is_asked_by_keyboard_and_keeps_the_focus(page, address):
     page.goto(address)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    row = page.locator('tr[data-head="L0H0"]')
+    row.focus()
+    row.press("Enter")
+    assert page.evaluate("document.activeElement.textContent") == "L0H0"  # where a screen reader goes on
+    page.locator(".strip [data-query='2']").focus()
+    page.keyboard.press("Enter")
+    assert page.locator(".strip [aria-pressed=true]").get_attribute("data-query") == "2"
+    assert page.evaluate("document.activeElement.dataset.query") == "2"
+
+
+def test_no_width_scrolls_sideways(page, address):
+    page.goto(address)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_accessible(page, address, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto(address)  # opens a head with drawings
+    assert violations(page) == []
+    page.click('tr[data-head="L0H2"]')  # a head with nothing to separate
+    assert violations(page) == []

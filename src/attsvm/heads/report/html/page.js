@@ -89,7 +89,7 @@
 
   const controls = (found) => {
     const rows = [["Head", "trained", found.head], ["Random weights, same spectrum", "random", found.random_weights], ["Shuffled selections", "shuffled", found.shuffled], ["Untrained model", "untrained", found.untrained]];
-    const heads = ["", "queries", "max margin", "efficiency", "as it is", `quantile ${data.quantile}`, "median", "cosine", "as it is", "W in span", "rank W_mm", "support rows", "queries", "agrees", "gap"];
+    const heads = ["measured on", "queries", "max margin", "efficiency", "as it is", `quantile ${data.quantile}`, "median", "cosine", "as it is", "W in span", "rank W_mm", "support rows", "queries", "agrees", "gap"];
     const cells = (f) => [f.queries, number(f.max_margin), number(f.efficiency_projected.smallest), number(f.efficiency.smallest), number(f.efficiency_projected.quantile), number(f.efficiency_projected.median),
       number(f.cosine_projected), number(f.cosine), number(f.in_span), number(f.spectrum.effective_rank), f.support_rows, f.support_queries, percent(f.agreement), number(f.gap, 1)];
     const body = rows.filter((row) => row[2]).map(([name, tone, f]) => `<tr><th scope="row"><span class="key ${tone}">${name}</span></th>${f.solved ? cells(f).map((c) => `<td>${c}</td>`).join("") : `<td colspan="14" style="text-align:left">${escapeText(f.status)}</td>`}</tr>`).join("");
@@ -120,7 +120,7 @@
     const holds = new Set(support.filter((entry) => entry[0] === query).map((entry) => entry[1]));
     const strip = example.tokens.map((token, t) => {
       const classes = [t === query ? "query" : "", t === example.selected[query] ? "selected" : "", holds.has(t) ? "support" : ""].join(" ");
-      return `<span class="${classes}" data-query="${t}" style="background: rgb(var(--heat) / ${(0.55 * example.attention[query][t] / 1000).toFixed(3)})">${shownToken(token)}</span>`;
+      return `<button type="button" class="${classes}" aria-pressed="${t === query}" data-query="${t}" style="background: rgb(var(--heat) / ${(0.5 * example.attention[query][t] / 1000).toFixed(3)})">${shownToken(token)}</button>`;
     }).join(" ");
     const width = left + n * cell + 70, height = top + n * cell + 8;
     return `<div class="strip">${strip}</div><div class="scroll"><svg class="heat" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img" aria-label="Attention of a sentence">${svg}</svg></div>`;
@@ -135,7 +135,7 @@
     const kinds = Object.entries(head.kinds).filter(([, share]) => share >= 0.005).sort((a, b) => b[1] - a[1]);
     const fact = (value, text) => `<div><b>${value}</b>${text}</div>`;
     const s = head.selectivity;
-    let html = `<h2>${name}</h2><p class="quiet">${escapeText(head.outcome)}</p><div class="facts">` +
+    let html = `<h2 tabindex="-1">${name}</h2><p class="quiet">${escapeText(head.outcome)}</p><div class="facts">` +
       fact(percent(s.confident), "of queries confident") + fact(number(s.top_mass, 2), "mean top mass") + fact(number(s.entropy), "entropy, nats") +
       (head.untrained_selectivity ? fact(number(head.untrained_selectivity.entropy), "entropy, untrained") : "") +
       kinds.map(([kind, share]) => fact(percent(share), kind)).join("") +
@@ -160,15 +160,28 @@
       draw(example.support.length ? example.support.reduce((a, b) => (b[2] > a[2] ? b : a))[0] : Math.max(0, example.drawn.indexOf(true)));
     };
     tabs.forEach((tab, k) => tab.addEventListener("click", () => open(k)));
-    place.addEventListener("click", (event) => { const q = event.target.closest("[data-query]"); if (q) draw(Number(q.dataset.query)); });
+    place.addEventListener("click", (event) => {
+      const asked = event.target.closest("[data-query]");
+      if (!asked) return;
+      draw(Number(asked.dataset.query));
+      if (asked.matches("button")) place.querySelector(`button[data-query="${asked.dataset.query}"]`).focus();
+    });
     open(0);
   };
+
+  // Boxes that scroll can be reached with the tab key, and only they.
+  const markScrollingBoxes = () => document.querySelectorAll(".scroll, .stories").forEach((box) => {
+    if (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  });
 
   const choose = (event) => {
     const target = event.target.closest("[data-head]");
     if (!target || (event.type === "keydown" && event.key !== "Enter" && event.key !== " ")) return;
     event.preventDefault();
     show(target.dataset.head);
+    markScrollingBoxes();
+    detail.querySelector("h2").focus({ preventScroll: true });
     detail.scrollIntoView({ behavior: "smooth", block: "start" });
   };
   document.querySelectorAll("main tr[data-head], .mark[data-head]").forEach((element) => {
@@ -177,4 +190,6 @@
   });
   const first = table.tBodies[0].rows[0];
   if (first) show(first.dataset.head);
+  markScrollingBoxes();
+  addEventListener("resize", markScrollingBoxes);
 })();
