@@ -38,6 +38,12 @@ function markScrollingBoxes() {
   }
 }
 
+/** The theme has two boxes beside the text; screen readers tell them apart by name. */
+function nameSidebars() {
+  document.querySelector("aside.sidebar-drawer")?.setAttribute("aria-label", "All pages");
+  document.querySelector("aside.toc-drawer")?.setAttribute("aria-label", "On this page");
+}
+
 /** Pictures that are shown smaller than they are open in full on a click. */
 function linkPictures() {
   for (const picture of document.querySelectorAll("article img:not(a img)")) {
@@ -79,6 +85,7 @@ function themePlaygrounds() {
 }
 
 addCopyButtons();
+nameSidebars();
 markScrollingBoxes();
 addPlaygrounds();
 linkPictures();

@@ -46,8 +46,8 @@ print(f"support tokens of each input: {[row.nonzero().flatten().tolist() for row
 # %%
 # Compare
 # -------
-# The paths of W z_i bend onto the rays of the solution. The token that lies farthest along a path wins, since its logit
-# is the inner product of the two.
+# The paths of :math:`W z_i` bend onto the rays of the solution. The token that lies farthest along a path wins, since
+# its logit is the inner product of the two.
 
 print(attsvm.verify(diagnosis, run))
 paths = plot_trajectory_2d(data, run, solutions=[solution])

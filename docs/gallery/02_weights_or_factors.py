@@ -1,10 +1,10 @@
-"""
+r"""
 W against K and Q
 =================
 
-The same attention can be trained as one matrix W or as a product K Q^T. The model is the same; the direction that
-training tends to is not. W tends to the solution of least Frobenius norm (proved near it), K and Q, as far as is
-known, to one of least nuclear norm, which has low rank.
+The same attention can be trained as one matrix :math:`W` or as a product :math:`K Q^\top`. The model is the same; the
+direction that training tends to is not. :math:`W` tends to the solution of least Frobenius norm (proved near it),
+:math:`K` and :math:`Q`, as far as is known, to one of least nuclear norm, which has low rank.
 """
 
 import torch
@@ -25,9 +25,9 @@ print("singular values, Frobenius:", torch.linalg.svdvals(frobenius.weights).num
 print("singular values, nuclear:  ", torch.linalg.svdvals(nuclear.weights).numpy().round(4))
 
 # %%
-# In the plane: solid lines for W, dashed for the factors. The nuclear solution has rank one, so both inputs share a
-# ray. (These data were chosen to show the difference clearly, and K and Q start small, as in the paper: Q = 0 and
-# K = 0.1 N.)
+# In the plane: solid lines for :math:`W`, dashed for the factors. The nuclear solution has rank one, so both inputs
+# share a ray. (These data were chosen to show the difference clearly. As in the paper :math:`K` and :math:`Q` start
+# small: :math:`Q` at zero, :math:`K` at 0.1 times a random matrix.)
 
 paths = plot_trajectory_2d(data, {"W": weights, r"KQ^{\mathsf{T}}": factors}, solutions=[frobenius, nuclear])
 

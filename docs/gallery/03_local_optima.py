@@ -1,11 +1,12 @@
-"""
+r"""
 Local optima and their basins
 =============================
 
 Attention need not find the best tokens. It can settle on any *locally optimal* selection: one whose tokens score higher
 than their neighbours, the tokens at the margin of its own max-margin problem.
 
-Here is one input of three tokens and a trained prompt p, with logits x_t^T p. The scores are 1, 0.9 and 0.
+Here is one input of three tokens and a trained prompt :math:`p`, with logits :math:`x_t^\top p`. The scores are 1,
+0.9 and 0.
 """
 
 import torch
@@ -51,7 +52,7 @@ print({f"token {token}": f"{float((ends == token).double().mean()):.0%}" for tok
 
 # %%
 # With more dimensions runs that miss the best tokens become rare: the share of data sets on which descent from zero
-# finds the best selection (n = 4, T = 6, 50 data sets each).
+# finds the best selection (:math:`n = 4`, :math:`T = 6`, 50 data sets each).
 
 for d in (2, 5, 10, 20):
     many = attsvm.data.random_sphere(n=4, T=6, d=d, batch=50, seed=0)

@@ -2,9 +2,9 @@
 The regularization path
 =======================
 
-Descent walks; a simpler question is what the *best* weights of norm at most R are. As R grows, they too turn to the
-max-margin solution, and for this path the result is a theorem without assumptions on a starting point: the best tokens
-must be unique and separable.
+Descent walks; a simpler question is what the *best* weights of norm at most :math:`R` are. As :math:`R` grows, they too
+turn to the max-margin solution, and for this path the result is a theorem without assumptions on a starting point: the
+best tokens must be unique and separable.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ with house_style():
     label_ends(axes, [("best in the ball", float(away[-1]), PALETTE[0]), ("descent", float(walked[-1]), PALETTE[1])])
 
 # %%
-# The slope of the path between the last radii: its distance falls like R^-2.
+# The slope of the path between the last radii: its distance falls like :math:`R^{-2}`.
 
 slope = torch.log(away[-1] / away[-3]) / torch.log(path.radii[-1] / path.radii[-3])
 print(f"1 - cosine ~ R^{float(slope):.2f}")

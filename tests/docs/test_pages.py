@@ -60,7 +60,10 @@ def test_no_page_scrolls_sideways(pages: Path, address: str, page: Page) -> None
 
 @pytest.mark.parametrize(
     ("scheme", "checked"),
-    [("light", ("saturation", "experiments/index", "examples/index", "reference/plots")), ("dark", ("index", "idea"))],
+    [
+        ("light", ("saturation", "experiments/index", "examples/index", "reference/plots")),
+        ("dark", ("index", "idea", "notation", "examples/07_digits")),
+    ],
 )
 def test_pages_are_accessible(address: str, page: Page, scheme: str, checked: tuple[str, ...]) -> None:
     page.emulate_media(color_scheme=scheme)
