@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.experiments import EXPERIMENTS, AcrossSeeds, Judged, SweepResult, Verdict
-from attsvm.experiments.seeds import judge
+from attsvm.experiments.seeds import SeedRow, judge
 from benchmarks.record import RESULTS
 
 PAGES = RESULTS.parent.parent / "docs" / "experiments"
@@ -50,7 +50,7 @@ def summarize(folder: Path) -> dict[str, Any]:
         versions = dict(result.manifest["versions"])
     found = AcrossSeeds.of(judged).to_json()
     for check in found["checks"]:
-        del check["numbers"]  # `measured` has them
+        del check["numbers"], check["range"]  # `measured` has them
     cells = re.compile(r"n=\d+ T=\d+ d=\d+: ")  # of `rank`, which are too many to be told apart
     totals: dict[str, Any] = {}
     for reason, values in found["counts"].items():
@@ -197,7 +197,14 @@ def causal(result: SweepResult) -> Numbers:
     return found
 
 
+def optimizer_geometry(result: SweepResult) -> Numbers:
+    """How far mirror descent with the smallest power has come."""
+    least = result.column("pairs", "least_attention", optimizer="mirror 1.1", norm="l_1.1")
+    return {"mirror 1.1, least attention": least.min()}
+
+
 FURTHER: Mapping[str, Callable[[SweepResult], Numbers]] = {
+    "optimizer-geometry": optimizer_geometry,
     "convergence-types": convergence_types,
     "first-gradient": first_gradient,
     "cones": cones,
@@ -228,12 +235,20 @@ def page_block(found: Found) -> str:
             held = ""
         elif counts.get("not judged"):
             held += f", {counts['not judged']} not judged"
-        every = all(re.fullmatch(r"(\S+) of \1", text) for text in check["measured"])
-        measured = re.sub(r"^(.* to .*) of \1$", r"all of \1", check["range"]) if every else check["range"]
-        cells = (check["what"], check["expected"], measured, held)
+        cells = (check["what"], check["expected"], _joined(check), held)
         rows.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     own = TABLES.get(found["experiment"])
     return "\n".join([*rows, *(["", *own(found["numbers"])] if own else [])])
+
+
+def _joined(check: Found) -> str:
+    """What was measured in all seeds; where another norm comes next in some of them, that norm is not named."""
+    texts = check["measured"]
+    if len({re.sub(r"\d", "", text) for text in texts}) > 1:
+        texts = [re.sub(r"next (?:max )?[A-Za-z]\S* ", "next ", text) for text in texts]
+    joined = SeedRow(check["what"], check["expected"], "", texts, []).range
+    every = all(re.fullmatch(r"(\S+) of \1", text) for text in texts)
+    return re.sub(r"^(.* to .*) of \1$", r"all of \1", joined) if every else joined
 
 
 def spread(values: Sequence[float], form: str = ".2f") -> str:

@@ -118,3 +118,39 @@ def three_numbers() -> Iterator[str]:
     assert {each["size"] for each in (rule, fast)} == {"n=6 T=8 d=10"}
     assert {each["trained"] for each in (rule, fast)} == {"W"}
     yield f"| {fast['times_faster']:.0f} | times less CPU time for a data set than a plain PyTorch loop"
+
+
+@claims("docs/proved.md")
+def findings() -> Iterator[str]:
+    rules = by_rule()
+    strict = [rows[0] for rows in rules.values() if rows[0]["family"] in ("closed form", "svm")]
+    best = max(strict, key=lambda each: each["accuracy"])
+    path = rules["local path, 9 radii to 15, then ascent"][0]
+    yield (
+        f"the optimal tokens {percent(rules['optimal tokens'][0])} %, the best rule of one gradient and SVMs"
+        f" {percent(best)} %, the local regularization path with an ascent {percent(path)} %, and {SHIPPED} of descent,"
+        f" the default, {percent(rules[SHIPPED][0])} %."
+    )
+    early, late = ([each for each in results("verdicts")["rows"] if each["steps"] == steps and each["trained"] == "W"]
+                   for steps in (2000, 20_000))  # fmt: skip
+    stray, runs = sum(each["not_local"] for each in late), sum(each["runs"] for each in late)
+    yield f"{span([each['not_local'] for each in early], str)} stand on a selection that is not locally optimal"
+    yield f"after 2,000 steps, and {stray} of {runs:,} after 20,000."
+    followed = results("verdicts_followed")["rows"]
+    assert (stray, sum(each["not_local_at_20000"] for each in followed)) == (5, 5)  # "all five"
+    assert sum(each["still_not_local_at_200000"] for each in followed) == 0
+
+
+@claims("docs/proved.md")
+def rounding() -> Iterator[str]:
+    cuda = [each for each in results("descent_gpu")["rows"] if each["program"] == "CudaEngine"]
+    w, kq = ([each for each in cuda if each["trained"] == kind] for kind in ("W", "(K,Q)"))
+    assert min(each["smallest_cosine_to_cpu"] for each in w) >= 1 - 1e-15
+    yield (
+        f"to 1 - {power(max(1 - each['median_cosine_to_cpu'] for each in kq))} in the median, with a smallest cosine of"
+        f" {min(each['smallest_cosine_to_cpu'] for each in kq):.3f}."
+    )
+    rows = [each for each in results("descent_cpu")["rows"] if each["program"] == "CompiledEngine"]
+    assert max(each["early_distance"] for each in rows) < 1e-30
+    final = [each["final_cosine"] for each in rows if each["size"] == "n=6 T=8 d=10"]
+    yield f"the smallest cosine over ten data sets is {final[0]:.2f} for W and {final[1]:.2f} for (K, Q)."
