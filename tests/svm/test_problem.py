@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from attsvm.data import random_sphere
-from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
+from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry, direction_cosine
 from attsvm.svm import (
     ActiveSet,
     AttentionSVM,
@@ -259,3 +259,19 @@ def test_arguments_of_another_kind() -> None:
         solve(data)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"solver must be a solver such as Cvxpy\(\) or None; got 'cvxpy'"):
         solve(AttentionSVM(data, [0, 0]), solver="cvxpy")  # type: ignore[arg-type]
+
+
+def test_offsets_are_taken_off_the_right_hand_sides() -> None:
+    offsets = torch.tensor([[0.0, 0.3, -2.0], [1.0, 0.0, 0.5]]).double()
+    problem = AttentionSVM(DATA, [0, 1], right_hand_side=2.0, offsets=offsets)
+    assert torch.allclose(problem.right_hand_side, torch.tensor([[0.0, 2.3, 0.0], [3.0, 0.0, 2.5]]).double())
+    solution = solve(problem).require_solved()
+    logits = torch.einsum("ntd,de,ne->nt", DATA.tokens.double(), solution.weights, DATA.queries.double()) + offsets
+    gaps = logits.gather(1, torch.tensor([[0], [1]])) - logits
+    assert gaps[problem.rows].min() == pytest.approx(2.0, abs=1e-7)
+    # The larger the gap asked for, the less the direction knows of the offsets.
+    plain = solve(AttentionSVM(DATA, [0, 1])).weights
+    large = solve(AttentionSVM(DATA, [0, 1], right_hand_side=1e4, offsets=offsets)).weights
+    assert direction_cosine(plain, large) > 0.9999 > direction_cosine(plain, solution.weights)
+    with pytest.raises(ValueError, match=r"offsets must have shape \[2, 3\]"):
+        AttentionSVM(DATA, [0, 1], offsets=offsets[:, :2])

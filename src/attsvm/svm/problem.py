@@ -47,12 +47,15 @@ class AttentionSVM:
         rows: mask ``[*batch, n, T]`` of the inequality rows to keep, for relaxed problems that leave some tokens out;
             None keeps them all. Equality rows always stay. A `selected_set` may keep every token of an element only
             where `rows` or `equality_values` are given: by itself it leaves nothing to separate.
+        offsets: fixed numbers that are added to the logits, ``[*batch, n, T]``: a row then asks for its right-hand side
+            minus what they give it already, o_i,r_i - o_it.
 
     Attributes:
         reference: r_i, ``[*batch, n]``.
         inequalities: where there is an inequality row, ``[*batch, n, T]``.
         equalities: where there is an equality row, ``[*batch, n, T]``.
-        right_hand_side: of every row, b or the representative's c minus the token's; 0 where there is none.
+        right_hand_side: of every row, b or the representative's c minus the token's, less what the offsets give; 0
+            where there is none.
 
     Raises:
         ValueError: naming the argument, what was expected, what came and where.
@@ -73,6 +76,7 @@ class AttentionSVM:
         right_hand_side: ArrayLike | float = 1.0,
         equality_values: ArrayLike | None = None,
         rows: ArrayLike | None = None,
+        offsets: ArrayLike | None = None,
     ) -> None:
         check_kind(data, TokenDataset, "data", "a TokenDataset")
         if (selected is None) == (selected_set is None):
@@ -98,6 +102,11 @@ class AttentionSVM:
         sides = _right_hand_side(right_hand_side, data).masked_fill(~inequalities, 0.0)
         if equality_values is not None:
             sides = torch.where(equalities, _equality_values(equality_values, data, equalities, reference), sides)
+        if offsets is not None:
+            given = as_tensor(offsets, "offsets").to(device=data.device, dtype=torch.float64)
+            check_shape(given, "offsets", shape, "batch, n, T")
+            check_finite(given, "offsets", ("input", "token"))
+            sides = (sides - given.gather(-1, reference.unsqueeze(-1)) + given) * (inequalities | equalities)
         _fill(self, data, reference, inequalities, equalities, sides)
 
     @property

@@ -19,7 +19,7 @@ def test_the_comparison_agrees_with_another_solver_on_rows_written_out(norm):
     views, form = random_views(8), random_form()
     drawn = drawn_from(views, form, 12)
     settings = Settings(norms=(norm,), accuracy=1e-7, queries=12, other_queries=12)
-    ours = compare_with_max_margin(form.weights, views, drawn, drawn, norm, settings).closeness
+    ours = compare_with_max_margin(form, views, drawn, drawn, norm, settings).closeness
     assert ours.solved
     written = rows(views, drawn)
     pairs = torch.from_numpy(np.stack([written.reshape(len(written), -1), np.zeros((len(written), 36))], 1))
@@ -47,7 +47,7 @@ def test_one_query_and_two_tokens_in_closed_form():
     form = random_form(3, 2, seed=4)
     found = choices([seen], form)
     one = found[torch.tensor([0])]
-    result = compare_with_max_margin(form.weights, [seen], one, one, Frobenius(), Settings(accuracy=1e-9)).closeness
+    result = compare_with_max_margin(form, [seen], one, one, Frobenius(), Settings(accuracy=1e-9)).closeness
     row = torch.from_numpy(rows([seen], one)[0])
     cosine = float((row * form.weights).sum() / row.norm() / form.weights.norm())
     assert result.efficiency.smallest == pytest.approx(cosine, rel=1e-6)
@@ -63,8 +63,10 @@ def test_the_solution_is_its_own_best():
     views, form = random_views(10), random_form()
     drawn = drawn_from(views, form, 20)
     settings = Settings(accuracy=1e-6)
-    best = compare_with_max_margin(form.weights, views, drawn, drawn, Frobenius(), settings).solution.weights
-    again = compare_with_max_margin(best, views, drawn, drawn, Frobenius(), settings).closeness
+    best = compare_with_max_margin(form, views, drawn, drawn, Frobenius(), settings).solution.weights
+    again = compare_with_max_margin(
+        HeadWeights(best, torch.eye(6).double()), views, drawn, drawn, Frobenius(), settings
+    ).closeness
     assert again.efficiency.smallest == pytest.approx(1.0, abs=1e-5)
     assert again.cosine == pytest.approx(1.0, abs=1e-5)
 
@@ -93,7 +95,7 @@ def test_a_problem_that_is_not_finished_says_so():
     views, form = random_views(40), random_form()
     drawn = drawn_from(views, form, 60)
     result = compare_with_max_margin(
-        form.weights, views, drawn, drawn, Frobenius(), Settings(accuracy=1e-14, rounds=1)
+        form, views, drawn, drawn, Frobenius(), Settings(accuracy=1e-14, rounds=1)
     ).closeness
     assert not result.solved
     assert result.status.startswith("not converged")
@@ -102,10 +104,10 @@ def test_a_problem_that_is_not_finished_says_so():
 def test_agreement():
     views, form = random_views(12), random_form()
     drawn = drawn_from(views, form)
-    assert agreement(form.weights, views, drawn) == 1.0
-    worst = agreement(-form.weights, views, drawn)
+    assert agreement(form, views, drawn) == 1.0
+    worst = agreement(form.scaled(-1.0), views, drawn)
     assert worst == 0.0
-    assert np.isnan(agreement(form.weights, views, drawn[torch.zeros(0, dtype=torch.int64)]))
+    assert np.isnan(agreement(form, views, drawn[torch.zeros(0, dtype=torch.int64)]))
 
 
 def test_the_best_rule():
@@ -118,6 +120,6 @@ def test_a_head_with_no_weights_is_measured_without_dividing_by_zero():
     views = random_views(5)
     drawn = drawn_from(views, random_form(), 5)
     nothing = HeadWeights(torch.zeros(6, 1).double(), torch.zeros(6, 1).double())
-    result = compare_with_max_margin(nothing.weights, views, drawn, drawn, Frobenius(), Settings()).closeness
+    result = compare_with_max_margin(nothing, views, drawn, drawn, Frobenius(), Settings()).closeness
     assert result.solved
     assert np.isnan(result.efficiency.smallest)

@@ -45,7 +45,7 @@ def test_a_constant_selection_survives_shuffling():
 def test_the_temperature_gives_the_share_asked_for(share):
     views, form = random_views(60), random_form(scale=1e-3)
     factor = matching_temperature(views, form, 0.5, share)
-    found = choices(views, form, factor)
+    found = choices(views, form.scaled(factor))
     assert float((found.mass > 0.5).double().mean()) == pytest.approx(share, abs=1.5 / len(found))
     assert math.isfinite(factor)
 

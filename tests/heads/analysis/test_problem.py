@@ -36,7 +36,7 @@ def test_contradictions_are_seen():
     bad = select([0, 1], [0, 0], [1, 2])
     assert selection_problem(views, fine).contradiction() is None
     assert selection_problem(views, bad).contradiction() == (0, 1)
-    result = compare_with_max_margin(torch.eye(2).double(), views, bad, fine, Frobenius(), Settings()).closeness
+    result = compare_with_max_margin(random_form(2, 2), views, bad, fine, Frobenius(), Settings()).closeness
     assert not result.solved
     assert result.status.startswith("infeasible")
     assert np.isnan(result.efficiency.smallest)

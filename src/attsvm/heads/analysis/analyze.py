@@ -15,10 +15,11 @@ from torch import Tensor
 from attsvm.heads.analysis.cache import HeadCache
 from attsvm.heads.analysis.head import HeadTask, analyze_head
 from attsvm.heads.analysis.kinds import SelectionKind
-from attsvm.heads.analysis.selections import LayerView, layers_of, state_bytes
+from attsvm.heads.analysis.selections import LayerView, SentenceView, layers_of, state_bytes
 from attsvm.heads.analysis.settings import Settings
+from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.texts import sample_texts
-from attsvm.heads.model import HeadModel, Sentence, Text, check_index, counted
+from attsvm.heads.model import HeadModel, Sentence, Text, check_index, counted, own_columns
 from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.report import HeadsReport
 from attsvm.norms import Frobenius, Norm
@@ -190,11 +191,6 @@ def _tasks(
 ) -> Iterator[HeadTask]:
     """Head after head, layer by layer; the untrained twin runs alongside."""
     layers = sorted({layer for layer, _ in places})
-    form = model.weights(0, 0)
-    if not form.plain or form.slope or form.cap or form.sink or form.part:
-        raise ValueError(
-            f"the positions of {model.name} are inside its logits: its heads are read, but not analysed yet"
-        )
     twin = model.untrained(settings.seed) if layers and model.has_untrained else None
     twin_layers: Iterator[LayerView | None] = iter([None] * len(layers))
     if twin is not None:
@@ -204,9 +200,14 @@ def _tasks(
         if not any(bool((view.candidates.sum(-1) > 1).any()) for view in layer.views):
             raise ValueError("no query has two candidates or more; give longer texts, or leave out fewer tokens")
         for place in (place for place in places if place[0] == layer.index):
-            pair = None if twin is None or other is None else (twin.weights(*place), other.views)
+            pair = None if twin is None or other is None else _own(twin.weights(*place), other)
             error = layer.attention_error[place[1]]
-            yield HeadTask(place, model.weights(*place), layer.views, pair, held_out, error, settings)
+            yield HeadTask(place, *_own(model.weights(*place), layer), pair, held_out, error, settings)
+
+
+def _own(form: HeadWeights, layer: LayerView) -> tuple[HeadWeights, tuple[SentenceView, ...]]:
+    """A head and what it sees."""
+    return form, tuple(own_columns(view, form) for view in layer.views)
 
 
 def _held_out(count: int, settings: Settings) -> Tensor:

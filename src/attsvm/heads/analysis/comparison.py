@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.heads.analysis.kinds import RULES, Rule
-from attsvm.heads.analysis.problem import SelectionProblem, selection_problem
+from attsvm.heads.analysis.lifted import Pairs, solve_lifted
+from attsvm.heads.analysis.problem import selection_problem
 from attsvm.heads.analysis.selections import Choices, SentenceView
 from attsvm.heads.analysis.settings import Settings
+from attsvm.heads.form import HeadWeights
 from attsvm.heads.report.records import Closeness, Efficiency, Spectrum
 from attsvm.norms import Frobenius, Norm, Nuclear, direction_cosine
 from attsvm.svm import (
@@ -23,7 +26,6 @@ from attsvm.svm import (
     NuclearInteriorPoint,
     Solver,
     SVMSolution,
-    margin_efficiency,
     solve,
 )
 
@@ -36,28 +38,49 @@ _RANK = 1e-2
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """How close the weights are, the problem this is about, and its solution (None where there is none to use)."""
+    """How close the weights are, the selections this is about, and what holds the solution in place.
+
+    Arguments:
+        closeness: the numbers.
+        drawn: the selections.
+        shares: of each constraint in the sum of all multipliers, ``[n, T]``; 0 where nothing is solved.
+        solution: of a plain head; None where there is none to use.
+    """
 
     closeness: Closeness
-    problem: SelectionProblem
-    solution: SVMSolution | None
+    drawn: Choices
+    shares: Float[Tensor, "n T"]
+    solution: SVMSolution | None = None
 
 
 def compare_with_max_margin(
-    weights: Float[Tensor, "D E"],
+    form: HeadWeights,
     views: Sequence[SentenceView],
     drawn: Choices,
     held_out: Choices,
     norm: Norm,
     settings: Settings,
 ) -> Compared:
-    """Solve the max-margin problem of the selections `drawn`, and say how close `weights` are to its solution W_mm.
+    """Solve the max-margin problem of the selections `drawn`, and say how close W is to its solution W_mm.
 
-    The agreement of W_mm is counted on `held_out`, selections of other sentences.
+    Arguments:
+        form: W, of a head or of a control.
+        views: the sentences that the selections are about.
+        drawn: the selections that W_mm must make.
+        held_out: selections of other sentences, on which the agreement of W_mm is counted.
+        norm: whose smallest solution W_mm is.
+        settings: accuracy, limits and quantile.
+
+    Raises:
+        ValueError: if the logits of the head depend on positions and the norm is not Frobenius.
     """
+    if not form.plain:
+        return _compare_lifted(form, views, drawn, held_out, norm, settings)
     began = time.perf_counter()
-    made = selection_problem(views, drawn)
+    weights = form.weights
+    made = selection_problem(views, drawn, form)
     seen = projected(weights, views, drawn)
+    nothing = torch.zeros(len(drawn), made.problem.data.T, dtype=torch.float64)
     result = partial(
         Closeness,
         norm=norm.name,
@@ -70,32 +93,103 @@ def compare_with_max_margin(
     def unsolved(status: str, gap: float = math.nan) -> Closeness:
         return result(status=status, solved=False, gap=gap, seconds=round(time.perf_counter() - began, 3))
 
-    if made.contradiction() is not None:
-        return Compared(unsolved(_CONTRADICTION), made, None)
+    if not form.slope and made.contradiction() is not None:
+        return Compared(unsolved(_CONTRADICTION), drawn, nothing)
     solution = solve(made.problem, norm, solver=_solver(norm, settings))
     if isinstance(norm, Frobenius) and not bool(solution.solved | solution.barred):  # the rounds ran out
-        return Compared(unsolved(solution.sentences, float(solution.certificate.relative_gap)), made, None)
+        return Compared(unsolved(solution.sentences, float(solution.certificate.relative_gap)), drawn, nothing)
     if bool(solution.barred) or not bool(solution.certificate.relative_gap.isfinite()):
-        return Compared(unsolved(solution.sentences), made, solution)
+        return Compared(unsolved(solution.sentences), drawn, nothing, solution)
     best, value = solution.weights, float(norm.value(solution.weights))
-    support = solution.duals[made.inputs] > 0
+    duals = solution.duals[made.inputs].clamp(min=0.0)
     closeness = result(
         status=solution.sentences,
         solved=bool(solution.solved),
         gap=float(solution.certificate.relative_gap),
         seconds=round(solution.seconds, 3),
-        max_margin=1 / value if value > 0 else math.nan,
-        efficiency=_efficiency(made, weights, norm, solution, settings.quantile),
-        efficiency_projected=_efficiency(made, seen, norm, solution, settings.quantile),
+        max_margin=made.asked / value if value > 0 else math.nan,
         cosine=float(direction_cosine(weights, best)),
         cosine_projected=float(direction_cosine(seen, best)),
         spectrum=spectrum(best),
-        support_rows=int(support.sum()),
-        support_queries=int(support.any(-1).sum()),
-        agreement=agreement(best, views, held_out),
-        margins=tuple(round(margin, 6) for margin in _relative_margins(made, seen, norm, value).tolist()),
+        support_rows=int((duals > 0).sum()),
+        support_queries=int((duals > 0).any(-1).sum()),
+        agreement=agreement(replace(form, key=best, query=torch.eye(best.shape[1]).to(best)), views, held_out),
+        **_efficiencies(
+            made.query_margins(weights) * value, float(norm.value(weights)), float(norm.value(seen)), settings
+        ),
     )
-    return Compared(closeness, made, solution)
+    return Compared(closeness, drawn, duals / duals.sum().clamp(min=1e-300), solution)
+
+
+def _compare_lifted(
+    form: HeadWeights,
+    views: Sequence[SentenceView],
+    drawn: Choices,
+    held_out: Choices,
+    norm: Norm,
+    settings: Settings,
+) -> Compared:
+    """The same for a head whose logits depend on positions; W is the stack of its channels."""
+    if not isinstance(norm, Frobenius):
+        raise ValueError(f"norms must be Frobenius for heads whose logits depend on positions; got {norm.name}")
+    found = solve_lifted(form, views, drawn, settings)
+    pairs, lam, value = found.pairs, found.multipliers, found.value
+    shares = torch.zeros(len(drawn), max(len(view.sentence) for view in views), dtype=torch.float64)
+    bias = 0.0 if form.relative is None else float(form.relative.norm())
+    size = math.hypot(float(form.stacked.norm()), bias)
+    result = partial(
+        Closeness,
+        norm=norm.name,
+        queries=len(drawn),
+        rows=len(pairs) - len(drawn),
+        status=found.status,
+        gap=found.gap,
+        seconds=found.seconds,
+        memory=found.memory,
+        in_span=found.seen_size / size if size > 0 else math.nan,
+    )
+    if math.isnan(value):
+        return Compared(result(solved=False), drawn, shares)
+    shares[pairs.query, pairs.token] = lam / lam.sum()
+    margins = found.margins(pairs.logits())
+    others = torch.ones(len(pairs), dtype=torch.bool)
+    others[found.selected] = False
+    smallest = torch.full((len(drawn),), torch.inf, dtype=torch.float64)
+    smallest = smallest.scatter_reduce(0, pairs.query[others], margins[others], "amin")
+    product = float(lam @ margins)  # of W and the direction of W_mm
+    hits = math.nan
+    if len(held_out):
+        tested = Pairs.of(form, views, held_out)
+        logits = torch.full((len(held_out), shares.shape[1]), -torch.inf, dtype=torch.float64)
+        logits[tested.query, tested.token] = found.logits(tested)
+        hits = float((logits.argmax(-1) == held_out.selected).double().mean())
+    closeness = result(
+        solved=True,
+        max_margin=1 / value,
+        cosine=product / size if size > 0 else math.nan,
+        cosine_projected=product / found.seen_size if found.seen_size > 0 else math.nan,
+        support_rows=int((lam > 0).sum()),
+        support_queries=len(torch.unique(pairs.query[lam > 0])),
+        agreement=hits,
+        **_efficiencies(smallest * value, size, found.seen_size, settings),
+    )
+    return Compared(closeness, drawn, shares)
+
+
+def _efficiencies(margins: Tensor, size: float, seen_size: float, settings: Settings) -> dict[str, Any]:
+    """Margins of W over the max margin, from those of every query times N(W_mm), N(W), and N of the projected W."""
+    if not size > 0:
+        return {"margins": tuple(0.0 for _ in margins)}
+
+    def efficiency(relative: Tensor) -> Efficiency:
+        return Efficiency(*(float(relative.quantile(share)) for share in (0.0, settings.quantile, 0.5)))
+
+    seen = margins / seen_size
+    return {
+        "efficiency": efficiency(margins / size),
+        "efficiency_projected": efficiency(seen),
+        "margins": tuple(round(margin, 6) for margin in seen.tolist()),
+    }
 
 
 def _solver(norm: Norm, settings: Settings) -> Solver | None:
@@ -105,25 +199,6 @@ def _solver(norm: Norm, settings: Settings) -> Solver | None:
     if isinstance(norm, Nuclear):
         return NuclearInteriorPoint(accuracy=settings.accuracy)
     return None
-
-
-def _relative_margins(made: SelectionProblem, weights: Tensor, norm: Norm, value: float) -> Tensor:
-    """Smallest margin of each query under W / N(W), over the max margin 1 / N(W_mm); `value` is N(W_mm)."""
-    size = float(norm.value(weights))
-    return made.query_margins(weights) / size * value if size > 0 else torch.zeros(len(made.drawn))
-
-
-def _efficiency(
-    made: SelectionProblem, weights: Tensor, norm: Norm, solution: SVMSolution, quantile: float
-) -> Efficiency:
-    if not bool(weights.any()):
-        return Efficiency()
-    margins = _relative_margins(made, weights, norm, float(norm.value(solution.weights)))
-    return Efficiency(
-        smallest=float(margin_efficiency(weights, made.problem, norm, solution=solution)),
-        quantile=float(margins.quantile(quantile)),
-        median=float(margins.quantile(0.5)),
-    )
 
 
 def spectrum(weights: Float[Tensor, "d dq"]) -> Spectrum:
@@ -172,17 +247,14 @@ def _onto(gram: Tensor) -> Tensor:
     return kept @ kept.T
 
 
-def agreement(weights: Float[Tensor, "D E"], views: Sequence[SentenceView], drawn: Choices) -> float:
-    """Share of `drawn` on which the largest logit of `weights` is that of the selected token; NaN if there are none."""
+def agreement(form: HeadWeights, views: Sequence[SentenceView], drawn: Choices) -> float:
+    """Share of `drawn` on which the largest logit of `form` is that of the selected token; NaN if there are none."""
     if len(drawn) == 0:
         return math.nan
     hits = 0
     for index in torch.unique(drawn.sentence).tolist():
-        view, here = views[index], drawn.sentence == index
-        positions = drawn.position[here]
-        logits = (view.queries[positions] @ weights.T) @ view.keys.T
-        best = logits.masked_fill(~view.candidates[positions], -torch.inf).argmax(-1)
-        hits += int((best == drawn.selected[here]).sum())
+        here = drawn.sentence == index
+        hits += int((views[index].logits(form)[drawn.position[here]].argmax(-1) == drawn.selected[here]).sum())
     return hits / len(drawn)
 
 

@@ -14,10 +14,16 @@ from attsvm.heads.form import HeadWeights
 
 
 def same_spectrum(form: HeadWeights, generator: torch.Generator) -> HeadWeights:
-    """Random weights with the singular values of `form`: both orthonormal factors are drawn uniformly."""
-    values = torch.linalg.svdvals(torch.linalg.qr(form.key).R @ torch.linalg.qr(form.query).R.T)
-    left, right = (_orthonormal(len(factor), len(values), generator) for factor in (form.key, form.query))
-    return HeadWeights(left * values, right)
+    """Random weights of the same spectrum: the spaces of keys and of queries are each turned uniformly at random.
+
+    What is turned together, and how strong every frequency and every bias is, stays as it was.
+    """
+    return replace(form, key=_moved(form.key, generator), query=_moved(form.query, generator))
+
+
+def _moved(factor: Tensor, generator: torch.Generator) -> Tensor:
+    triangle = torch.linalg.qr(factor).R
+    return _orthonormal(len(factor), len(triangle), generator) @ triangle
 
 
 def _orthonormal(width: int, rank: int, generator: torch.Generator) -> Tensor:

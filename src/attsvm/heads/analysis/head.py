@@ -14,7 +14,7 @@ from torch import Tensor
 from attsvm.heads.analysis.comparison import Compared, best_rule, compare_with_max_margin, spectrum
 from attsvm.heads.analysis.controls import matching_temperature, same_spectrum, shuffled
 from attsvm.heads.analysis.kinds import kind_shares
-from attsvm.heads.analysis.problem import SelectionProblem
+from attsvm.heads.analysis.lifted import MOST_PAIRS
 from attsvm.heads.analysis.selections import Choices, SentenceView, choices, selectivity
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
@@ -54,7 +54,10 @@ class HeadTask:
 
     def draw(self, confident: Choices, purpose: str, most: int) -> tuple[Choices, Choices]:
         """At most `most` queries for the problem, and queries of the held-out sentences."""
-        training = confident.within(~self.held_out).draw(most, self.stream(purpose))
+        training = confident.within(~self.held_out)
+        if not self.form.plain and len(training):  # the kernel of a problem must fit
+            most = max(1, min(most, int(MOST_PAIRS / float(training.options.double().mean()))))
+        training = training.draw(most, self.stream(purpose))
         testing = confident.within(self.held_out).draw(self.settings.queries, self.stream(f"{purpose} held out"))
         return training, testing
 
@@ -73,9 +76,8 @@ def analyze_head(task: HeadTask) -> HeadReport:
     for norm in settings.norms if len(drawn) else ():
         comparison, own = _compare(task, confident, sharp.confident, norm)
         if not comparisons:
-            shares = _shares(own)
-            support = _support_tokens(own.problem, shares, views)
-            examples = _examples(form, views, found, own.problem, shares, settings.examples)
+            support = _support_tokens(own.drawn, own.shares, views)
+            examples = _examples(form, views, found, own, settings.examples)
         comparisons.append(comparison)
     return HeadReport(
         *task.place,
@@ -83,7 +85,7 @@ def analyze_head(task: HeadTask) -> HeadReport:
         selectivity=sharp,
         kinds=kind_shares([view.sentence for view in views], confident.triples),
         attention_error=task.attention_error,
-        spectrum=spectrum(form.weights),
+        spectrum=spectrum(form.stacked),
         rule=rule,
         rule_agreement=rule_agreement,
         confident_queries=len(confident),
@@ -102,24 +104,24 @@ def _compare(task: HeadTask, confident: Choices, share: float, norm: Norm) -> tu
     form, views, settings = task.form, task.views, task.settings
     most = settings.most_queries(norm)
     drawn, tested = task.draw(confident, "own", most)
-    own = compare_with_max_margin(form.weights, views, drawn, tested, norm, settings)
+    own = compare_with_max_margin(form, views, drawn, tested, norm, settings)
 
     def matched(other: HeadWeights, seen: Sequence[SentenceView], name: str) -> Closeness | None:
         """A control with its own selections, as often confident as the head and with no more queries."""
-        temperature = matching_temperature(seen, other, settings.confidence, share)
-        sure = choices(seen, other, temperature).confident(settings.confidence)
+        other = other.scaled(matching_temperature(seen, other, settings.confidence, share))
+        sure = choices(seen, other).confident(settings.confidence)
         few, rest = task.draw(sure, name, most)
         few = few.draw(len(drawn), task.stream(f"{name} as many"))
         if len(few) == 0:
             return None
-        return compare_with_max_margin(other.weights, seen, few, rest, norm, settings).closeness
+        return compare_with_max_margin(other, seen, few, rest, norm, settings).closeness
 
     mixed = shuffled(confident, views, task.stream("shuffled"))
     mixed_drawn, _ = task.draw(mixed, "own", most)  # the same queries
     comparison = Comparison(
         head=own.closeness,
         random_weights=matched(same_spectrum(form, task.stream("random")), views, "random"),
-        shuffled=compare_with_max_margin(form.weights, views, mixed_drawn, tested, norm, settings).closeness,
+        shuffled=compare_with_max_margin(form, views, mixed_drawn, tested, norm, settings).closeness,
         untrained=None if task.twin is None else matched(*task.twin, "untrained"),
     )
     return comparison, own
@@ -139,20 +141,11 @@ def _outcome(comparisons: Sequence[Comparison], confident: int, settings: Settin
     return "solved"
 
 
-def _shares(own: Compared) -> Float[Tensor, "n T"]:
-    """Each constraint's share in the sum of all multipliers; 0 where nothing is solved."""
-    shape = (len(own.problem.drawn), own.problem.problem.data.T)
-    if own.solution is None or bool(own.solution.barred):
-        return torch.zeros(shape, dtype=torch.float64)
-    duals = own.solution.duals[own.problem.inputs].clamp(min=0.0)
-    return duals / duals.sum().clamp(min=1e-300)
-
-
 def _support_tokens(
-    made: SelectionProblem, shares: Float[Tensor, "n T"], views: Sequence[SentenceView]
+    chosen: Choices, shares: Float[Tensor, "n T"], views: Sequence[SentenceView]
 ) -> tuple[SupportToken, ...]:
     top = shares.flatten().topk(min(_SUPPORT_SHOWN, int((shares > 0).sum())))
-    drawn = made.drawn.triples
+    drawn = chosen.triples
     found = []
     for share, flat in zip(top.values.tolist(), top.indices.tolist(), strict=True):
         row, token = divmod(flat, shares.shape[1])
@@ -167,17 +160,16 @@ def _examples(
     form: HeadWeights,
     views: Sequence[SentenceView],
     found: Choices,
-    made: SelectionProblem,
-    shares: Float[Tensor, "n T"],
+    own: Compared,
     count: int,
 ) -> tuple[Example, ...]:
     """The `count` sentences with the largest multipliers, short ones where there are any."""
-    weight = torch.zeros(len(views), dtype=torch.float64).index_add_(0, made.drawn.sentence, shares.sum(-1))
-    used = torch.unique(made.drawn.sentence)
+    weight = torch.zeros(len(views), dtype=torch.float64).index_add_(0, own.drawn.sentence, own.shares.sum(-1))
+    used = torch.unique(own.drawn.sentence)
     short = torch.tensor([len(views[index].sentence) <= _LONGEST_EXAMPLE for index in used.tolist()])
     used = used[short] if bool(short.any()) else used[:1]
     order = used[torch.argsort(weight[used], descending=True, stable=True)][:count]
-    return tuple(_example(index, form, views[index], found, made, shares) for index in order.tolist())
+    return tuple(_example(index, form, views[index], found, own) for index in order.tolist())
 
 
 def _example(
@@ -185,20 +177,19 @@ def _example(
     form: HeadWeights,
     view: SentenceView,
     found: Choices,
-    made: SelectionProblem,
-    shares: Float[Tensor, "n T"],
+    own: Compared,
 ) -> Example:
     attention = (view.logits(form).softmax(-1).nan_to_num() * 1000).round().to(torch.int64)
     selected = torch.full((len(view.sentence),), -1)
     here = found[(found.sentence == index) & ~found.tied]
     selected[here.position] = here.selected
-    rows = torch.nonzero(made.drawn.sentence == index)[:, 0]
+    rows = torch.nonzero(own.drawn.sentence == index)[:, 0]
     drawn = torch.zeros(len(view.sentence), dtype=torch.bool)
-    drawn[made.drawn.position[rows]] = True
+    drawn[own.drawn.position[rows]] = True
     support = [
-        (int(made.drawn.position[row]), int(token), float(shares[row, token]))
+        (int(own.drawn.position[row]), int(token), float(own.shares[row, token]))
         for row in rows.tolist()
-        for token in torch.nonzero(shares[row] > 0)[:, 0].tolist()
+        for token in torch.nonzero(own.shares[row] > 0)[:, 0].tolist()
     ]
     return Example(
         index, view.sentence.tokens, tuple(map(tuple, attention.tolist())), tuple(selected.tolist()),

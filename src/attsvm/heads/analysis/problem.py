@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attsvm.data import TokenDataset
 from attsvm.heads.analysis.selections import Choices, SentenceView
+from attsvm.heads.form import HeadWeights
 from attsvm.svm import AttentionSVM
 
 
@@ -25,11 +26,13 @@ class SelectionProblem:
         problem: of all these inputs, sentence after sentence.
         inputs: which of them belong to the selections, in the order of `drawn`, ``[n]``.
         drawn: the selections.
+        asked: by how much the logit of a selected token must exceed the others, fixed biases included.
     """
 
     problem: AttentionSVM
     inputs: Int[Tensor, " n"]
     drawn: Choices
+    asked: float = 1.0
 
     @property
     def rows(self) -> int:
@@ -64,13 +67,19 @@ class SelectionProblem:
         return None
 
     def query_margins(self, weights: Float[Tensor, "D E"]) -> Float[Tensor, " n"]:
-        """Smallest margin of every query, in the units of `weights`."""
-        margins = self.problem.margins(weights).masked_fill(~self.problem.inequalities, torch.inf)
-        return margins.amin(-1)[self.inputs]
+        """Smallest margin of every query, in the units of `weights`; fixed biases included, over `asked`."""
+        margins = (self.problem.margins(weights) - self.problem.right_hand_side) / self.asked + 1
+        return margins.masked_fill(~self.problem.inequalities, torch.inf).amin(-1)[self.inputs]
 
 
-def selection_problem(views: Sequence[SentenceView], drawn: Choices) -> SelectionProblem:
-    """Build the problem that asks for `drawn.selected` above every other candidate of its query."""
+def selection_problem(
+    views: Sequence[SentenceView], drawn: Choices, form: HeadWeights | None = None
+) -> SelectionProblem:
+    """Build the problem that asks for `drawn.selected` above every other candidate of its query.
+
+    Where `form` has a fixed bias, logits do not scale with W: the problem asks for the smallest gap that the head
+    itself has on these selections, if that is positive, and else for 1.
+    """
     used, inverse = torch.unique(drawn.sentence, return_inverse=True)
     counts = torch.bincount(inverse)
     first = torch.cat([counts.new_zeros(1), counts.cumsum(0)[:-1]])
@@ -93,5 +102,18 @@ def selection_problem(views: Sequence[SentenceView], drawn: Choices) -> Selectio
         mask[place, : len(view.sentence)] = view.candidates[position]
     selected = torch.zeros(n, dtype=torch.int64)
     selected[inputs] = drawn.selected
+    asked, offsets = 1.0, None
+    if form is not None and form.slope:
+        offsets = form.fixed_logits(length)[0].expand(n, length)  # a constant for each query changes nothing
+        gaps = [_gap(views[index].logits(form)[position], token) for index, position, token in drawn.triples]
+        asked = min(gaps) if min(gaps) > 0 else 1.0
     data = TokenDataset(tokens, queries, torch.ones(n, dtype=torch.float64), mask=mask, queries_per_sequence=shared)
-    return SelectionProblem(AttentionSVM(data, selected), inputs, drawn)
+    problem = AttentionSVM(data, selected, right_hand_side=asked, offsets=offsets)
+    return SelectionProblem(problem, inputs, drawn, asked)
+
+
+def _gap(logits: Float[Tensor, " T"], selected: int) -> float:
+    """Of the selected token to the next; the logits of other tokens than candidates are -inf."""
+    others = logits.clone()
+    others[selected] = -torch.inf
+    return float(logits[selected] - others.max())

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 from attsvm.heads.analysis.kinds import SelectionKind, left_out_tokens
@@ -30,16 +30,19 @@ class SentenceView:
         keys: ``[T, D]``.
         queries: ``[T, E]``.
         candidates: tokens a query may select: allowed by the model and not left out, ``[T, T]``.
+        phases, buckets: of positions, where the head's logits depend on them; see `attsvm.heads.form.Seen`.
     """
 
     sentence: Sentence
     keys: Float[Tensor, "T D"]
     queries: Float[Tensor, "T E"]
     candidates: Bool[Tensor, "T T"]
+    phases: Complex[Tensor, "T F"] | None = None
+    buckets: Int[Tensor, "T T"] | None = None
 
     def logits(self, form: HeadWeights) -> Float[Tensor, "T T"]:
         """Logits of every query over its candidates, -inf elsewhere; row = query."""
-        return ((self.queries @ form.query) @ (self.keys @ form.key).T).masked_fill(~self.candidates, -torch.inf)
+        return form.logits(self).masked_fill(~self.candidates, -torch.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +73,9 @@ def layers_of(
             states = model.states(sentence, chosen)
             errors = errors.maximum(form_errors(states, forms))
             for row in range(len(chosen)):
-                views[row].append(SentenceView(sentence, states.keys[row], states.queries[row], states.allowed & ~out))
+                own = states.layer(row)
+                seen = SentenceView(sentence, own.keys, own.queries, own.allowed & ~out, own.phases, own.buckets)
+                views[row].append(seen)
         for row, layer in enumerate(chosen):
             yield LayerView(layer, tuple(views[row]), tuple(errors[row].tolist()))
             views[row] = []
@@ -133,17 +138,17 @@ class Choices:
         return self[torch.randperm(len(self), generator=generator)[:count].sort().values]
 
 
-def choices(views: Sequence[SentenceView], form: HeadWeights, temperature: float = 1.0) -> Choices:
-    """Every query's choice under the form; logits are multiplied by `temperature`."""
+def choices(views: Sequence[SentenceView], form: HeadWeights) -> Choices:
+    """Every query's choice under the form."""
     parts: list[tuple[Tensor, ...]] = []
     for index, view in enumerate(views):
         options = view.candidates.sum(-1)
         position = torch.nonzero(options > 1)[:, 0]
         if position.numel() == 0:
             continue
-        logits = view.logits(form)[position] * temperature
+        logits = view.logits(form)[position]
         top = logits.topk(2, dim=-1)
-        log_attention = logits.log_softmax(-1)
+        log_attention = form.log_attention(logits)
         entropy = -torch.where(logits.isinf(), 0.0, log_attention.exp() * log_attention).sum(-1)
         size = logits.masked_fill(logits.isinf(), 0.0).abs().amax(-1)
         parts.append((
