@@ -14,7 +14,16 @@ from attsvm.data import random_sphere
 from attsvm.next_token import from_ids, predict_limit, priority_graph
 from next_token.samples import random_samples
 
-from .reference import ExactHead, direction_and_log_norm, direction_error, exact, exact_gradient
+from .reference import (
+    EXACT_SLOPES,
+    ExactHead,
+    direction_and_log_norm,
+    direction_error,
+    exact,
+    exact_gradient,
+    exact_linear,
+    exact_relu,
+)
 
 
 def split(data, kept, weights, **options):
@@ -92,6 +101,34 @@ def test_the_growing_part_against_many_digits(norm):
     assert size < 1e-9
     if norm >= 1e3:  # summed first, the direction is lost
         assert float((summed * unit).sum()) / float(summed.norm()) < 0.9
+
+
+@pytest.mark.parametrize("norm", [1e2, 1e4])
+@pytest.mark.parametrize("kind", ["linear", "relu"])
+def test_any_kept_sets_against_many_digits(kind, norm):
+    """Two random tokens of every input keep probability, with any head: far out along the SVM of these sets."""
+    generator = torch.Generator().manual_seed(3)
+    data = random_sphere(n=3, T=4, d=6, seed=3)
+    kept = torch.zeros(3, 4, dtype=torch.bool).scatter(1, torch.rand(3, 4, generator=generator).topk(2).indices, True)
+    solution = attsvm.solve(attsvm.AttentionSVM(data, selected_set=kept))
+    assert bool(solution.solved)
+    finite = FiniteSpace.of(data, kept).project(torch.randn(1, 6, 6, dtype=torch.float64, generator=generator))[0]
+    weights = finite + norm * solution.weights / solution.weights.norm()
+    matrix = torch.randn(6, 4, dtype=torch.float64, generator=generator)
+    head = attsvm.LinearHead(matrix[:, 0]) if kind == "linear" else attsvm.ReluHead(matrix)
+    found = split(data, kept, weights, head=head)["growing"]
+    with mp.workdps(int(norm / 2) + 60):
+        own = exact_linear(matrix[:, 0]) if kind == "linear" else exact_relu(matrix)
+        whole = exact_gradient(data, exact(weights), own, EXACT_SLOPES["Logistic"])
+        rows = [
+            [(a - b) * z for a, b in zip(one, other, strict=True) for z in query]
+            for tokens, mask, query in zip(data.tokens, kept, exact(data.queries), strict=True)
+            for one, other in [exact(tokens[mask])]
+        ]
+        wanted = exact_outside(rows, whole)
+        direction, size = direction_error(found, wanted)
+    assert direction < 1e-9
+    assert size < 1e-8
 
 
 def test_queries_that_depend_on_each_other_span_jointly():
