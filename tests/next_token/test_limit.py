@@ -159,6 +159,11 @@ def test_new_windows_and_unknown_queries():
     unknown = limit.answer("a b e")
     assert not unknown.seen
     assert unknown.probabilities == pytest.approx((1 / 3,) * 3)
+    assert not unknown.decided
+    level = limit.answer("c b c")  # both lose to a, and nothing compares them
+    assert set(level.words) == {"b", "c"}
+    assert str(level).endswith("(level under W_svm; how they share is not decided)")
+    assert limit.answer("b a c").decided
     with pytest.raises(ValueError, match=r"token ids in 0\.\.4; got \[9\]"):
         limit.answer([9])
 

@@ -152,7 +152,8 @@ def _print(
         )
         rows = [[word, *(_share(answer[kind], word) for kind in kinds)] for word in listed[:_SHOWN]]
         why = f" ({answer['decided_by']})" if answer["decided_by"] else ""
-        print_table(f"{question} \u2026{why}", [("next", "left"), ("predicted", "right"), ("trained", "right")], rows)
+        typer.echo(f"\n{question} \u2026{why}")
+        print_table("", [("next", "left"), ("predicted", "right"), ("trained", "right")], rows)
 
 
 def _share(shares: dict[str, float] | None, word: str) -> str:

@@ -61,6 +61,8 @@ class Answer:
         seen: whether a sample of the data ends in the context's last token.
         by_graph: whether the graph alone decides: one component beats every other token of the context, directly or
             along a chain. Otherwise W_svm decides between tokens that the data never compared.
+        decided: whether the survivors are one component, whose shares the limit decides. Tokens of several that are
+            level under W_svm share as the start, and how long training went on, will have it.
     """
 
     words: tuple[str, ...]
@@ -68,10 +70,12 @@ class Answer:
     dropped: tuple[str, ...]
     seen: bool
     by_graph: bool
+    decided: bool
 
     def __str__(self) -> str:
         listed = ", ".join(f"{word} {share:.3g}" for word, share in zip(self.words, self.probabilities, strict=True))
         why = "by the graph" if self.by_graph else "by W_svm; the graph does not compare them all"
+        why = why if self.decided else "level under W_svm; how they share is not decided"
         return f"{listed} ({why if self.seen else 'no sample ends in this token'})"
 
 
@@ -152,12 +156,14 @@ class LimitPrediction:
         order = [place for place in torch.argsort(shares, descending=True, stable=True).tolist() if bool(alive[place])]
         words = self.data.words
         survivors = [tokens[place] for place in order]
+        own = {self.graph.component_of(last, token) for token in survivors}
         return Answer(
             tuple(words[token] for token in survivors),
             tuple(float(shares[place]) for place in order),
             tuple(words[token] for token in tokens if token not in survivors),
             bool((self.data.last == last).any()),
             self._beats_all(last, survivors, tokens),
+            len(survivors) == 1 or (None not in own and len(own) == 1),
         )
 
     def _beats_all(self, last: int, survivors: Sequence[int], tokens: Sequence[int]) -> bool:
@@ -272,7 +278,7 @@ def predict_limit(
     >>> data = from_ids([[0, 1, 2], [0, 2]], [0, 0], np.eye(3), names="abc")
     >>> limit = predict_limit(data)
     >>> limit.answer("b c"), limit.standing.value
-    (Answer(words=('b', 'c'), probabilities=(0.5, 0.5), dropped=(), seen=True, by_graph=False), 'proved')
+    (Answer(words=('b', 'c'), probabilities=(0.5, 0.5), dropped=(), seen=True, by_graph=False, decided=False), 'proved')
     """
     graph = data if isinstance(data, PriorityGraph) else priority_graph(data)
     norm = norm or Frobenius()
