@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         BlockDescent,
         Conic,
         Cvxpy,
+        InteriorPoint,
         LinearProgram,
         NuclearInteriorPoint,
         SVMSolution,
@@ -132,6 +133,7 @@ __all__ = [
     "BatchedFrobenius",
     "BlockDescent",
     "NuclearInteriorPoint",
+    "InteriorPoint",
     "LinearProgram",
     "Conic",
     "Cvxpy",
@@ -163,7 +165,7 @@ _HOMES = {
         "descent": "fit Run initial_parameters GradientDescent NormalizedGradientDescent SteepestDescent MirrorDescent"
         " NormalizedMirrorDescent Adam PolyakDescent",
         "svm": "AttentionSVM solve SVMSolution margin_efficiency label_svm ActiveSet BatchedFrobenius BlockDescent"
-        " NuclearInteriorPoint LinearProgram Conic Cvxpy",
+        " NuclearInteriorPoint InteriorPoint LinearProgram Conic Cvxpy",
         "theory": "diagnose verify predict_selection implicit_bias is_locally_optimal locally_optimal_selections"
         " regularization_path generalized_components",
     }.items()

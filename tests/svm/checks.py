@@ -18,6 +18,7 @@ from attsvm.svm import (
     BatchedFrobenius,
     BlockDescent,
     Cvxpy,
+    InteriorPoint,
     Solver,
     SVMSolution,
     solve,
@@ -44,6 +45,7 @@ SOLVERS: tuple[tuple[Norm, Solver | None], ...] = (
     (Frobenius(), ActiveSet()),
     (Frobenius(), BatchedFrobenius()),
     (Frobenius(), BlockDescent()),
+    *((norm, InteriorPoint()) for norm in NORMS[3:]),
     *((norm, REFERENCE) for norm in NORMS),
 )
 """Every norm with every solver of it; None is the library's choice."""

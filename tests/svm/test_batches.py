@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attsvm.data import TokenDataset, random_sphere
-from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear
+from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral
 from attsvm.svm import ActiveSet, AttentionSVM, BatchedFrobenius, BlockDescent, Certificate, Status, SVMSolution, solve
 from attsvm.svm.solution import norm_from_repr
 from cases import case
@@ -297,6 +297,9 @@ def test_devices_and_time_are_reported() -> None:
     assert solve(problem, Nuclear()).solver == "NuclearInteriorPoint"
     assert solve(problem, MaxEntry()).solver == "LinearProgram"
     assert solve(problem, Entrywise(3)).solver == "Conic"
+    assert solve(problem, Spectral()).solver == "InteriorPoint"
+    data = random_sphere(n=2, T=3, d=4, batch=16, seed=1)
+    assert solve(AttentionSVM(data, random_selection(data, 1)), MaxEntry()).solver == "InteriorPoint"
 
 
 def test_one_token_has_nothing_to_separate() -> None:

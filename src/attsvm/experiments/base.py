@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from attsvm.svm import ActiveSet, Conic, LinearProgram, NuclearInteriorPoint
+from attsvm.svm import ActiveSet, Conic, InteriorPoint, LinearProgram, NuclearInteriorPoint
 from attsvm.sweep.configuration import Configuration
 from attsvm.sweep.task import Sweep
 
@@ -57,7 +57,7 @@ class Check:
 
 def _tolerances() -> dict[str, float]:
     """By solver, the relative gap that a certificate must reach for an SVM to count as solved."""
-    solvers = (ActiveSet(), NuclearInteriorPoint(), LinearProgram(), Conic())
+    solvers = (ActiveSet(), NuclearInteriorPoint(), InteriorPoint(), LinearProgram(), Conic())
     return {type(each).__name__: each.accuracy for each in solvers}
 
 

@@ -11,6 +11,7 @@ from attsvm.svm.solvers.batched.solver import BatchedFrobenius
 from attsvm.svm.solvers.block_descent.solver import BlockDescent
 from attsvm.svm.solvers.dense.conic import Conic, Cvxpy
 from attsvm.svm.solvers.dense.linear_program import LinearProgram
+from attsvm.svm.solvers.interior.solver import InteriorPoint
 from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "BlockDescent",
     "Conic",
     "Cvxpy",
+    "InteriorPoint",
     "LinearProgram",
     "NuclearInteriorPoint",
     "Solver",

@@ -23,6 +23,7 @@ from attsvm.svm.solvers.batched.solver import BatchedFrobenius
 from attsvm.svm.solvers.block_descent.solver import BlockDescent
 from attsvm.svm.solvers.dense.conic import Conic
 from attsvm.svm.solvers.dense.linear_program import LinearProgram
+from attsvm.svm.solvers.interior.solver import InteriorPoint
 from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint
 
 RAY_TOLERANCE = 1e-10
@@ -73,6 +74,7 @@ def solve(
         raw = chosen.solve(flat, norm, _start(initial, problem, flat), progress)
         judged = _judge(flat, norm, raw, chosen.accuracy)
         _ask_frobenius(flat, norm, judged, chosen)
+        _ask_reference(flat, norm, judged, chosen)
         _settle_rays(flat, norm, judged, chosen.accuracy)
         return _assemble(problem, flat, norm, chosen, raw, judged, began)
 
@@ -182,6 +184,17 @@ def _ask_frobenius(flat: AttentionSVM, norm: Norm, judged: _Judged, solver: Solv
     raw = feasibility_solver(part).solve(part, Frobenius(), None, None)
     found = _judge(part, norm, raw, solver.accuracy)
     _take(judged, where, found, found.codes != Status.NOT_CONVERGED.code)
+
+
+def _ask_reference(flat: AttentionSVM, norm: Norm, judged: _Judged, solver: Solver) -> None:
+    """Ask HiGHS or Clarabel where the interior point for batches stopped early on a problem that has a solution."""
+    where = torch.nonzero(judged.codes == Status.SEPARABLE.code).flatten()
+    if where.numel() == 0 or not isinstance(solver, InteriorPoint):
+        return
+    part = flat[where]
+    found = _judge(part, norm, _reference(norm).solve(part, norm, None, None), solver.accuracy)
+    closer = found.certificate.relative_gap < judged.certificate.relative_gap[where]
+    _take(judged, where, found, closer & (found.codes != Status.NOT_CONVERGED.code))
 
 
 def _settle_rays(flat: AttentionSVM, norm: Norm, judged: _Judged, accuracy: float) -> None:
@@ -297,11 +310,16 @@ def choose_solver(solver: Solver | None, problem: AttentionSVM, norm: Norm, warm
         return feasibility_solver(problem, warm)
     if isinstance(norm, Nuclear):
         return NuclearInteriorPoint()
-    if isinstance(norm, (MaxEntry, SumEntry)):
-        return LinearProgram()
-    if isinstance(norm, (Entrywise, Spectral)):
-        return Conic()
+    if isinstance(norm, (MaxEntry, SumEntry, Entrywise, Spectral)):
+        rows = int(problem.rows.flatten(1).sum(1).max()) if problem.batch_shape[0] else 0
+        many = problem.batch_shape[0] >= _FEW or isinstance(norm, Spectral)
+        return InteriorPoint() if many and rows <= _LARGE else _reference(norm)
     raise ValueError(f"no solver knows the norm {norm!r}; pass solver=")
+
+
+def _reference(norm: Norm) -> Solver:
+    """One problem at a time, by HiGHS or Clarabel."""
+    return LinearProgram() if isinstance(norm, (MaxEntry, SumEntry)) else Conic()
 
 
 def feasibility_solver(problem: AttentionSVM, warm: bool = False) -> Solver:

@@ -48,6 +48,7 @@ SOLVERS: Mapping[str, Callable[[], Solver]] = {
     "batched-frobenius": lambda: attsvm.BatchedFrobenius(),
     "block-descent": lambda: attsvm.BlockDescent(),
     "nuclear-interior-point": lambda: attsvm.NuclearInteriorPoint(),
+    "interior-point": lambda: attsvm.InteriorPoint(),
     "linear-program": lambda: attsvm.LinearProgram(),
     "conic": lambda: attsvm.Conic(),
     "cvxpy": lambda: attsvm.Cvxpy(),

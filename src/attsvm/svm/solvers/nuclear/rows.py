@@ -118,12 +118,13 @@ def unit(x: Tensor) -> tuple[Tensor, Tensor]:
     return x / torch.where(norm > 0, norm, torch.ones_like(norm)), (norm * top)[..., 0]
 
 
-def reduce(rows: Rows, sizes: Tensor) -> tuple[ReducedRows, Reduction]:
+def reduce(rows: Rows, sizes: Tensor, spans: bool = True) -> tuple[ReducedRows, Reduction]:
     """Normalised, compact, reduced rows, and the way back.
 
     Arguments:
         rows: with unit vectors as differences and queries.
         sizes: ||d_it|| ||z_i|| before they were made unit vectors, ``[batch, n, T]``.
+        spans: whether the norm allows coordinates of the spans; without, the rows keep their own.
     """
     _, n, length, dim = rows.differences.shape
     block = int(rows.present.sum(-1).max())
@@ -136,13 +137,13 @@ def reduce(rows: Rows, sizes: Tensor) -> tuple[ReducedRows, Reduction]:
     else:
         index = torch.argsort(~rows.present.flatten(1), dim=-1, stable=True)[:, :m]
     left_basis = right_basis = None
-    if n < rows.queries.shape[-1]:
+    if spans and n < rows.queries.shape[-1]:
         right_basis, upper = torch.linalg.qr(rows.queries.mT)
         rows = replace(rows, queries=upper.mT)
     listed = rows.listed(index)
     real = listed.present
     left = listed.differences * real[..., None]
-    if m < dim:
+    if spans and m < dim:
         left_basis, upper = torch.linalg.qr(left.mT)
         left = upper.mT
     size = torch.where(real, sizes.flatten(1).gather(1, index), torch.ones_like(listed.right_hand_side))

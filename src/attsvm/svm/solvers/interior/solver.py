@@ -1,0 +1,63 @@
+"""Interior point for the norms that have no solver of their own: the options, and the arrays of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from attsvm.norms import Entrywise, MaxEntry, Norm, Spectral, SumEntry
+from attsvm.svm.problem import AttentionSVM
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver
+from attsvm.svm.solvers.interior.interior import InteriorMethod
+from attsvm.svm.solvers.nuclear.rows import reduce, unit
+
+_CHUNK = 6e5  # numbers at a time: they should stay in a cache
+
+
+@dataclass(frozen=True)
+class InteriorPoint(Solver):
+    """Batched primal-dual interior point for `Spectral`, `MaxEntry`, `SumEntry` and `Entrywise`.
+
+    Arguments:
+        accuracy: relative gap and violation to which the certificate must hold.
+    """
+
+    accuracy: float = 1e-8
+
+    def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
+        known = isinstance(norm, (Spectral, MaxEntry, SumEntry, Entrywise))
+        return None if known else "it solves Spectral, MaxEntry, SumEntry and Entrywise"
+
+    def solve(
+        self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
+    ) -> RawSolution:
+        count, size = problem.batch_shape[0], problem.data.d * problem.data.dq
+        chunk = max(1, int(_CHUNK / (problem.data.n**2 * problem.data.T**2 + 10 * size)))
+        parts = [_solve(Rows.of(problem[first : first + chunk]), norm) for first in range(0, count, chunk)]
+        return RawSolution(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def _solve(rows: Rows, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights, duals and iterations; a zero row holds by itself, or is a ray by itself."""
+    (differences, d_norm), (queries, z_norm) = unit(rows.differences), unit(rows.queries)
+    zero = rows.present & ((d_norm == 0) | (z_norm == 0)[..., None])
+    impossible = zero & rows.asking
+    weights = differences.new_zeros(len(rows), differences.shape[-1], queries.shape[-1])
+    duals = impossible * torch.sign(rows.right_hand_side)
+    iterations = torch.zeros(len(rows), dtype=torch.long, device=zero.device)
+    masks = rows.inequalities & ~zero, rows.equalities & ~zero
+    rows = Rows(differences, queries, rows.right_hand_side, *masks)
+    where = torch.nonzero(rows.asking.flatten(1).any(1) & ~impossible.flatten(1).any(1))[:, 0]
+    if where.numel():
+        rows = rows[where]
+        reduced, way = reduce(rows, (d_norm * z_norm[..., None])[where], spans=norm.unitarily_invariant)
+        turn = isinstance(norm, Spectral) and reduced.differences.shape[-1] < reduced.queries.shape[-1]
+        if turn:  # W^T: its rows come one by one, since blocks share their queries
+            reduced = replace(reduced, differences=reduced.queries, queries=reduced.differences, input_queries=None)
+        found = InteriorMethod(reduced, norm).run(reduced)
+        weights[where] = way.weights(found.best_weights.mT if turn else found.best_weights)
+        duals[where] = way.duals(found.best_duals, rows.right_hand_side.shape)
+        iterations[where] = found.iterations
+    return weights, duals, iterations
