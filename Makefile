@@ -67,7 +67,7 @@ $(VENV)/.documenting: $(VENV)/.installed
 	touch $@
 
 docs: $(VENV)/.documenting
-	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -d docs/_build/doctrees -b html docs docs/_build/html
 
 # The documentation as one file: unpack it and open index.html, without a network.
 docs-archive: docs

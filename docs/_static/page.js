@@ -84,6 +84,9 @@ function themePlaygrounds() {
   }
 }
 
+// Pages opened from a disk may not read each other: the search shows titles then, without excerpts.
+if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+
 addCopyButtons();
 nameSidebars();
 markScrollingBoxes();
