@@ -6,8 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from benchmarks import next_token
-from benchmarks.next_token import Draw, theorem_row
+from benchmarks.next_token import Draw, main, theorem_row
 from scipy.optimize import linprog
 
 from attsvm.next_token import predict_limit
@@ -61,5 +60,5 @@ def test_draws_are_what_they_say():
 
 def test_a_part_must_be_named(capsys):
     with pytest.raises(SystemExit):
-        next_token.main(["--part", "nothing"])
+        main(["--part", "nothing"])
     assert "--part" in capsys.readouterr().err
