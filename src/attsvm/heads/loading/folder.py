@@ -1,22 +1,23 @@
-"""Reading model files: a Hugging Face folder, and Whisper in the format of its authors (``tiny.en.pt``).
+"""Reading model files: a Hugging Face folder, GGUF, and Whisper in the format of its authors (``tiny.en.pt``).
 
 Only plain files are read; code in a folder is never run.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import pickle
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attsvm.heads.loading.architectures import unsupported
+from attsvm.heads.loading.architectures import architecture_of, unsupported
 
 
 def read_config(folder: Path) -> Any:
@@ -132,7 +133,7 @@ def reason(error: BaseException, longest: int = 200) -> str:
     return said if len(said) <= longest else said[: longest - 3] + "..."
 
 
-@contextmanager
+@contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Inside, the transformers library logs errors only; afterwards its settings are what they were."""
     from transformers.utils import logging
@@ -149,6 +150,45 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+
+
+def read_gguf(path: Path, name: str) -> tuple[Any, Any, tuple[str, ...]]:
+    """The float32 core of a GGUF file, its tokenizer, and notes; quantized weights are dequantized.
+
+    Raises:
+        ValueError: if the packages that read it are missing, the file is damaged, or its architecture is not read.
+    """
+    try:
+        import accelerate  # noqa: F401
+        import gguf
+    except ImportError:
+        raise ValueError("reading GGUF files needs gguf and accelerate: pip install 'attsvm[gguf]'") from None
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+    here: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True}
+    try:
+        # A progress bar of the library is not among those that it can be asked to leave out.
+        with torch.random.fork_rng(devices=[]), quiet(), contextlib.redirect_stderr(io.StringIO()):
+            kinds = {tensor.tensor_type.name for tensor in gguf.GGUFReader(path).tensors}
+            config = AutoConfig.from_pretrained(path.parent, **here)
+            architecture_of(config, name)
+            core = AutoModel.from_pretrained(
+                path.parent, config=config, dtype=torch.float32, attn_implementation="eager", **here
+            )
+            words = AutoTokenizer.from_pretrained(path.parent, **here)
+    except Exception as error:  # the readers raise whatever they meet
+        ours = isinstance(error, ValueError) and str(error).startswith(name)
+        said = (
+            str(error)
+            if ours
+            else f"{path} cannot be read as GGUF (truncated, or of an unknown kind?): {reason(error)}"
+        )
+        raise ValueError(said) from None
+    if hasattr(core.config, "quantization_config"):
+        del core.config.quantization_config  # they are quantized no longer
+    coarse = sorted(kinds - {"F64", "F32"})
+    notes = (f"weights of lower precision ({', '.join(coarse)}) were dequantized to float32",) if coarse else ()
+    return core.eval(), words, notes
 
 
 # Longer names first: "attn" is a part of "cross_attn".

@@ -1,4 +1,4 @@
-"""Loading a model: a folder, a name on the hub, a Whisper file, a live model, or a TransformerLens model."""
+"""Loading a model: a folder, a name on the hub, a GGUF or Whisper file, a live model, or a TransformerLens model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attsvm.data.checks import ArrayOrList, as_tensor
 from attsvm.heads.loading.architectures import Reads, architecture_of
-from attsvm.heads.loading.folder import precision_notes, read_config, read_openai_whisper, read_weights
+from attsvm.heads.loading.folder import precision_notes, read_config, read_gguf, read_openai_whisper, read_weights
 from attsvm.heads.loading.images import preparation_of, read_images
 from attsvm.heads.loading.lens import LensModel, is_lens
 from attsvm.heads.loading.tokenizers import SmilesTokenizer, Tokenizer, choose_tokenizer
@@ -35,14 +35,14 @@ def load(
     images: ArrayOrList | str | os.PathLike[str] | None = None,
     most_images: int = 1000,
 ) -> HeadModel:
-    """A model whose heads can be read exactly, as ``softmax(X K Q^T z)``.
+    """A model whose heads can be read exactly, as ``softmax(X K Q^T z)`` with what its positions add.
 
     Weights are read from safetensors, or from pickles of nothing but tensors; code from a model folder is never run.
 
     Arguments:
-        source: a Hugging Face model folder; a name on its hub (the local cache first, then the network); a Whisper file
-            of its authors (``tiny.en.pt``); a live model of the transformers library, which is copied; or a
-            TransformerLens HookedTransformer, which is used as it is.
+        source: a Hugging Face model folder; a name on its hub (the local cache first, then the network); a GGUF file,
+            whose weights are dequantized; a Whisper file of its authors (``tiny.en.pt``); a live model of the
+            transformers library, which is copied; or a TransformerLens HookedTransformer, which is used as it is.
         tokenizer: where the model brings none: a folder with its files, a ``.tiktoken`` file for Whisper, or a
             tokenizer. Without one, sentences are given as lists of token numbers.
         audio_features: what Whisper's decoder listens to, as its encoder gives it, ``[frames, d]``; None means silence.
@@ -55,8 +55,8 @@ def load(
         A `HeadModel`; its `notes` say what was changed on the way.
 
     Raises:
-        ValueError: in one sentence, if the model is incomplete, of an architecture without a single W (rotary or
-            relative positions, soft-capping, ...), or cannot be found.
+        ValueError: in one sentence, if the model is incomplete, of an architecture that is not read, or cannot be
+            found.
     """
     _check_transformers()
     audio = None if audio_features is None else as_tensor(audio_features, "audio_features")
@@ -111,12 +111,12 @@ def _from_path(
 
 def _from_file(path: Path, tokenizer: object, audio: Tensor | None, images: Pictures | None) -> HeadModel:
     if path.suffix == ".gguf":
-        raise ValueError(
-            f"{path} is a GGUF file: quantized weights are not read (and nearly all such models have rotary positions,"
-            " for which no single W exists)"
-        )
+        core, own, notes = read_gguf(path, path.stem)
+        return _model(core, choose_tokenizer(tokenizer or own, None, core.config), path.stem, notes, audio, images)
     if path.suffix != ".pt":
-        raise ValueError(f"{path} must be a model folder or a Whisper .pt file; got {path.suffix or path.name!r}")
+        raise ValueError(
+            f"{path} must be a model folder, a .gguf file or a Whisper .pt file; got {path.suffix or path.name!r}"
+        )
     config, weights = read_openai_whisper(path)
     core = from_state(config, weights, path.name)
     beside = sorted(path.parent.glob("*.tiktoken"))
