@@ -175,8 +175,8 @@ def attention_sparsity(result: SweepResult) -> Numbers:
     found = {}
     last = max(result.configuration["recorded"])
     for layer in range(result.configuration["layers"]):
-        for epoch in (0, last):
-            for column in ("entropy", "top_mass", "norm", "margin"):
+        for epoch in (0, 10, last):
+            for column in ("entropy", "top_mass", "norm", "margin_median"):
                 values = result.column("heads", column, epoch=epoch, layer=layer)
                 found[f"{column}, layer {layer}, epoch {epoch}"] = values.mean()
     return found
@@ -309,10 +309,10 @@ def _table_of_layers(numbers: Mapping[str, Sequence[float]]) -> list[str]:
     epochs = list(dict.fromkeys(int(name.rpartition(" ")[2]) for name in numbers))
     rows = [
         f"| mean over heads and models | layer | {' | '.join(f'epoch {epoch}' for epoch in epochs)} |",
-        "|---|---|---|---|",
+        "|---" * (len(epochs) + 2) + "|",
     ]
     words = {"entropy": "entropy of [CLS] over that of even attention", "top_mass": "mass on the top token",
-             "norm": "norm of K Q^T", "margin": "margin"}  # fmt: skip
+             "norm": "norm of K Q^T", "margin_median": "median margin"}  # fmt: skip
     for column, what in words.items():
         for layer in (0, 1):
             cells = [spread(numbers[f"{column}, layer {layer}, epoch {epoch}"]) for epoch in epochs]

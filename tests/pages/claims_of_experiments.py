@@ -209,6 +209,37 @@ def rank() -> Iterator[str]:
     yield f"no weights tell equal tokens apart: {one:.0f} of 500 can be separated."
 
 
+@sentences("regularization-path")
+def regularization_path() -> Iterator[str]:
+    wide = "KQ: distance to the nuclear solution set of descent"
+    for what in ("W", "joint tight", "joint relaxed", "relu"):
+        assert held("regularization-path", f"{what}: 1 - cosine of descent") == "8 of 8"
+    yield f"for (K, Q) in {held('regularization-path', wide)} seeds."
+    middle, worst = (measured("regularization-path", wide, place) for place in (0, 1))
+    yield f"is at {cosines(middle)} in the median, and the worst run of a seed at {cosines(worst, 2)}"
+    found = summary("regularization-path")["counts"]
+    rest = {
+        name: sum(sum(values) for reason, values in found.items() if name in reason)
+        for name in ("not stationary", "not solved", "single winner")
+    }
+    yield (
+        f"points not stationary to the tolerance: {rest['not stationary']}; SVMs not solved: {rest['not solved']}; ReLU"
+        f" heads without a proved single winner: {rest['single winner']}."
+    )
+    relu, w, kq = (found[f"{name}: descent reached another selection (left out)"] for name in ("relu", "W", "KQ"))
+    yield (
+        f"reached another selection on {counts(relu)} of 20 data sets, on W on {counts(w)}, on (K, Q) on {counts(kq)};"
+        " those runs"
+    )
+
+
+@sentences("attention-sparsity")
+def attention_sparsity() -> Iterator[str]:
+    early, late = (numbers("attention-sparsity", f"entropy, layer 0, epoch {epoch}") for epoch in (10, 100))
+    rising = sum(after > before for before, after in zip(early, late, strict=True))
+    yield f"in {rising} of {len(late)} seeds the entropy of the first layer even rises a little."
+
+
 # ------------------------------------------------------------------------- pages about several experiments
 
 
@@ -291,3 +322,22 @@ def proved_causal() -> Iterator[str]:
         f"(K, Q) is at {cosines(checked(kq, 4))} to the nuclear one, and {counts(checked(kq, 3))} of a hundred runs"
         " are stuck"
     )
+
+
+@claims("docs/proved.md")
+def proved_paths() -> Iterator[str]:
+    path, walked = (f"KQ: distance to the nuclear solution set {each}" for each in ("along the path", "of descent"))
+    middle, worst = (measured("regularization-path", walked, place) for place in (0, 1))
+    yield f"nuclear solutions is {cosines(middle)} in the median after 10,000 steps, and {cosines(worst, 2)} on the worst"
+    yield f"is at {short(max(measured('regularization-path', path, 1)), 3)} or less."
+
+
+@claims("docs/proved.md")
+def proved_transformer() -> Iterator[str]:
+    own = partial(numbers, "attention-sparsity")
+    first, second = (cosines(own(f"entropy, layer {layer}, epoch 100"), 2) for layer in (0, 1))
+    start = min(each for layer in (0, 1) for each in own(f"entropy, layer {layer}, epoch 0"))
+    yield f"falls from {short(start, 2)} or more to between {first.replace(' to ', ' and ')} in the first layer and between"
+    yield f"{second.replace(' to ', ' and ')} in the second (means of three models)"
+    before, after = (measured("attention-sparsity", "norm of the key-query", place) for place in (0, 1))
+    yield f"grows to {span([b / a for a, b in zip(before, after, strict=True)], lambda value: f'{value:.1f}')} times"
