@@ -328,7 +328,8 @@ def proved_causal() -> Iterator[str]:
 def proved_paths() -> Iterator[str]:
     path, walked = (f"KQ: distance to the nuclear solution set {each}" for each in ("along the path", "of descent"))
     middle, worst = (measured("regularization-path", walked, place) for place in (0, 1))
-    yield f"nuclear solutions is {cosines(middle)} in the median after 10,000 steps, and {cosines(worst, 2)} on the worst"
+    yield f"nuclear solutions is {cosines(middle)} in the median after 10,000 steps"
+    yield f"after 10,000 steps, and {cosines(worst, 2)} on the worst"
     yield f"is at {short(max(measured('regularization-path', path, 1)), 3)} or less."
 
 
@@ -337,7 +338,8 @@ def proved_transformer() -> Iterator[str]:
     own = partial(numbers, "attention-sparsity")
     first, second = (cosines(own(f"entropy, layer {layer}, epoch 100"), 2) for layer in (0, 1))
     start = min(each for layer in (0, 1) for each in own(f"entropy, layer {layer}, epoch 0"))
-    yield f"falls from {short(start, 2)} or more to between {first.replace(' to ', ' and ')} in the first layer and between"
-    yield f"{second.replace(' to ', ' and ')} in the second (means of three models)"
+    first, second = (each.replace(" to ", " and ") for each in (first, second))
+    yield f"falls from {short(start, 2)} or more to between {first} in the first layer"
+    yield f"in the first layer and between {second} in the second (means of three models)"
     before, after = (measured("attention-sparsity", "norm of the key-query", place) for place in (0, 1))
     yield f"grows to {span([b / a for a, b in zip(before, after, strict=True)], lambda value: f'{value:.1f}')} times"
