@@ -1,6 +1,7 @@
 """Pictures that no experiment makes: ``python docs/figures.py`` writes them to docs/images.
 
-They are those of "The idea in ten minutes", the moving one of the README, and small ones of all experiments.
+They are those of "The idea in ten minutes" and "What a layer learns from text", the moving one of the README, and small
+ones of all experiments.
 """
 
 import io
@@ -165,6 +166,17 @@ def write_training(path: Path) -> None:
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=times, loop=0, optimize=True)
 
 
+def write_graph(folder: Path) -> None:
+    """Two priority graphs of the bundled text, for "What a layer learns from text"."""
+    from attsvm.next_token import from_text, priority_graph, village, words
+
+    graph = priority_graph(from_text(" ".join(words(village())[:1000]), window=8))
+    folder.mkdir(exist_ok=True)
+    attsvm.plots.plot_priority_graph(graph, ["greta", "dan"]).savefig(
+        folder / "graph.png", dpi=130, metadata={"Software": "attsvm"}
+    )
+
+
 def write_thumbnails(folder: Path) -> None:
     """A small picture of each experiment: as much of its picture, from the left, as has the shape."""
     folder.mkdir(exist_ok=True)
@@ -196,6 +208,7 @@ def main() -> None:
         for name, figure in pictures.items():
             figure.savefig(FOLDER / f"{name}.png", dpi=160, metadata={"Software": "attsvm"})
         write_training(IMAGES / "training.gif")
+    write_graph(IMAGES / "text")
     write_thumbnails(IMAGES / "thumbnails")
 
 

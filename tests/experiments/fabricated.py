@@ -21,6 +21,7 @@ from attsvm.experiments.cones import KINDS
 from attsvm.experiments.local_convergence import PUBLIC_RIDGE
 from attsvm.experiments.loss_comparison import _finite
 from attsvm.experiments.multi_token import ACCEPTED, AMBIGUOUS, PROTOCOLS
+from attsvm.experiments.next_token import GRADIENTS
 from attsvm.experiments.optimizer_geometry import MATCHES, NORMS
 from attsvm.experiments.plane_runs import PICTURE
 from attsvm.experiments.rank import TOLERANCES
@@ -145,7 +146,37 @@ def multi_token(c: Mapping[str, Any]) -> tuple[Columns, Columns]:
     kept = (table["draw"] % 2 == 0) | ((table["protocol"] == "decaying") & (table["draw"] == 1))
     apart = {"distance_generalized": 0.004, "distance_svm": 0.006, "distance_one_token": 0.1}
     far = {name: np.where(kept, value * (1 + table["draw"] % 8 / 32), np.nan) for name, value in apart.items()}
-    return table | far | {"outcome": np.where(kept, ACCEPTED, AMBIGUOUS)}, {}
+    exact = {"distance_outside": np.where(kept, 1e-8, np.nan), "silent": np.where(kept, table["draw"] % 4 / 2, np.nan)}
+    return table | far | exact | {"outcome": np.where(kept, ACCEPTED, AMBIGUOUS)}, {}
+
+
+def next_token(c: Mapping[str, Any]) -> tuple[Columns, Columns]:
+    table = grid(
+        shape=range(len(c["shapes"])), gradient=GRADIENTS, step=(200, c["steps"] // 2, c["steps"]), dataset=range(8)
+    )
+    shapes = np.array([c["shapes"][k] for k in table.pop("shape")])
+    table |= {name: shapes[:, place] for place, name in enumerate("KdnT")}
+    clash = (table["d"] < table["K"]) & (table["dataset"] == 3)
+    off = np.where((table["gradient"] == "split") | (c["alike"] == 1), 1e-5, 0.3)
+    numbers = {
+        "cosine": 1 - off * (200 / table["step"]) ** 2,
+        "growth": 2.0 * table["step"],
+        "finite_distance": off / 1e5,
+    }
+    kinds = {"feasible": ~clash, "infeasible": clash, "finite_certified": np.ones(len(clash), bool)}
+    return table | kinds | {name: np.where(clash, np.nan, values) for name, values in numbers.items()}, {}
+
+
+def next_token_text(c: Mapping[str, Any]) -> tuple[Columns, Columns]:
+    table = grid(d=c["dimensions"], draw=range(c["draws"]))
+    enough = table["d"] > 40
+    sizes = {"K": 94, "samples": 390, "relations": 1269, "strict": 1222, "components": 500, "shared": 5}
+    table |= {name: np.full(len(enough), value) for name, value in sizes.items()}
+    kinds = {"feasible": enough, "infeasible": ~enough}
+    asked = {"cosine": 0.999, "growth": 100.0, "finite_distance": 1e-8, "largest_seen": 1e-6, "largest_by_graph": 1e-6,
+             "largest_by_svm": 1e-3, "by_graph": 50.0, "by_svm": 50.0, "open": 9.0}  # fmt: skip
+    there = enough & (table["draw"] == 0)
+    return table | kinds | {name: np.where(there, value, np.nan) for name, value in asked.items()}, {}
 
 
 def quadratic_head(c: Mapping[str, Any]) -> tuple[Columns, Columns]:
@@ -215,6 +246,9 @@ MADE: dict[str, tuple[str, Callable[[Mapping[str, Any]], tuple[Columns, Columns]
     "cones": ("cells", cones),
     "causal": ("history", causal),
     "optimizer-geometry": ("pairs", optimizer_geometry),
+    "next-token-acyclic": ("runs", next_token),
+    "next-token-cyclic": ("runs", next_token),
+    "next-token-text": ("texts", next_token_text),
 }
 """For every experiment its table, and what makes true rows and arrays for a configuration."""
 
@@ -292,6 +326,18 @@ def _regularization() -> dict[str, Damage]:
         found[f"{path}: {measure} along the path"] = put("distance", 0.06, source="path", **at)
         found[f"{path}: {measure} of descent in the end"] = put("distance", 0.2, source="descent", **at)
     return found
+
+
+_LIMIT = {"gradient": "split", "step": 1000, "K": 8, "d": 8}
+
+
+def _next_token() -> dict[str, Damage]:
+    return {
+        "neither solved nor proved infeasible": put("feasible", False, dataset=2, K=8, d=8),
+        "clashes with independent embeddings": put("infeasible", True, dataset=2, **_LIMIT),
+        "outside S_fin at 100 ||W_svm||: cosine with W_svm": put("cosine", 0.998, dataset=2, **_LIMIT),
+        "all data sets turn to W_svm outside S_fin": put("cosine", 0.98, dataset=2, **_LIMIT),
+    }
 
 
 DAMAGE: dict[str, dict[str, Damage]] = {
@@ -393,6 +439,10 @@ DAMAGE: dict[str, dict[str, Damage]] = {
             put("distance_generalized", 0.1, protocol="public constant", d=4),
         "medians: generalized, SVM alone, one token": put("distance_one_token", 0.001, protocol="paper", d=6),
         "decaying steps: medians, generalized and SVM alone": put("distance_svm", 0.001, protocol="decaying", d=6),
+        "split gradient, every input that drops a token has a gradient: 1 - cosine to W_svm outside S_fin":
+            put("distance_outside", 0.002, protocol="split", d=6, draw=4),
+        "split gradient, an input that drops a token is silent: 1 - cosine to W_svm outside S_fin":
+            put("distance_outside", 0.002, protocol="split", d=6, draw=6),
         "share accepted, decaying steps": put("outcome", AMBIGUOUS, protocol="decaying", d=6, draw=1),
         "accepted instances, paper's protocol": put("outcome", AMBIGUOUS, protocol="paper", d=6, draw=0),
     },
@@ -438,6 +488,28 @@ DAMAGE: dict[str, dict[str, Damage]] = {
         f"{name}: {column} to the {norm} solution": put(column, 0.5, optimizer=name, norm=norm)
         for column in ("cosine", "efficiency")
         for name, norm in MATCHES.items()
+    },
+    "next-token-acyclic": {
+        **_next_token(),
+        "summed first: largest difference of the cosine":
+            put("cosine", 0.9, gradient="summed first", step=1000, dataset=2),
+    },
+    "next-token-cyclic": {
+        **_next_token(),
+        "W_fin with a certificate": put("finite_certified", False, dataset=2, **_LIMIT),
+        "inside S_fin at 100 ||W_svm||: ||Pi_fin W - W_fin|| / (1 + ||W_fin||)":
+            put("finite_distance", 1e-5, dataset=2, **_LIMIT),
+        "summed first: median of 1 - cosine, split and summed first": put("cosine", 1.0, gradient="summed first"),
+    },
+    "next-token-text": {
+        "neither solved nor proved to clash": put("infeasible", False, d=8, draw=3),
+        "clashes with independent embeddings, d >= K": put("infeasible", True, d=96, draw=3),
+        "share of draws without a clash, over all d": put("feasible", False, d=96, draw=3),
+        "trained layers: cosine with W_svm outside S_fin": put("cosine", 0.98, d=64, draw=0),
+        "trained layers: distance from W_fin over 1 + ||W_fin||": put("finite_distance", 1e-5, d=64, draw=0),
+        "windows of the text: trained attention against the automaton, total variation":
+            put("largest_seen", 0.01, d=64, draw=0),
+        "fresh windows that the graph decides: the same": put("largest_by_graph", 0.01, d=64, draw=0),
     },
 }  # fmt: skip
 """For every check of every experiment, damage that makes its claim false; rows that are only measured have none."""

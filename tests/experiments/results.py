@@ -27,12 +27,16 @@ RANDOM: dict[str, dict[str, object]] = {
     "rank": {"dimensions": (1, 3, 6), "shapes": ((3, 4), (5, 4)), "draws": 8, "cap": 24, "batch": 8},
     "multi-token": {
         "dimensions": (4, 10), "accepted": 8, "steps": 600, "draws": 40, "chunk_size": 200, "decaying_steps": 8000,
+        "split_steps": 200,
     },
     "quadratic-head": {"datasets": 5, "penalties": (0.05, 0.5, 2.0)},
     "regularization-path": {"datasets": 2, "radii": 2, "largest_radius": 10.0, "steps": 200, "n": 2, "T": 3, "d": 4},
     "first-gradient": {"dimensions": (5, 80), "datasets": 20, "steps": 500, "chunk_size": 10},
     "cones": {"datasets": 3, "directions": 2, "steps": 800, "openings": (1e-5, 0.1, 1.0), "radii": (1.0, 1e3)},
     "causal": {"datasets": 4, "steps": 1500, "sequences": 1, "length": 4, "chunk_size": 2},
+    "next-token-acyclic": {"shapes": ((4, 4, 6, 3), (4, 2, 6, 3)), "datasets": 3, "steps": 120},
+    "next-token-cyclic": {"shapes": ((4, 4, 6, 3), (4, 2, 6, 3)), "datasets": 3, "steps": 120},
+    "next-token-text": {"words": 150, "dimensions": (2, 90), "draws": 1, "steps": 100, "fresh": 5},
     "optimizer-geometry": {"n": 2, "T": 3, "d": 3, "datasets": 2, "steps": 400, "chunk_size": 2},
 }  # fmt: skip
 """The same for the experiments on random data and on images."""

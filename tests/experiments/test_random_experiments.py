@@ -12,10 +12,13 @@ from attsvm import AttentionSVM, Nuclear, ReluHead, direction_cosine, fit, optim
 from attsvm.data import random_sphere, streams
 from attsvm.experiments import EXPERIMENTS, Verdict, describe_columns, run
 from attsvm.experiments.attention_sparsity import VisionTransformer
+from attsvm.experiments.common import FARTHER_APART
 from attsvm.experiments.convergence_types import TYPES
-from attsvm.experiments.multi_token import ACCEPTED, ALL_POSITIVE, OUTCOMES, used
+from attsvm.experiments.multi_token import ACCEPTED, ALL_POSITIVE, CHANGED, OUTCOMES, used
+from attsvm.experiments.next_token import _drawn, _seeds
 from attsvm.experiments.optimizer_geometry import MATCHES, NORMS
 from attsvm.experiments.rank import TOLERANCES
+from attsvm.next_token import predict_limit, train, verify
 from experiments.results import RANDOM, result_of
 
 
@@ -173,6 +176,50 @@ def test_multi_token_counts_every_draw_once_and_goes_on_until_enough():
         assert (outcomes == ACCEPTED).sum() >= 8
         assert len(used(result, "draw", d)) == 8
         assert np.isnan(result.column("draws", "distance_svm", protocol="paper", d=d)[outcomes != ACCEPTED]).all()
+
+
+def test_runs_of_the_split_gradient_are_those_the_paper_accepts_and_end_near_or_silent():
+    result = result_of("multi-token")
+    where = {"protocol": "split", "d": 4}
+    split = result.column("draws", "outcome", **where)
+    paper = result.column("draws", "outcome", protocol="paper", d=4)[: len(split)]
+    assert ((split == ACCEPTED) | (split == CHANGED)).tolist() == (paper == ACCEPTED).tolist()
+    silent, far = (result.column("draws", name, outcome=ACCEPTED, **where) for name in ("silent", "distance_outside"))
+    before = result.column("draws", "distance_outside", protocol="paper", d=4)[: len(split)][split == ACCEPTED]
+    assert set(silent) <= {0.0, 1.0}
+    assert (far[silent == 0] < before[silent == 0]).all()
+
+
+@pytest.mark.parametrize("name", ["next-token-acyclic", "next-token-cyclic"])
+def test_random_next_tokens_are_of_their_kind_and_predicted_as_one_by_one(name):
+    experiment, result = EXPERIMENTS[name], result_of(name)
+    configuration = experiment.default.with_values(**RANDOM[name])
+    task = experiment.tasks(configuration)[0]
+    graph = _drawn(configuration, task)[1]
+    assert graph.acyclic == (name == "next-token-acyclic")
+    assert graph.strict.any()
+    limit = predict_limit(graph)
+    (seed,) = _seeds(task, configuration.seed + FARTHER_APART)[1:2]
+    found = verify(limit, train(limit, steps=120, seed=[seed]))
+    K, d, n, T = configuration.shapes[0]
+    where = {"K": K, "d": d, "n": n, "T": T, "dataset": 1, "gradient": "split", "step": 120}
+    for column, value in (("cosine", found.cosine), ("growth", found.growth)):
+        assert result.column("runs", column, **where)[0] == pytest.approx(value, rel=1e-6)
+    share = found.finite_distance / (1 + found.finite_norm)
+    assert result.column("runs", "finite_distance", **where)[0] == pytest.approx(share, rel=1e-3, abs=1e-10)
+
+
+def test_the_text_is_asked_windows_it_has_not_seen():
+    result = result_of("next-token-text")
+    assert result.column("texts", "infeasible", d=2).all()
+    assert np.isnan(result.column("texts", "growth", d=2)).all()
+    assert result.column("texts", "feasible", d=90).all()
+    d, kind, predicted, trained = result.arrays["answers"].T
+    assert set(d) == {90}
+    assert set(kind) <= {0, 1, 2}
+    fresh = sum(result.column("texts", name, d=90)[0] for name in ("by_graph", "by_svm", "open"))
+    assert predicted.sum() == pytest.approx(fresh)
+    assert trained.sum() == pytest.approx(fresh)
 
 
 def test_decaying_steps_lose_few_draws():

@@ -1,4 +1,4 @@
-"""Every experiment of the papers, and one of ours, by id: computed, stored, resumed; `attsvm.plots` draws the results.
+"""Every experiment of the papers, and some of ours, by id: computed, stored, resumed; `attsvm.plots` draws the results.
 
 What an experiment needs besides (tasks, configurations, backends) comes from `attsvm.sweep`, and is named here too.
 """
@@ -21,6 +21,7 @@ from attsvm.experiments.local_convergence import LOCAL_CONVERGENCE
 from attsvm.experiments.loss_comparison import LOSS_COMPARISON
 from attsvm.experiments.multi_input import MULTI_INPUT
 from attsvm.experiments.multi_token import MULTI_TOKEN
+from attsvm.experiments.next_token import NEXT_TOKEN_ACYCLIC, NEXT_TOKEN_CYCLIC, NEXT_TOKEN_TEXT
 from attsvm.experiments.optimizer_geometry import OPTIMIZER_GEOMETRY
 from attsvm.experiments.plane_runs import HYPERPLANES, TRAJECTORIES
 from attsvm.experiments.quadratic_head import QUADRATIC_HEAD
@@ -61,6 +62,9 @@ _ALL: tuple[Experiment[Any], ...] = (
     CONES,
     CAUSAL,
     OPTIMIZER_GEOMETRY,
+    NEXT_TOKEN_ACYCLIC,
+    NEXT_TOKEN_CYCLIC,
+    NEXT_TOKEN_TEXT,
 )
 
 EXPERIMENTS = MappingProxyType({each.id: each for each in _ALL})

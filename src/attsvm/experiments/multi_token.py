@@ -1,6 +1,6 @@
 """[TaSVM, generalized SVM] a ReLU head keeps several tokens: trained weights against W_fin + C W_svm.
 
-Three protocols on the same draws:
+Four protocols on the same draws:
 
 - **paper**: normalized steps of 0.1; O_i = tokens of probability at least 1e-3; a draw is rejected if a probability
   lies in (1e-6, 1e-3], if none is at most 1e-6, or if the SVM is infeasible. Draws go on until enough are accepted.
@@ -10,6 +10,10 @@ Three protocols on the same draws:
   the inverse of the distance walked, so that it would practically never reach 1e-6. Here the trend decides instead:
   with s ~ (distance)^k from a sixteenth of the run to its end, a token is dropped if k < `falling`, kept if k >
   `steady`, and the draw is ambiguous if k lies between.
+- **split**: the runs that the paper's protocol accepts, among a fixed number of draws, go on with the gradient split
+  into its finite and its growing part (`TwoScales`), exact at any norm. They are rejected if a kept token falls below
+  1e-3 or a dropped one rises above 1e-6. An input is *silent* where every ReLU is 0 at a recorded step, so that it has
+  no gradient: nothing then separates the tokens that it drops.
 """
 
 from __future__ import annotations
@@ -22,23 +26,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import ReluHead
+from attsvm.attention import ReluHead, TwoScales
 from attsvm.data import TokenDataset, random_sphere
-from attsvm.descent import InverseSqrt, NormalizedGradientDescent, Optimizer, Run, fit
+from attsvm.descent import InverseSqrt, NormalizedGradientDescent, Optimizer, Run, TwoPartDescent, fit
 from attsvm.descent.optimizers.base import State, Step
 from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.experiments.common import FARTHER_APART, allowance, streams_apart
+from attsvm.norms import direction_cosine
 from attsvm.sweep import Configuration, Done, Piece, SweepResult, Task, cut
 from attsvm.theory import generalized_components
 
-PROTOCOLS = ("paper", "public constant", "decaying")
+PROTOCOLS = ("paper", "public constant", "decaying", "split")
 ACCEPTED = "accepted"
 AMBIGUOUS = "a probability between the thresholds, or a trend between"
 NOTHING_DROPPED = "no token dropped"
+CHANGED = "other tokens kept when followed on"
 INFEASIBLE = "SVM or finite component without a solution"
 ALL_POSITIVE = "labels all positive (skipped)"
-OUTCOMES = (ACCEPTED, ALL_POSITIVE, AMBIGUOUS, NOTHING_DROPPED, INFEASIBLE)
+OUTCOMES = (ACCEPTED, ALL_POSITIVE, AMBIGUOUS, NOTHING_DROPPED, CHANGED, INFEASIBLE)
 _CONSTANT = 1e-9
+_NEAR = 1e-3
+_JUDGED = 5  # draws of a kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +55,8 @@ class MultiToken(Configuration):
 
     Arguments:
         accepted: instances wanted for each d by the paper's protocol, from at most `cap` draws.
-        draws: for each d, by the two other protocols.
+        draws: for each d, by the other protocols.
+        split_steps: of the protocol with the split gradient, after those of the paper.
     """
 
     n: int = 3
@@ -60,6 +69,7 @@ class MultiToken(Configuration):
     draws: int = 2000
     decaying_steps: int = 32_000
     decaying_step: float = 2.0
+    split_steps: int = 1000
     falling: float = -0.3
     steady: float = -0.1
     threshold: float = 1e-3
@@ -69,6 +79,10 @@ class MultiToken(Configuration):
 
     def quick(self) -> Self:
         return self.with_values(accepted=20, draws=100, chunk_size=500, decaying_steps=8000)
+
+    def with_runs(self, runs: int) -> Self:
+        """As many accepted draws for each d, and four times as many draws of the other protocols."""
+        return super().with_runs(runs).with_values(draws=4 * runs)
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,7 @@ class _PublicDescent(Optimizer):
 
 
 def tasks(configuration: MultiToken) -> Sequence[Task]:
-    """A first chunk of the paper's protocol for every d; the fixed draws of the other two."""
+    """A first chunk of the paper's protocol for every d; the fixed draws of the others."""
     first = [_task("paper", d, 0, configuration.chunk_size) for d in configuration.dimensions]
     rest = [
         _task(protocol, d, begin, end)
@@ -117,7 +131,7 @@ def compute(configuration: MultiToken, task: Task, device: torch.device) -> Piec
     protocol, d, first, last = (task.values[name] for name in ("protocol", "d", "first", "last"))
     data, head, places = _drawn(configuration, d, first, last, device)
     run = _trained(configuration, protocol, data, head, first + places)
-    attention = run.attention
+    attention, weights = run.attention, run.weights
     kept, ambiguous = (
         _by_trend(configuration, run)
         if protocol == "decaying"
@@ -130,9 +144,20 @@ def compute(configuration: MultiToken, task: Task, device: torch.device) -> Piec
     )
     candidates = torch.from_numpy(np.flatnonzero(outcome[places] == ACCEPTED)).to(device)
     values: dict[str, np.ndarray] = {name: np.full(last - first, np.nan) for name in _MEASURED}
+    silent = torch.full((len(candidates),), torch.nan)
+    if protocol == "split" and len(candidates):
+        weights, attention = weights.clone(), attention.clone()
+        own = ReluHead(head.matrix[candidates])
+        further = _followed(configuration, data[candidates], own, weights[candidates], kept[candidates])
+        weights[candidates], attention[candidates] = further.weights, further.attention
+        lost = (attention < configuration.threshold) & kept | (attention > configuration.ambiguous) & ~kept
+        changed = lost.any(-1).any(-1)[candidates]
+        outcome[places[candidates[changed].cpu().numpy()]] = CHANGED
+        silent = _silent(data[candidates], own, further, kept[candidates])[~changed].double()
+        candidates = candidates[~changed]
     if len(candidates):
         parts = generalized_components(
-            data[candidates], attention[candidates], run.weights[candidates], selected_set=kept[candidates]
+            data[candidates], attention[candidates], weights[candidates], selected_set=kept[candidates]
         )
         solved = (parts.finite_solution.solved & parts.svm_solution.solved).cpu().numpy()
         rows = places[candidates.cpu().numpy()]
@@ -142,6 +167,8 @@ def compute(configuration: MultiToken, task: Task, device: torch.device) -> Piec
             "distance_generalized": 1 - parts.cosine,
             "distance_svm": 1 - parts.svm_cosine,
             "distance_one_token": 1 - parts.one_token_cosine,
+            "distance_outside": 1 - direction_cosine(weights[candidates] - parts.finite_component, parts.svm_component),
+            "silent": silent,
             "largest_masked": masked,
             "kept": kept[candidates].sum((-1, -2)).double(),
         }
@@ -158,7 +185,10 @@ def compute(configuration: MultiToken, task: Task, device: torch.device) -> Piec
     return Piece(tables={"draws": table}, counts=counts)
 
 
-_MEASURED = ("distance_generalized", "distance_svm", "distance_one_token", "largest_masked", "kept")
+_MEASURED = (
+    "distance_generalized", "distance_svm", "distance_one_token", "distance_outside", "silent", "largest_masked",
+    "kept",
+)  # fmt: skip
 
 
 def _drawn(
@@ -176,6 +206,7 @@ def _drawn(
 def _trained(configuration: MultiToken, protocol: str, data: TokenDataset, head: ReluHead, elements: np.ndarray) -> Run:
     optimizers: Mapping[str, Optimizer] = {
         "paper": NormalizedGradientDescent(0.1),
+        "split": NormalizedGradientDescent(0.1),
         "public constant": _PublicDescent(0.1),
         "decaying": NormalizedGradientDescent(InverseSqrt(configuration.decaying_step)),
     }
@@ -190,6 +221,29 @@ def _trained(configuration: MultiToken, protocol: str, data: TokenDataset, head:
         keep=("attention",) if decaying else (),
         seed=[(configuration.seed + FARTHER_APART, int(element)) for element in elements],
     )
+
+
+def _followed(configuration: MultiToken, data: TokenDataset, head: ReluHead, weights: Tensor, kept: Tensor) -> Run:
+    """Runs of the paper's protocol go on with the split gradient."""
+    steps = configuration.split_steps
+    return fit(
+        data,
+        head,
+        parameterization=TwoScales(data, kept),
+        optimizer=TwoPartDescent(0.25, 0.1),
+        steps=steps,
+        record=[0, steps // 4, steps // 2, steps],
+        keep=("attention",),
+        initial={"finite": weights, "growing": torch.zeros_like(weights)},
+    )
+
+
+def _silent(data: TokenDataset, head: ReluHead, run: Run, kept: Tensor) -> Tensor:
+    """Whether an input that drops a token has no gradient at a recorded step: every ReLU is 0."""
+    assert run.history.attention is not None
+    mixed = torch.einsum("rbnt,bntd->rbnd", run.history.attention, data.tokens)
+    dead = (mixed @ head.matrix <= 0).all(-1)
+    return (dead & (~kept).any(-1)).any(-1).any(0)
 
 
 def _between(configuration: MultiToken, attention: Tensor) -> Tensor:
@@ -229,6 +283,13 @@ def share_accepted(result: SweepResult, d: int, protocol: str) -> float:
     return float((outcomes == ACCEPTED).sum() / (outcomes != ALL_POSITIVE).sum())
 
 
+def followed(result: SweepResult, silent: float, column: str = "distance_outside") -> np.ndarray:
+    """A column of the runs that went on with the split gradient; none where an earlier version computed the result."""
+    if "silent" not in result.tables["draws"].column_names:
+        return np.empty(0)
+    return result.column("draws", column, protocol="split", outcome=ACCEPTED, silent=silent)
+
+
 _PUBLIC = {
     "distance_generalized": (0.035, 0.017, 0.011, 0.006),
     "distance_svm": (0.07, 0.043, 0.015, 0.009),
@@ -259,9 +320,19 @@ def checks(result: SweepResult) -> Sequence[Check]:
 
     middle, alone = medians("paper"), medians("decaying")
     nearest = [np.mean(used(result, "distance_generalized", d) < used(result, "distance_svm", d)) for d in dimensions]
-    shares = {protocol: [share_accepted(result, d, protocol) for d in dimensions] for protocol in PROTOCOLS}
+    shares = {protocol: [share_accepted(result, d, protocol) for d in dimensions] for protocol in ("paper", "decaying")}
     enough = [len(used(result, "draw", d)) for d in dimensions]
     wanted = result.configuration["accepted"]
+
+    def exact(what: str, kind: float) -> Check:
+        far = followed(result, kind)
+        enough = len(far) >= _JUDGED or bool((far > _NEAR).any())
+        return Check(f"split gradient, {what}: 1 - cosine to W_svm outside S_fin", "tends to 0 (conjecture)",
+                     f"{(far <= _NEAR).sum()} of {len(far)} at .001 or less"
+                     + (f"; median {np.median(far):.1e}, largest {far.max():.1e}" if len(far) else ""),
+                     Verdict.of(bool((far <= _NEAR).all()), enough=enough), "one is above .001",
+                     "" if enough else f"asked of {_JUDGED} draws")  # fmt: skip
+
     return [
         *(against_public("", column, "paper") for column in words),
         against_public(" with the public 1e-9", "distance_generalized", "public constant"),
@@ -273,6 +344,8 @@ def checks(result: SweepResult) -> Sequence[Check]:
               f"{_listed(alone[0])}; {_listed(alone[1])}",
               Verdict.of(all(a < b for a, b in zip(alone[0], alone[1], strict=True)), enough=full),
               "the generalized one is not smaller for a d", few),
+        exact("every input that drops a token has a gradient", 0.0),
+        exact("an input that drops a token is silent", 1.0),
         Check("share accepted, paper's protocol", f"(public {_listed(_PUBLIC_SHARES)}: runs stand still at 1e-9)",
               _listed(shares["paper"]), Verdict.MEASURED),
         Check("share accepted, decaying steps", "more than by the paper's protocol for every d",
@@ -294,17 +367,19 @@ MULTI_TOKEN = Experiment(
     source="TaSVM",
     title="Several tokens kept",
     shows="behind a ReLU head trained weights are near W_fin + C W_svm, closer than to either SVM alone",
-    seconds=120,
+    seconds=150,
     default=MultiToken(),
     columns={
         "draws": {
-            "protocol": "paper, public constant or decaying",
+            "protocol": "paper, public constant, decaying or split",
             "d": "dimension of tokens and queries",
             "draw": "number of the draw",
             "outcome": "accepted, or why not",
             "distance_generalized": "1 - cosine of the trained W and W_fin + C W_svm",
             "distance_svm": "1 - cosine of the trained W and W_svm alone",
             "distance_one_token": "1 - cosine of the trained W and the SVM of the most probable tokens",
+            "distance_outside": "1 - cosine of the trained W and W_svm, both outside S_fin",
+            "silent": "split: 1 where an input that drops a token has no gradient at a recorded step, 0 elsewhere",
             "largest_masked": "largest probability among the dropped tokens",
             "kept": "number of tokens kept, over all inputs",
         }

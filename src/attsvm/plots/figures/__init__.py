@@ -10,7 +10,7 @@ from types import MappingProxyType
 from matplotlib.figure import Figure
 
 from attsvm.data.files import write_atomically
-from attsvm.plots.figures import dimensions, parameters, plane, steps
+from attsvm.plots.figures import dimensions, next_token, parameters, plane, steps
 from attsvm.plots.style import house_style
 from attsvm.sweep.result import SweepResult
 
@@ -36,6 +36,9 @@ FIGURES: Mapping[str, Callable[[SweepResult], Mapping[str, Figure]]] = MappingPr
         "cones": parameters.draw_cones,
         "causal": steps.draw_causal,
         "optimizer-geometry": parameters.draw_optimizer_geometry,
+        "next-token-acyclic": next_token.draw_random_samples,
+        "next-token-cyclic": next_token.draw_random_samples,
+        "next-token-text": next_token.draw_text,
     }
 )
 """By experiment: a function from its stored result to pictures by name; the first one is the experiment's own."""

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attsvm.experiments.convergence_types import TYPES
-from attsvm.experiments.multi_token import PROTOCOLS, share_accepted, used
+from attsvm.experiments.multi_token import PROTOCOLS, followed, share_accepted, used
 from attsvm.experiments.rank import TOLERANCE
 from attsvm.plots.curves import draw_shares, label_ends
 from attsvm.plots.style import FAINT, INK, KQ_LINE, PALETTE, W_LINE, new_figure
@@ -164,15 +164,15 @@ _TITLES = {
 
 
 def draw_multi_token(result: SweepResult) -> Mapping[str, Figure]:
-    """Above: the three protocols. Below: what each loses, and distance against the largest masked probability."""
+    """Above: three protocols. Below: what each loses, distance against the largest masked probability, split runs."""
     figure = new_figure(10.6, 6.4, layout="constrained")
     above, below = figure.subplots(2, 3)
-    for axes, protocol in zip(above, PROTOCOLS, strict=True):
+    for axes, protocol in zip(above, PROTOCOLS[:3], strict=True):
         _draw_distances(axes, result, protocol)
     above[0].set_ylabel("1 - cosine to the trained $W$")
     _draw_accepted(below[0], result)
-    for axes, protocol in zip(below[1:], ("paper", "decaying"), strict=True):
-        _draw_scatter(axes, result, protocol)
+    _draw_scatter(below[1], result, "paper")
+    _draw_followed(below[2], result)
     return {"multi-token": figure}
 
 
@@ -205,13 +205,24 @@ def _draw_distances(axes: Axes, result: SweepResult, protocol: str) -> None:
 def _draw_accepted(axes: Axes, result: SweepResult) -> None:
     dimensions = result.configuration["dimensions"]
     ends = []
-    for place, protocol in enumerate(PROTOCOLS):
+    for place, protocol in enumerate(PROTOCOLS[:3]):
         shares = [share_accepted(result, d, protocol) for d in dimensions]
         axes.plot(dimensions, shares, color=PALETTE[3 + place], marker="o", markersize=3.5)
         ends.append((protocol, shares[-1], PALETTE[3 + place]))
     axes.set(xlabel="dimension $d$", ylabel="share of draws accepted", ylim=(0, 1), title="What is kept")
     axes.set_xticks(dimensions)
     label_ends(axes, ends, least=0.08)
+
+
+def _draw_followed(axes: Axes, result: SweepResult) -> None:
+    """Distances of the runs that went on with the split gradient, those with a silent input apart."""
+    for kind, name, colour in ((0.0, "all inputs\npull", PALETTE[0]), (1.0, "an input\nsilent", PALETTE[1])):
+        found = np.sort(np.clip(followed(result, kind), 1e-16, None))
+        if len(found):
+            axes.plot(found, np.arange(1, len(found) + 1) / len(found), color=colour, drawstyle="steps-post")
+            axes.text(found[len(found) // 2] * 3, 0.45, name, color=colour, fontsize=8.5, va="top")
+    axes.set(xscale="log", xlim=(1e-16, 1e3), ylim=(0, 1.02), ylabel="share of runs", title="Split gradient")
+    axes.set(xlabel=r"1 - cosine to $W_{svm}$ outside $S_{fin}$", xticks=[1e-15, 1e-10, 1e-5, 1])
 
 
 def _draw_scatter(axes: Axes, result: SweepResult, protocol: str) -> None:
