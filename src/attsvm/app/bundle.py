@@ -23,6 +23,7 @@ _DECLARED = re.compile(
     r"^(export[ \t]+)?(?:(?:async[ \t]+)?function[ \t]*\*?|const|let|var|class)[ \t]+([A-Za-z_$][\w$]*)", re.MULTILINE
 )
 _PATTERN = re.compile(r"^(?:export[ \t]+)?(?:const|let|var)[ \t]*[\[{].*$", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*.*?\*/[ \t]*)\n", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 
 
@@ -57,6 +58,8 @@ def module_text() -> str:
 def join_parts(sources: Mapping[str, str], style: str) -> str:
     """Join `sources`, texts by file name, to one module: dependencies first, without imports and the word export.
 
+    Comments that have lines of their own stay in the files: a page that is sent around need not carry them.
+
     Every name at top level must be unique over all parts, since they share one scope in the end. Parts may import
     ``styleText`` from ``./style.js``, which is made here from `style`.
 
@@ -71,7 +74,7 @@ def join_parts(sources: Mapping[str, str], style: str) -> str:
     missing = [name for name in EXPORTED if name not in known]
     if missing:
         raise ValueError(f"the parts must define {', '.join(EXPORTED)} at top level; {', '.join(missing)} is missing")
-    pieces = [f"// ---- {part.file}\n{part.body.strip()}\n" for part in ordered]
+    pieces = [f"// ---- {part.file}\n{_COMMENT.sub('', part.body).strip()}\n" for part in ordered]
     text = "\n".join([*pieces, "export { maths, mount };\nexport default { render };\n"])
     for forbidden in ("</script", "<!--"):
         if forbidden in text.lower():

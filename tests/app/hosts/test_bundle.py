@@ -43,6 +43,15 @@ def test_the_order_of_the_files_does_not_matter():
     assert join_parts(sources, "") == join_parts(backwards, "")
 
 
+def test_comments_stay_in_the_files():
+    kept = 'const address = "http://a"; // why\n  const rate = 6 /* of */ / 2;\n'
+    source = f"/** What it does,\n * in two lines. */\nexport function add(a, b) {{\n  // a step\n  {kept}}}\n"
+    text = join_parts(parts(maths__add=source), "/* all */ p { color: red; }")
+    assert kept in text
+    assert not any(gone in text for gone in ("What it does", "in two lines", "a step"))
+    assert "/* all */ p" in text, "a text that stands inside the script is left alone"
+
+
 def test_a_part_that_two_others_need_stands_once():
     sources = parts(other='import { add } from "./maths/add.js";\nexport const three = add(1, 2);\n')
     sources["main.js"] = 'import { three } from "./other.js";\n' + sources["main.js"]

@@ -37,6 +37,8 @@ STATES: dict[str, tuple[str, tuple[int, int], Callable[[Playground], object]]] =
     "lecture": ("#scene=multi-input&lecture", DESKTOP, lambda playground: None),
     "lecture with the story": ("#lecture&theme=dark", ON_ITS_SIDE, _story(2)),
     "embedded": ("#scene=trajectories&embed", DESKTOP, lambda playground: None),
+    "text": ("#scene=text", PHONE, lambda playground: None),
+    "text in a lecture": ("#scene=text&lecture&theme=dark", ON_ITS_SIDE, lambda playground: None),
     "help": ("", DESKTOP, lambda playground: playground.button("help").click()),
     "python": ("", DESKTOP, lambda playground: share(playground, "python")),
     "refused": ("#scene=nothing", ON_ITS_SIDE, lambda playground: None),

@@ -21,13 +21,15 @@ import { attachKeyboard } from "./controls/keyboard.js";
 import { createLayers } from "./controls/layers.js";
 import { createExportMenu } from "./controls/export-menu.js";
 import { createStory } from "./controls/story.js";
+import { createTextScene } from "./controls/text-scene.js";
 import { createTable } from "./controls/table.js";
 import { createTimeline } from "./controls/timeline.js";
 import { createToolbar } from "./controls/toolbar.js";
 import { createTraining } from "./controls/training.js";
 import { PRESETS, presetState } from "./presets.js";
+import { snippetOf } from "./export/snippet.js";
 import { capital } from "./format.js";
-import { adviceOf } from "./scenes.js";
+import { TEXT_SCENE, adviceOf } from "./scenes.js";
 import { setLayer, setTime, showSelection } from "./state/actions.js";
 import { createAnalyst } from "./state/analysis.js";
 import { createCertifier } from "./state/certifier.js";
@@ -50,7 +52,7 @@ function openingOf(given, address) {
   const asked = readAddress(address);
   if (asked.state !== null) return asked;
   if (given === undefined || given === null || given === "")
-    return { ...asked, state: first, fresh: asked.sentence === null };
+    return { ...asked, state: first, fresh: asked.sentence === null && asked.display.text === null };
   const { state, sentence } = stateFrom(given);
   return { state: state ?? first, display: asked.display, sentence: asked.sentence ?? sentence };
 }
@@ -122,6 +124,7 @@ export function mount(element, options = {}) {
   });
   const exportMenu = createExportMenu({
     model: () => model,
+    snippet: () => (display().text === null ? snippetOf(model) : textScene.snippet()),
     theme,
     plot: plot.element,
     say: (text) => narration.say(text),
@@ -134,11 +137,14 @@ export function mount(element, options = {}) {
     onToggle: followStory,
     onLeave: () => root.querySelector(".story-button").focus({ preventScroll: true }),
   });
+  const textScene = createTextScene({ onChange: (text) => presentation.set({ text }) });
+  cleanups.push(textScene.stop);
   const parts = {
     dialogs,
     plot,
     timeline,
     story,
+    textScene,
     inspector: createInspector({ store, focused: () => focus, focusItem }),
     layers: createLayers({ store }),
     legend: createLegend({ open: !narrow && !opening.display.lecture && !opening.display.embed && innerHeight > 520 }),
@@ -155,7 +161,7 @@ export function mount(element, options = {}) {
     table: createTable({ store, onRandom: (plan) => store.load(randomState(plan).state, "preset") }),
     toolbar: createToolbar({
       store,
-      onPreset: (name) => store.load(presetState(name), "preset"),
+      onPreset: (name) => (name === "text" ? openText() : store.load(presetState(name), "preset")),
       onTheme: switchTheme,
       onLecture: () => presentation.toggleLecture(),
       onHelp: help.open,
@@ -183,6 +189,16 @@ export function mount(element, options = {}) {
     setAttributes(page.element, { "data-story": story.isOpen() });
     measure();
     schedule();
+  }
+
+  function openText() {
+    story.close();
+    timeline.pause();
+    presentation.set({ text: TEXT_SCENE });
+  }
+
+  function closeText() {
+    if (display().text !== null) presentation.set({ text: null });
   }
 
   function switchTheme() {
@@ -239,6 +255,12 @@ export function mount(element, options = {}) {
     focus = presentItem(model, focus);
     const scene = { model, theme: theme(), certificate: certifier.state, display: display(), storyOpen: story.isOpen() };
     setAttributes(page.element, { "data-theme": scene.theme.name });
+    if (scene.display.text !== null) {
+      for (const view of [parts.toolbar, textScene]) view.update(scene);
+      publisher.want(model, false);
+      resolveReady();
+      return;
+    }
     plot.update({ ...scene, size, radius, focus });
     for (const view of Object.values(updated)) view.update(scene);
     const { advice, paper, edited } = adviceOf(state);
@@ -279,6 +301,7 @@ export function mount(element, options = {}) {
       narration.say(sentence);
       return sentence;
     }
+    closeText();
     if (JSON.stringify(state) !== JSON.stringify(store.get())) store.load(state, "state");
     return null;
   }
@@ -293,6 +316,7 @@ export function mount(element, options = {}) {
       if (what === "preset" || what === "state") story.close();
       if (what === "preset" || what === "state" || what === "story" || preset !== state.preset) {
         preset = state.preset;
+        closeText();
         page.advised.style.removeProperty("min-height");
         narration.forget();
         timeline.pause();
@@ -318,6 +342,7 @@ export function mount(element, options = {}) {
     focusItem,
     onStroke: keyStroke,
     alone: ownsAddress,
+    onPlane: () => display().text === null,
   });
   cleanups.push(stopKeyboard);
   // On the stage: a listener on the picture itself would let it take the focus, with a frame, at every click.
@@ -352,7 +377,7 @@ export function mount(element, options = {}) {
       const asked = readAddress(location.hash);
       presentation.set({ ...asked.display, embed: asked.display.embed || opening.display.embed });
       if (asked.state !== null) setState(asked.state);
-      else if (location.hash === "") setState(opening.state); // the Back button, to where the page was opened
+      else if (location.hash === "" && asked.display.text === null) setState(opening.state); // the Back button, to where the page was opened
       if (asked.sentence !== null) narration.say(`${asked.sentence}.`);
     });
   }

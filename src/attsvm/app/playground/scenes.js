@@ -4,6 +4,13 @@ import { randomState } from "./state/schema.js";
 /** Scenes beside the presets: a preset with other layers. */
 export const SCENES = { basins: { preset: "single-input-local", layers: { basin: true } } };
 
+/** The scene of a text, beside the plane: `#scene=text`, with text=..., window=... and ask=... where they are others. */
+export const TEXT_SCENE = {
+  text: "The cat saw the dog. The dog saw the cat. The cat saw the mouse. The mouse saw the cat. The dog saw the cat.",
+  window: 6,
+  ask: "The cat saw the dog. The",
+};
+
 /** The complete state of a scene, or null where nothing is called so. */
 export function sceneState(name) {
   const scene = Object.hasOwn(SCENES, name) ? SCENES[name] : { preset: name, layers: {} };

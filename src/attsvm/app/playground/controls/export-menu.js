@@ -3,12 +3,11 @@ import { FileError, readNpz } from "../export/npz-reader.js";
 import { npzOf } from "../export/npz.js";
 import { pngOf, svgTextOf } from "../export/picture.js";
 import { problemOfArrays } from "../export/problem-of-arrays.js";
-import { snippetOf } from "../export/snippet.js";
 import { LIMITS } from "../state/limits.js";
 import { node, setText } from "../view/dom.js";
 
 /** Copy the link, save the picture or the data, copy Python. */
-export function createExportMenu({ model, theme, plot, say, dialogs, address, onProblem }) {
+export function createExportMenu({ model, snippet, theme, plot, say, dialogs, address, onProblem }) {
   const area = node("textarea", { readonly: true, spellcheck: "false", rows: 18, "aria-label": "text to copy" });
   const title = node("h2", { id: "code-title" });
   const copy = node("button", { type: "button", class: "primary", onclick: () => copyArea() }, "Copy");
@@ -82,7 +81,7 @@ export function createExportMenu({ model, theme, plot, say, dialogs, address, on
     [
       "python",
       "Python that reproduces this …",
-      () => offer("Python that reproduces what is on screen", snippetOf(model())),
+      () => offer("Python that reproduces what is on screen", snippet()),
     ],
     ["open", "Open data (.npz) …", () => chooser.click()],
     ["npz", "Save data (.npz)", () => saveFile("attsvm.npz", npzOf(model()), "application/zip")],

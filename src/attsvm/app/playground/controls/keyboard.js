@@ -22,12 +22,8 @@ export const KEY_HELP = [
 ];
 
 function isTyping(target) {
-  return (
-    target instanceof HTMLInputElement &&
-    target.type !== "checkbox" &&
-    target.type !== "radio" &&
-    target.type !== "range"
-  );
+  if (target instanceof HTMLTextAreaElement) return true;
+  return target instanceof HTMLInputElement && !["checkbox", "radio", "range"].includes(target.type);
 }
 
 function ownsKeys(target) {
@@ -45,7 +41,7 @@ function ownsKeys(target) {
  * is alone, keys that nothing has the focus for are its own too: those of a page just opened.
  * @returns a function that stops listening outside the root.
  */
-export function attachKeyboard(root, { store, model, plane, timeline, openHelp, onLecture, focusItem, onStroke, alone }) {
+export function attachKeyboard(root, { store, model, plane, timeline, openHelp, onLecture, focusItem, onStroke, alone, onPlane }) {
   function moveItem(key, event) {
     const from = itemPlace(store.get(), key); // not the last picture: keys may come faster than frames
     if (from === null) return;
@@ -102,8 +98,9 @@ export function attachKeyboard(root, { store, model, plane, timeline, openHelp, 
 
   function handle(event) {
     const target = event.composedPath()[0];
-    if (undoKey(event, target)) return true;
+    if (onPlane() && undoKey(event, target)) return true;
     if (event.ctrlKey || event.metaKey) return false;
+    if (!onPlane() && !["?", "f", "F"].includes(event.key)) return false;
     const item = target instanceof Element ? target.closest("[data-item]") : null;
     if (item !== null) {
       const key = item.dataset.item;

@@ -23,6 +23,7 @@ export function createPresentation(page, { host, first, onChange }) {
     setAttributes(page.element, {
       "data-lecture": display.lecture,
       "data-embed": display.embed,
+      "data-text": display.text !== null,
       "data-lacks": hiddenSides(hidden).join(" ") || null,
     });
     page.element.style.setProperty("--zoom", zoom().toFixed(3));

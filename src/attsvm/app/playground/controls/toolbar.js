@@ -24,6 +24,7 @@ export function createToolbar({ store, onPreset, onTheme, onLecture, onHelp, onS
         ),
       ),
     ),
+    node("optgroup", { label: "Text" }, node("option", { value: "text" }, "What a layer learns from text")),
   );
   const walk = (by, words, sign) =>
     node(
@@ -33,17 +34,17 @@ export function createToolbar({ store, onPreset, onTheme, onLecture, onHelp, onS
     );
   const undo = node(
     "button",
-    { type: "button", class: "icon", title: "undo (Ctrl Z)", "aria-label": "undo", onclick: () => store.undo() },
+    { type: "button", class: "icon of-plane", title: "undo (Ctrl Z)", "aria-label": "undo", onclick: () => store.undo() },
     "↶",
   );
   const redo = node(
     "button",
-    { type: "button", class: "icon", title: "redo (Ctrl Shift Z)", "aria-label": "redo", onclick: () => store.redo() },
+    { type: "button", class: "icon of-plane", title: "redo (Ctrl Shift Z)", "aria-label": "redo", onclick: () => store.redo() },
     "↷",
   );
   const reset = node(
     "button",
-    { type: "button", title: "back to the preset as it was loaded", onclick: () => store.reset() },
+    { type: "button", class: "of-plane", title: "back to the preset as it was loaded", onclick: () => store.reset() },
     "Reset",
   );
   const theme = node("button", { type: "button", class: "icon", onclick: onTheme });
@@ -84,7 +85,7 @@ export function createToolbar({ store, onPreset, onTheme, onLecture, onHelp, onS
 
   function update({ model, theme: now, display, storyOpen }) {
     setAttributes(storyButton, { "aria-expanded": String(storyOpen) });
-    const name = presetNamed(model.state.preset) ? model.state.preset : "";
+    const name = display.text !== null ? "text" : presetNamed(model.state.preset) ? model.state.preset : "";
     setText(select.options[0], model.state.random === null ? "own data" : `random data, seed ${model.state.random.seed}`);
     if (select.value !== name) select.value = name;
     setAttributes(undo, { disabled: !store.canUndo() });

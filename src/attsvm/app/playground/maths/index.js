@@ -4,6 +4,7 @@ import { train } from "./descent.js";
 import { freshInputs, randomData, selectedRight } from "./generalization.js";
 import { labelMargin, maxMargin } from "./margin.js";
 import { optimalTokens, scores } from "./model.js";
+import { askText, collapsedOrder, readText, trainText } from "./next-token.js";
 import { directionCosine } from "./numbers.js";
 import { isLocallyOptimal, localOptima } from "./optimality.js";
 import { predict } from "./predict.js";
@@ -23,4 +24,8 @@ export const maths = Object.freeze({
   randomData,
   freshInputs,
   selectedRight,
+  readText,
+  collapsedOrder,
+  trainText,
+  askText,
 });

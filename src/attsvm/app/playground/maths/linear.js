@@ -163,7 +163,7 @@ function vertexOf(rows, lengths, columns, gains, basis, scale) {
 }
 
 /** The solution of a small square system, by elimination with pivots; null where it is singular. */
-function solvedSystem(matrix, target) {
+export function solvedSystem(matrix, target) {
   const size = target.length;
   const rows = matrix.map((row, r) => [...row, target[r]]);
   for (let c = 0; c < size; c++) {

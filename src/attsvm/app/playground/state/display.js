@@ -6,6 +6,8 @@
  *   hide=setup,along  parts that are not shown; hide=none shows all
  *   speed=2           of playing: 0.25, 0.5, 1, 2 or 4
  *   theme=dark        or light; otherwise the system's
+ *
+ * `text` is the scene of a text, with what was typed, or null: it lies over the plane, whose state stays as it is.
  */
 export const DISPLAY_KEYS = ["lecture", "embed", "hide", "speed", "theme"];
 
@@ -22,7 +24,7 @@ export const HIDEABLE = [...RESULT_PANELS, ...SETUP_PANELS, ...OTHER_PARTS];
 const LECTURE_HIDES = ["advice", "inspector", "links", "along", "fresh", "local", "certified", ...SETUP_PANELS];
 const EMBED_HIDES = ["inspector", "links", ...RESULT_PANELS, ...SETUP_PANELS];
 
-const PLAIN_DISPLAY = { lecture: false, embed: false, hide: null, speed: 1, theme: null };
+const PLAIN_DISPLAY = { lecture: false, embed: false, hide: null, speed: 1, theme: null, text: null };
 
 /** The parts that are not shown: those asked for, or where none were named those that go with the way of showing. */
 export function hiddenParts(display) {

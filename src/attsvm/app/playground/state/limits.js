@@ -10,6 +10,8 @@ export const LIMITS = {
   text: 200000,
   seed: 999999,
   file: 1000000,
+  typed: 4000,
+  window: 16,
 };
 
 export const TRAINED_CHOICES = ["p", "W", "KQ"];

@@ -1,5 +1,5 @@
 import { withPresetScene } from "../presets.js";
-import { SCENES, sceneState } from "../scenes.js";
+import { SCENES, TEXT_SCENE, sceneState } from "../scenes.js";
 import { DISPLAY_KEYS, displayFields, readDisplay } from "./display.js";
 import { LIMITS } from "./limits.js";
 import { checkedState, randomState } from "./schema.js";
@@ -9,12 +9,14 @@ import { checkedState, randomState } from "./schema.js";
  *
  *   s=...             the whole state, encoded
  *   scene=NAME        a preset, or one of the scenes of scenes.js
+ *   scene=text        the scene of a text; text=..., window=6 and ask=... go with it
  *   random=7          random data of this seed; inputs=3, tokens=4 and labels=told or free go with it
  *   step=40           where the run stands; step=end is its end
  *   lecture, hide=..., speed=2, theme=dark, embed      how it is shown (display.js)
  */
 const PLAN_KEYS = ["inputs", "tokens", "labels"];
-const STATE_KEYS = ["s", "scene", "random", ...PLAN_KEYS, "step"];
+const TEXT_KEYS = Object.keys(TEXT_SCENE);
+const STATE_KEYS = ["s", "scene", "random", ...PLAN_KEYS, ...TEXT_KEYS, "step"];
 
 function toBase64Url(text) {
   let binary = "";
@@ -52,9 +54,24 @@ function stateFields(state) {
   return { s: toBase64Url(JSON.stringify(state)) };
 }
 
+function textFields(typed) {
+  const other = TEXT_KEYS.filter((key) => typed[key] !== TEXT_SCENE[key]);
+  return { scene: "text", ...Object.fromEntries(other.map((key) => [key, encodeURIComponent(typed[key])])) };
+}
+
+/** The text that the address asks for, and what is wrong with it. */
+function readTyped(fields) {
+  const typed = { ...TEXT_SCENE };
+  for (const key of ["text", "ask"]) typed[key] = (fields.get(key) ?? typed[key]).slice(0, LIMITS.typed);
+  const window = Number(fields.get("window") ?? typed.window);
+  if (!Number.isInteger(window) || window < 1 || window > LIMITS.window)
+    return { typed, sentence: `window must be a whole number from 1 to ${LIMITS.window}; got "${fields.get("window").slice(0, 20)}"` };
+  return { typed: { ...typed, window }, sentence: null };
+}
+
 /** State and display as the text behind `#`. */
 export function encodeAddress(state, display) {
-  return Object.entries({ ...stateFields(state), ...displayFields(display) })
+  return Object.entries({ ...(display.text === null ? stateFields(state) : textFields(display.text)), ...displayFields(display) })
     .map(([key, value]) => (value === "" ? key : `${key}=${value}`))
     .join("&");
 }
@@ -124,6 +141,10 @@ export function readAddress(text) {
   const fields = fieldsOf(text);
   const { display, sentence: complaint } = readDisplay(fields);
   const unknown = [...fields.keys()].find((key) => !STATE_KEYS.includes(key) && !DISPLAY_KEYS.includes(key));
+  if (fields.get("scene") === "text") {
+    const { typed, sentence } = readTyped(fields);
+    return { state: null, display: { ...display, text: typed }, sentence: sentence ?? complaint };
+  }
   const named = ["s", "scene", "random"].some((key) => fields.has(key));
   const found = named ? atStep(namedState(fields), fields.get("step")) : refusal(null);
   const stray =

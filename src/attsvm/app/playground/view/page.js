@@ -75,6 +75,7 @@ export function createPage(parts, { narrow, docs }) {
     main,
     results,
     setup,
+    parts.textScene.element,
     live,
     toast,
     dialogs,
