@@ -140,7 +140,7 @@ def test_labels_and_live_region_speak(playground: Playground) -> None:
     unnamed = playground.page.evaluate(
         """() => [...document.getElementById('playground').shadowRoot
         .querySelectorAll('button, input, select, [tabindex]')]
-        .filter((each) => !(each.getAttribute('aria-label') || each.textContent.trim() || each.closest('label')))
+        .filter((each) => !(each.getAttribute('aria-label') || each.textContent.trim() || each.labels?.length))
         .map((each) => each.outerHTML.slice(0, 80))"""
     )
     assert unnamed == []

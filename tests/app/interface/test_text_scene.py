@@ -46,7 +46,7 @@ def test_the_screen_says_what_python_says(scene: Playground) -> None:
     graph, words = names["limit"].graph, names["data"].words
     groups, arrows = graph.collapsed(words.index("the"))
     boxes = scene.find(".priorities .box")
-    drawn = [" ".join(box.locator("text").all_inner_texts()) for box in boxes.all()]
+    drawn = [" ".join(box.locator("text").all_text_contents()) for box in boxes.all()]
     signs = ["⇄" if len(group) == 1 else "·" for group in groups]
     named = [[words[token] for part in group for token in part] for group in groups]
     assert drawn == [f" {sign} ".join(each) for sign, each in zip(signs, named, strict=True)]
@@ -77,7 +77,7 @@ def test_everything_by_keyboard_and_the_link_keeps_it(scene: Playground) -> None
     walk_to("own-steps")
     press("Home")
     scene.settle()
-    assert set(each[1] for each in _shares(scene).values()) == {"50 %"}, "before training attention is even"
+    assert {each[1] for each in _shares(scene).values()} == {"50 %"}, "before training attention is even"
     last = scene.page.get_by_role("combobox", name="last word")
     scene.page.get_by_role("spinbutton", name="words of a window").fill("4")
     press("Enter")
@@ -103,7 +103,8 @@ def test_what_cannot_be_read_or_asked_is_said(scene: Playground) -> None:
     for given, words in {
         "a cow": "“a” is no word of the text.",
         "": "Ask with one word of the text or more.",
-        "dog mouse": "After “mouse” training ends with “dog”: ",
+        "dog mouse": "After “mouse” training ends with “dog”: the text does not compare all these words",
+        "dog mouse cat saw": "After “saw” training ends with “dog”, “mouse”, “cat” or “saw”: the text does not",
     }.items():
         ask.fill(given)
         scene.settle()

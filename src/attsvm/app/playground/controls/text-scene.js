@@ -14,14 +14,16 @@ function limitShare(share) {
 }
 
 /** What the answer means, in one sentence. */
-function answerText({ sentence, shares, last, seen, byGraph }) {
+function answerText({ sentence, shares, last, seen, byGraph, decided }) {
   if (sentence !== null) return sentence;
   if (!seen) return `No window of the text ends in “${last}”: nothing is learnt after it, and attention stays spread.`;
   const kept = shares.filter(({ predicted }) => predicted > 0).sort((a, b) => b.predicted - a.predicted);
-  const named = kept.map(({ word, predicted }) => `“${word}”${kept.length > 1 ? ` (${percent(predicted)})` : ""}`);
+  const named = kept.map(({ word, predicted }) => `“${word}”${kept.length > 1 && decided ? ` (${percent(predicted)})` : ""}`);
   const list = named.length < 2 ? named[0] : `${named.slice(0, -1).join(", ")} or ${named[named.length - 1]}`;
   const others = kept.length < shares.length;
-  const reason = !byGraph
+  const reason = !decided
+    ? "the text does not compare them, and how they share hangs on the start"
+    : !byGraph
     ? "the text does not compare all these words, so the widest margin decides"
     : kept.length === 1
       ? others
@@ -61,7 +63,7 @@ export function createTextScene({ onChange }) {
   let chosen = null;
   let width = 0;
 
-  const area = node("textarea", { id: "own-text", rows: 4, maxlength: 4000, spellcheck: "false", oninput: () => change({ text: area.value }) });
+  const area = node("textarea", { id: "own-text", rows: 3, maxlength: 4000, spellcheck: "false", oninput: () => change({ text: area.value }) });
   const window = numberField({
     label: "words of a window",
     low: 1,
@@ -80,7 +82,7 @@ export function createTextScene({ onChange }) {
   const heads = ["word", "predicted", "trained"].map((name) => node("th", { scope: "col" }, name));
   const bars = node("table", { class: "shares" }, node("caption", { class: "unseen" }, "attention on each word of the prompt"), node("thead", {}, node("tr", {}, heads)), rows);
   const slider = node("input", { id: "own-steps", type: "range", min: 0, max: TEXT_LIMITS.steps, step: 10, oninput: () => walk(Number(slider.value)) });
-  const count = node("span", { class: "step" });
+  const count = node("span", { class: "text-count" });
   const measured = node("p", { class: "hint" });
   const walked = node("div", { class: "text-walk" }, node("label", { for: "own-steps" }, "Training"), slider, count);
   const element = node(

@@ -268,11 +268,12 @@ function splitGradient(graphs, growing, finite, count) {
 /**
  * What the layer answers to a prompt: the share of each of its words in the limit and in a trained layer.
  * @returns {{sentence: string|null, shares: {word: string, predicted: number, trained: number}[], last: string|null,
- *   seen: boolean, byGraph: boolean}} `byGraph`: one component beats all other words of the prompt, directly or along a
- *   chain; otherwise W_svm decides between words that the text never compared.
+ *   seen: boolean, byGraph: boolean, decided: boolean}} `byGraph`: one component beats all other words of the prompt,
+ *   directly or along a chain; otherwise W_svm decides between words that the text never compared. `decided`: those that
+ *   are left are one component; of several that are level, the limit does not say how they share.
  */
 export function askText(read, trained, prompt) {
-  const refuse = (sentence) => ({ sentence, shares: [], last: null, seen: false, byGraph: false });
+  const refuse = (sentence) => ({ sentence, shares: [], last: null, seen: false, byGraph: false, decided: false });
   const asked = wordsOf(prompt);
   const unknown = asked.find((word) => !read.words.includes(word));
   if (asked.length === 0) return refuse("Ask with one word of the text or more.");
@@ -293,7 +294,15 @@ export function askText(read, trained, prompt) {
     return { word: read.words[id], predicted: found < 0 ? 0 : limit[found], trained: now[k] };
   });
   const top = alive.map(([k]) => ids[k][0]);
-  return { sentence: null, shares, last, seen: graph !== undefined, byGraph: graph !== undefined && beatsAll(graph, top, ids) };
+  const homes = new Set(top.map((id) => graph?.home[graph.nodes.indexOf(id)]));
+  return {
+    sentence: null,
+    shares,
+    last,
+    seen: graph !== undefined,
+    byGraph: graph !== undefined && beatsAll(graph, top, ids),
+    decided: top.length === 1 || (homes.size === 1 && !homes.has(undefined)),
+  };
 }
 
 function beatsAll({ nodes, home, components, strict }, top, ids) {

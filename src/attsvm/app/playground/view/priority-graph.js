@@ -20,13 +20,11 @@ function wrapped(words, sign, most) {
 }
 
 /** The order in words, for those who do not see the picture. */
-function orderText(graph, groups, words) {
-  const named = groups.map((group) =>
-    group[0].length > 1
-      ? `${group[0].map((id) => words[id]).join(" and ")} together`
-      : group.map(([id]) => words[id]).join(", "),
-  );
-  return `Priorities after “${words[graph.last]}”, the first beats the rest: ${named.join("; then ")}`;
+function orderText(graph, { groups, arrows }, words) {
+  const named = groups.map((group) => group.flat().map((id) => words[id]).join(group[0].length > 1 ? " and " : " or "));
+  const said = arrows.length > 0 ? arrows.map(([a, b]) => `${named[a]} before ${named[b]}`) : named;
+  const shared = named.filter((_, k) => groups[k][0].length > 1).map((name) => `${name} share`);
+  return `Priorities after “${words[graph.last]}”: ${[...said, ...shared].join("; ")}`;
 }
 
 /**
@@ -34,7 +32,8 @@ function orderText(graph, groups, words) {
  * other in turn and share the attention, a plain one words that are not compared with each other.
  */
 export function drawPriorities(svg, graph, words, width) {
-  const { groups, arrows } = collapsedOrder(graph);
+  const order = collapsedOrder(graph);
+  const { groups, arrows } = order;
   const level = groups.map(() => 0);
   for (const [a, b] of arrows) level[b] = Math.max(level[b], level[a] + 1); // groups stand in priority order
   const most = Math.max(8, Math.min(34, Math.floor((width - 2 * PAD - 4) / LETTER)));
@@ -84,6 +83,6 @@ export function drawPriorities(svg, graph, words, width) {
       }),
     ),
   );
-  setAttributes(svg, { width, height, viewBox: `0 0 ${width} ${height}`, "aria-label": orderText(graph, groups, words) });
+  setAttributes(svg, { width, height, viewBox: `0 0 ${width} ${height}`, "aria-label": orderText(graph, order, words) });
   svg.replaceChildren(...lines.flat(), ...drawn);
 }
