@@ -26,10 +26,10 @@ def view(keys: Tensor, queries: Tensor | None = None, candidates: Tensor | None 
     length = len(keys)
     wide = keys.double()
     return SentenceView(
-        sentence(*(f"t{k}" for k in range(length))),
         wide,
         wide if queries is None else queries.double(),
         torch.ones(length, length, dtype=torch.bool) if candidates is None else candidates,
+        sentence=sentence(*(f"t{k}" for k in range(length))),
     )
 
 

@@ -14,31 +14,37 @@ channel.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Self
 
 import torch
 from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
 
-class Seen(Protocol):
-    """What the heads of a layer see in one sentence."""
+@dataclass(frozen=True, eq=False)
+class LayerStates:
+    """What the heads of a layer see in one sentence.
 
-    @property
-    def keys(self) -> Float[Tensor, "T D"]:
-        """Input of the key projection."""
+    Arguments:
+        keys: input of the key projection.
+        queries: input of the query projection.
+        allowed: tokens (columns) that a query (row) may look at.
+        phases: ``cos + i sin`` of the angle of every frequency at every position, as the model has them; None without
+            rotary positions.
+        buckets: of the distance from query (row) to token (column); None without learned biases by distance.
+    """
 
-    @property
-    def queries(self) -> Float[Tensor, "T E"]:
-        """Input of the query projection."""
+    keys: Float[Tensor, "T D"]
+    queries: Float[Tensor, "T E"]
+    allowed: Bool[Tensor, "T T"]
+    phases: Complex[Tensor, "T F"] | None = None
+    buckets: Int[Tensor, "T T"] | None = None
 
-    @property
-    def phases(self) -> Complex[Tensor, "T F"] | None:
-        """``cos + i sin`` of the angle of every frequency at every position, as the model has them; None without."""
-
-    @property
-    def buckets(self) -> Int[Tensor, "T T"] | None:
-        """Bucket of the distance from query (row) to token (column), for learned biases; None without."""
+    def of(self, form: HeadWeights) -> Self:
+        """What this head sees: the columns of keys and queries that are its own."""
+        if form.part is None:
+            return self
+        return replace(self, keys=self.keys[:, form.part[0]], queries=self.queries[:, form.part[1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +120,7 @@ class HeadWeights:
         moved = torch.complex(states[:, first], states[:, second]) * phases
         return states.index_copy(1, first, moved.real).index_copy(1, second, moved.imag)
 
-    def learned_logits(self, seen: Seen) -> Float[Tensor, "T T"]:
+    def learned_logits(self, seen: LayerStates) -> Float[Tensor, "T T"]:
         """The logits without a fixed bias; row = query."""
         keys, queries = (
             self.turned(states @ factor, seen.phases)
@@ -132,7 +138,7 @@ class HeadWeights:
         place = torch.arange(length, dtype=torch.float64)
         return self.slope * (place - place[:, None])
 
-    def logits(self, seen: Seen) -> Float[Tensor, "T T"]:
+    def logits(self, seen: LayerStates) -> Float[Tensor, "T T"]:
         """The logits before capping and the mask; row = query."""
         found = self.learned_logits(seen)
         return found + self.fixed_logits(len(found)) if self.slope else found
@@ -145,9 +151,9 @@ class HeadWeights:
             return torch.nn.functional.pad(logits, (0, 1), value=self.sink).log_softmax(-1)[..., :-1]
         return logits.log_softmax(-1)
 
-    def attention(self, seen: Seen, allowed: Bool[Tensor, "T T"]) -> Float[Tensor, "T T"]:
+    def attention(self, seen: LayerStates) -> Float[Tensor, "T T"]:
         """The attention of every query over the tokens allowed to it; row = query."""
-        return self.log_attention(self.logits(seen).masked_fill(~allowed, -torch.inf)).exp()
+        return self.log_attention(self.logits(seen).masked_fill(~seen.allowed, -torch.inf)).exp()
 
     def scaled(self, factor: float) -> HeadWeights:
         """The head whose logits are `factor` times these, neither capped nor beside a sink."""

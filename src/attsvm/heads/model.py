@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor
 
-from attsvm.heads.form import HeadWeights
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from attsvm.heads.form import HeadWeights, LayerStates
 
 Text = str | Sequence[int]
 
@@ -59,7 +55,7 @@ class SentenceStates:
         queries: the same for the query projection, ``[layers, T, E]``.
         attention: what the model itself computed; row = query, column = token, ``[layers, heads, T, T]``.
         allowed: True where a query may look at a token, ``[T, T]``; ``[layers, T, T]`` where layers differ (windows).
-        phases: of rotary positions, ``[layers, T, F]`` (see `attsvm.heads.form.Seen`), or None.
+        phases: of rotary positions, ``[layers, T, F]`` (see `attsvm.heads.form.LayerStates`), or None.
         buckets: of distances, ``[T, T]``, or None.
     """
 
@@ -79,28 +75,6 @@ class SentenceStates:
             None if self.phases is None else self.phases[row],
             self.buckets,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class LayerStates:
-    """`SentenceStates` of one layer."""
-
-    keys: Float[Tensor, "T D"]
-    queries: Float[Tensor, "T E"]
-    allowed: Bool[Tensor, "T T"]
-    phases: Complex[Tensor, "T F"] | None = None
-    buckets: Int[Tensor, "T T"] | None = None
-
-
-View = TypeVar("View", bound="DataclassInstance")
-
-
-def own_columns(seen: View, form: HeadWeights) -> View:
-    """What this head sees of the `keys` and `queries` of a record: the columns that are its own."""
-    if form.part is None:
-        return seen
-    key, query = form.part
-    return replace(seen, keys=seen.keys[:, key], queries=seen.queries[:, query])  # type: ignore[attr-defined]
 
 
 class HeadModel(ABC):
@@ -234,8 +208,8 @@ def form_errors(states: SentenceStates, forms: Sequence[Sequence[HeadWeights]]) 
     error = torch.zeros(states.attention.shape[:2], dtype=torch.float64)
     for row, heads in enumerate(forms):
         for head, form in enumerate(heads):
-            seen = own_columns(states.layer(row), form)
-            error[row, head] = (form.attention(seen, seen.allowed) - states.attention[row, head]).abs().max()
+            seen = states.layer(row).of(form)
+            error[row, head] = (form.attention(seen) - states.attention[row, head]).abs().max()
     return error
 
 

@@ -9,7 +9,8 @@ import torch
 import transformers
 
 from attsvm.heads import HeadModel, Sentence, load
-from attsvm.heads.model import LayerStates, attention_error, form_errors
+from attsvm.heads.form import LayerStates
+from attsvm.heads.model import attention_error, form_errors
 from heads.weights import real
 
 from .small import HALF, IDS, POSITIONED, READERS, bert, gpt2, lately, rope, vit

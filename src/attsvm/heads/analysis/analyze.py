@@ -19,7 +19,7 @@ from attsvm.heads.analysis.selections import LayerView, SentenceView, layers_of,
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.texts import sample_texts
-from attsvm.heads.model import HeadModel, Sentence, Text, check_index, counted, own_columns
+from attsvm.heads.model import HeadModel, Sentence, Text, check_index, counted
 from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.report import HeadsReport
 from attsvm.norms import Frobenius, Norm
@@ -207,7 +207,7 @@ def _tasks(
 
 def _own(form: HeadWeights, layer: LayerView) -> tuple[HeadWeights, tuple[SentenceView, ...]]:
     """A head and what it sees."""
-    return form, tuple(own_columns(view, form) for view in layer.views)
+    return form, tuple(view.of(form) for view in layer.views)
 
 
 def _held_out(count: int, settings: Settings) -> Tensor:

@@ -7,14 +7,14 @@ A `LayerView` holds a sentence as the heads of a layer see it: hidden states, an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import torch
-from jaxtyping import Bool, Complex, Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attsvm.heads.analysis.kinds import SelectionKind, left_out_tokens
-from attsvm.heads.form import HeadWeights
+from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.model import HeadModel, Sentence, form_errors
 from attsvm.heads.report.records import Selectivity
 
@@ -22,23 +22,15 @@ _BUDGET = 2**30  # bytes of hidden states held at once
 
 
 @dataclass(frozen=True, eq=False)
-class SentenceView:
-    """Hidden states of one layer, and the candidates of each query.
+class SentenceView(LayerStates):
+    """Hidden states of one layer for `sentence`; what a query may look at are its candidates: none is left out."""
 
-    Arguments:
-        sentence: the tokens.
-        keys: ``[T, D]``.
-        queries: ``[T, E]``.
-        candidates: tokens a query may select: allowed by the model and not left out, ``[T, T]``.
-        phases, buckets: of positions, where the head's logits depend on them; see `attsvm.heads.form.Seen`.
-    """
+    sentence: Sentence = field(kw_only=True)
 
-    sentence: Sentence
-    keys: Float[Tensor, "T D"]
-    queries: Float[Tensor, "T E"]
-    candidates: Bool[Tensor, "T T"]
-    phases: Complex[Tensor, "T F"] | None = None
-    buckets: Int[Tensor, "T T"] | None = None
+    @property
+    def candidates(self) -> Bool[Tensor, "T T"]:
+        """Tokens a query may select: allowed by the model and not left out."""
+        return self.allowed
 
     def logits(self, form: HeadWeights) -> Float[Tensor, "T T"]:
         """Logits of every query over its candidates, -inf elsewhere; row = query."""
@@ -73,9 +65,8 @@ def layers_of(
             states = model.states(sentence, chosen)
             errors = errors.maximum(form_errors(states, forms))
             for row in range(len(chosen)):
-                own = states.layer(row)
-                seen = SentenceView(sentence, own.keys, own.queries, own.allowed & ~out, own.phases, own.buckets)
-                views[row].append(seen)
+                own = vars(states.layer(row))
+                views[row].append(SentenceView(**own | {"allowed": own["allowed"] & ~out}, sentence=sentence))
         for row, layer in enumerate(chosen):
             yield LayerView(layer, tuple(views[row]), tuple(errors[row].tolist()))
             views[row] = []
@@ -116,7 +107,7 @@ class Choices:
         return len(self.sentence)
 
     def __getitem__(self, index: Tensor) -> Choices:
-        return Choices(*(getattr(self, field.name)[index] for field in fields(self)))
+        return Choices(*(getattr(self, part.name)[index] for part in fields(self)))
 
     @property
     def triples(self) -> list[tuple[int, int, int]]:

@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attsvm.heads.form import HeadWeights, head_weights
@@ -28,22 +28,22 @@ from attsvm.heads.form import HeadWeights, head_weights
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """A linear map of hidden states to all heads of a layer.
+    """A linear map of hidden states to all heads of a layer, side by side: `module`, or some columns of it."""
 
-    Arguments:
-        module: the module whose input the map sees; fused projections share one.
-        weight: heads side by side, ``[d, heads m]``.
-        bias: ``[heads m]``, or None.
-    """
+    module: Any
+    columns: Int[Tensor, " out"] | None = None
 
-    module: nn.Module
-    weight: Float[Tensor, "d out"]
-    bias: Float[Tensor, " out"] | None
+    @cached_property
+    def weight(self) -> Float[Tensor, "d out"]:
+        """The map; linear layers store its transpose, GPT-2 does not."""
+        whole = self.module.weight.T if isinstance(self.module, nn.Linear) else self.module.weight
+        return whole if self.columns is None else whole[:, self.columns]
 
-    def head(self, index: int, size: int) -> tuple[Tensor, Tensor | None]:
-        """Weight ``[d, size]`` and bias ``[size]`` of one head."""
-        columns = slice(index * size, (index + 1) * size)
-        return self.weight[:, columns], None if self.bias is None else self.bias[columns]
+    @cached_property
+    def bias(self) -> Float[Tensor, " out"] | None:
+        """What it adds, or None."""
+        whole: Tensor | None = self.module.bias
+        return whole if whole is None or self.columns is None else whole[self.columns]
 
 
 class Turns(Enum):
@@ -126,16 +126,17 @@ class Layer:
         """The weights of one query head."""
         size, shared = self.size, head * self.key_heads // self.heads
         sinks, cap = getattr(self.attention, "sinks", None), getattr(self.attention, "attn_logit_softcapping", None)
+        own, asking = (slice(number * size, (number + 1) * size) for number in (shared, head))
         if self.norms is not None:
             one = torch.eye(size, dtype=torch.float64)
-            found = HeadWeights(one, self.scale * one, part=(_columns_of(shared, size), _columns_of(head, size)))
+            found = HeadWeights(one, self.scale * one, part=(own, asking))
         else:
-            key, key_bias = self.key.head(shared, size)
-            query, query_bias = self.query.head(head, size)
-            if self.biased:  # both kinds of states have the constant coordinate, so both factors need a row for it
-                key_bias = key.new_zeros(size) if key_bias is None else key_bias
-                query_bias = query.new_zeros(size) if query_bias is None else query_bias
-            found = replace(head_weights(key, query, key_bias, query_bias, self.scale), pairs=self.pairs)
+            parts = (self.key.bias, own), (self.query.bias, asking)
+            # Both kinds of states have the constant coordinate, or none: both factors need a row for it, or none.
+            none = self.key.weight.new_zeros(size) if self.biased else None
+            key_bias, query_bias = (none if bias is None else bias[columns] for bias, columns in parts)
+            weights = self.key.weight[:, own], self.query.weight[:, asking]
+            found = replace(head_weights(*weights, key_bias, query_bias, self.scale), pairs=self.pairs)
         return replace(
             found,
             relative=None if self.relative is None else self.relative[:, head].detach().to("cpu", torch.float64),
@@ -145,39 +146,27 @@ class Layer:
         )
 
 
-def _columns_of(head: int, size: int) -> slice:
-    return slice(head * size, (head + 1) * size)
-
-
 Projections = Callable[[Any], tuple[Projection, Projection]]
 """From an attention module to its key and query projections."""
 
 
 def _separate(key: str, query: str) -> Projections:
-    """Two linear layers; they store the transposed weights."""
-
-    def found(attention: Any) -> tuple[Projection, Projection]:
-        own, other = attrgetter(key)(attention), attrgetter(query)(attention)
-        return Projection(own, own.weight.T, own.bias), Projection(other, other.weight.T, other.bias)
-
-    return found
+    """Two linear layers."""
+    return lambda attention: (Projection(getattr(attention, key)), Projection(getattr(attention, query)))
 
 
 def _fused(name: str, by_head: str | None = None) -> Projections:
-    """One map to queries, keys and values in this order: behind each other, or for each of the heads in turn.
+    """One map to queries, keys and values in this order: all behind each other, or for each of the heads in turn.
 
-    Arguments:
-        name: of the map.
-        by_head: attribute that holds the number of columns of a head, where the heads stand behind each other.
+    For the latter `by_head` names the attribute that holds the number of columns of a head.
     """
 
     def found(attention: Any) -> tuple[Projection, Projection]:
         fused = getattr(attention, name)
-        weight = fused.weight.T if isinstance(fused, nn.Linear) else fused.weight  # GPT-2 does not transpose
-        parts = torch.arange(weight.shape[1]).reshape(3, -1)
+        parts = torch.arange(Projection(fused).weight.shape[1]).reshape(3, -1)
         if by_head is not None:
             parts = parts.reshape(-1, 3, getattr(attention, by_head)).transpose(0, 1).flatten(1)
-        return _columns(fused, weight, parts[1], parts[0])
+        return Projection(fused, parts[1]), Projection(fused, parts[0])
 
     return found
 
@@ -187,16 +176,7 @@ def _bigcode_projections(attention: Any) -> tuple[Projection, Projection]:
     if not attention.multi_query:
         return _fused("c_attn", "head_dim")(attention)
     fused, m, d = attention.c_attn, attention.head_dim, attention.embed_dim
-    return _columns(fused, fused.weight.T, torch.arange(d, d + m), torch.arange(d))
-
-
-def _columns(fused: Any, weight: Tensor, key: Tensor, query: Tensor) -> tuple[Projection, Projection]:
-    """Key and query projection by their columns of a fused one."""
-    bias = fused.bias
-    return (
-        Projection(fused, weight[:, key], None if bias is None else bias[key]),
-        Projection(fused, weight[:, query], None if bias is None else bias[query]),
-    )
+    return Projection(fused, torch.arange(d, d + m)), Projection(fused, torch.arange(d))
 
 
 def _albert_blocks(core: Any) -> list[Any]:
@@ -299,11 +279,8 @@ class Architecture:
         """Whether a query of a model with this configuration sees only itself and the tokens before it."""
         return self.causal or bool(getattr(config, "is_decoder", False))
 
-    def layers(self, core: Any) -> list[Layer]:
+    def layers(self, core: Any) -> Iterator[Layer]:
         """The attention layers of a model, in the order in which they run."""
-        return list(self._layers(core))
-
-    def _layers(self, core: Any) -> Iterator[Layer]:
         heads = int(getattr(core.config, self.heads))
         relative = None if self.relative is None else self.relative(core)[0]
         slopes = None if self.slopes is None else self.slopes(core)

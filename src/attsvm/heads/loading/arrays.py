@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from attsvm.data.checks import as_mask, as_tensor, check_finite, check_shape, type_name
-from attsvm.heads.form import HeadWeights, head_weights
+from attsvm.heads.form import HeadWeights, LayerStates, head_weights
 from attsvm.heads.model import (
     HeadModel,
-    LayerStates,
     Sentence,
     SentenceStates,
     Text,
@@ -160,7 +159,7 @@ def from_arrays(
         if attention is None:
             seen_by = [LayerStates(keys[layer], queries[layer], allowed) for layer in range(layers)]
             own = torch.stack([
-                torch.stack([form.attention(seen_by[layer], allowed) for form in forms[layer]])
+                torch.stack([form.attention(seen_by[layer]) for form in forms[layer]])
                 for layer in range(layers)
             ])  # fmt: skip
         else:

@@ -6,7 +6,8 @@ import copy
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -50,7 +51,7 @@ class TransformersModel(HeadModel):
         self.name, self.notes = name, notes
         self.architecture = str(core.config.model_type)
         try:
-            self._layers = architecture.layers(core)
+            self._layers = list(architecture.layers(core))
         except AttributeError as error:
             raise ValueError(f"{name} is built differently from other {self.architecture} models: {error}") from None
         self.layers, self.heads = len(self._layers), self._layers[0].heads
@@ -79,14 +80,14 @@ class TransformersModel(HeadModel):
     def states(self, sentence: Sentence, layers: Sequence[int] | None = None) -> SentenceStates:
         chosen = self._chosen_layers(layers)
         inputs = self._inputs(sentence)
-        with torch.no_grad(), quiet(), _Listening(self._layers) as heard:
+        with torch.no_grad(), quiet(), _recorded(self._layers) as calls:
             attentions = self._architecture.attentions(self._core, inputs)
         keys, queries, phases = [], [], []
         for layer in self._layers:  # a shared module ran once for each layer that it serves, in this order
-            turns = self._architecture.phases(layer, heard.called[layer.attention].pop(0)) if layer.turns else None
+            turns = self._architecture.phases(layer, calls[layer.attention].pop(0)) if layer.turns else None
             own, asking = layer.norms or (layer.key.module, layer.query.module)
-            keys.append(heard.seen[own].pop(0))
-            queries.append(keys[-1] if own is asking else heard.seen[asking].pop(0))
+            keys.append(calls[own].pop(0))
+            queries.append(keys[-1] if own is asking else calls[asking].pop(0))
             phases.append(turns)
             if layer.norms is not None:
                 keys[-1] = self._head_space(keys[-1], layer, layer.key_heads, turns)
@@ -167,43 +168,26 @@ class TransformersModel(HeadModel):
         return []
 
 
-class _Listening:
-    """Remembers, while a model runs, what its projections see and what its attention modules are called with.
+@contextmanager
+def _recorded(layers: Sequence[Layer]) -> Iterator[Mapping[nn.Module, list[Any]]]:
+    """What modules do while a model runs, call after call.
 
-    Attributes:
-        seen: inputs of the projections, and outputs of the norms of keys and queries, in the order of the calls.
-        called: the named arguments of each call of an attention module.
+    Of projections the input is recorded, of norms of keys and queries the output, of attention modules the named
+    arguments.
     """
-
-    def __init__(self, layers: Sequence[Layer]) -> None:
-        self.seen: defaultdict[nn.Module, list[Tensor]] = defaultdict(list)
-        self.called: defaultdict[nn.Module, list[Mapping[str, Any]]] = defaultdict(list)
-        self._layers = layers
-
-    def __enter__(self) -> _Listening:
-        self._hooks = []
-        attentions = {layer.attention for layer in self._layers}
-        projections = {part.module for layer in self._layers for part in (layer.key, layer.query)}
-        for module in attentions:
-            self._hooks.append(module.register_forward_pre_hook(self._call, with_kwargs=True))
-        for module in projections:
-            self._hooks.append(module.register_forward_pre_hook(self._input))
-        for module in {norm for layer in self._layers for norm in layer.norms or ()}:
-            self._hooks.append(module.register_forward_hook(self._output))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for hook in self._hooks:
+    calls: defaultdict[nn.Module, list[Any]] = defaultdict(list)
+    hooks = []
+    for module in {layer.attention for layer in layers}:
+        hooks.append(module.register_forward_pre_hook(lambda own, _, named: calls[own].append(named), with_kwargs=True))
+    for module in {part.module for layer in layers for part in (layer.key, layer.query)}:
+        hooks.append(module.register_forward_pre_hook(lambda own, given: calls[own].append(given[0][0])))
+    for module in {norm for layer in layers for norm in layer.norms or ()}:
+        hooks.append(module.register_forward_hook(lambda own, _, output: calls[own].append(output[0])))
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
             hook.remove()
-
-    def _call(self, module: nn.Module, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        self.called[module].append(named)
-
-    def _input(self, module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        self.seen[module].append(arguments[0][0])
-
-    def _output(self, module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
-        self.seen[module].append(output[0])
 
 
 def _stacked(phases: Sequence[Tensor | None]) -> Tensor | None:
