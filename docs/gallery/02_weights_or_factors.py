@@ -2,9 +2,11 @@ r"""
 W against K and Q
 =================
 
-The same attention can be trained as one matrix :math:`W` or as a product :math:`K Q^\top`. The model is the same; the
-direction that training tends to is not. :math:`W` tends to the solution of least Frobenius norm (proved near it),
-:math:`K` and :math:`Q`, as far as is known, to one of least nuclear norm, which has low rank.
+The same attention can be trained as one matrix or as the product of two factors. The model is the same; the direction
+that training tends to is not.
+
+One matrix :math:`W` tends to the solution of least Frobenius norm (proved near it), a product
+:math:`K Q^\top`, as far as is known, to one of least nuclear norm, which has low rank.
 """
 
 import torch

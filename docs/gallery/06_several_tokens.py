@@ -2,9 +2,10 @@ r"""
 Several tokens kept: a ReLU head
 ================================
 
-Behind a linear head, attention ends on one token of each input. A nonlinear head may want a mixture. The conjecture is
-that trained weights then have two parts, :math:`W \approx W_\text{fin} + C W_\text{svm}`: a finite one that sets
-the ratios among the tokens that are kept, and a growing one that separates them from the others.
+Behind a linear head, attention ends on one token of each input. A nonlinear head may want a mixture.
+
+The conjecture is that trained weights then have two parts, :math:`W \approx W_\text{fin} + C W_\text{svm}`: a finite
+one that sets the ratios among the tokens that are kept, and a growing one that separates them from the others.
 """
 
 import torch
