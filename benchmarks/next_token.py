@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 import attsvm
-from attsvm.attention import Log, TwoScales
-from attsvm.descent import NormalizedGradientDescent, TwoPartDescent
-from attsvm.next_token import Comparison, LimitPrediction, NextTokenData, from_ids, predict_limit, verify
+from attsvm.attention import Log
+from attsvm.descent import NormalizedGradientDescent
+from attsvm.next_token import Comparison, LimitPrediction, NextTokenData, from_ids, predict_limit, train, verify
 from attsvm.next_token.diagnosis import curvature
 from benchmarks.record import peak_memory_mb, publish
 
@@ -68,22 +68,9 @@ THEOREM = tuple(Draw(*size, noise) for size in SIZES for noise in (0.0, 0.3))
 CLASHING = (Draw(8, 3, 20, 4, 0.0), Draw(8, 4, 20, 4, 0.3))
 
 
-def stacked(limits: Sequence[LimitPrediction]) -> tuple[attsvm.TokenDataset, torch.Tensor]:
-    """Data sets and kept sets of predictions of one size, as a batch."""
-    each = [limit.data.dataset for limit in limits]
-    names = ("tokens", "queries", "labels", "values", "head")
-    parts = {name: torch.stack([getattr(one, name) for one in each]) for name in names}
-    return attsvm.TokenDataset(**parts), torch.stack([limit.graph.kept for limit in limits])
-
-
 def trained(limits: Sequence[LimitPrediction], steps: int) -> list[Comparison]:
     """All of them trained at once from fit's default starts, and compared."""
-    data, kept = stacked(limits)
-    size = max(curvature(limit.data) for limit in limits)
-    run = attsvm.fit(
-        data, loss=Log(), parameterization=TwoScales(data, kept), optimizer=TwoPartDescent(0.25 / size, 1 / size),
-        steps=steps, record=[steps], keep=["risk"],
-    )  # fmt: skip
+    run = train(limits, steps, keep=["risk"])
     return [verify(limit, weights) for limit, weights in zip(limits, run.weights, strict=True)]
 
 
@@ -271,12 +258,19 @@ def large(quick: bool) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
         if steps:
             cpu = time.process_time()
-            found = verify(limit, attsvm.next_token.train(limit, steps))
+            found = verify(limit, train(limit, steps))
             row |= {"steps": steps, "training_cpu_s": time.process_time() - cpu, **vars(found), "holds": found.holds}
         yield row | {"peak_memory_mb": peak_memory_mb()}
 
 
 # ------------------------------------------------------------------------------------------------- factors and rates
+
+
+def batch_of(limits: Sequence[LimitPrediction]) -> attsvm.TokenDataset:
+    """The data sets of several predictions of one size."""
+    each = [limit.data.dataset for limit in limits]
+    names = ("tokens", "queries", "labels", "values", "head")
+    return attsvm.TokenDataset(**{name: torch.stack([getattr(one, name) for one in each]) for name in names})
 
 
 def factors(quick: bool) -> Iterator[dict[str, Any]]:
@@ -285,7 +279,7 @@ def factors(quick: bool) -> Iterator[dict[str, Any]]:
         draw = Draw(6, 8, 24, 4, noise)
         limits = [predict_limit(draw.data(seed)) for seed in range(10 if quick else 20)]
         nuclear = [predict_limit(limit.graph, attsvm.Nuclear()) for limit in limits]
-        data, _ = stacked(limits)
+        data = batch_of(limits)
         for steps in (200, 2000) if quick else (1000, 8000):
             run = attsvm.fit(
                 data, loss=Log(), parameterization=attsvm.KeyQuery(), optimizer=NormalizedGradientDescent(0.1),
@@ -320,7 +314,7 @@ def rates(quick: bool) -> Iterator[dict[str, Any]]:
         draw = Draw(6, 8, 24, 4, noise)
         limits = [predict_limit(draw.data(seed)) for seed in range(30)]
         limits = [limit for limit in limits if limit.graph.acyclic == (noise == 0)]
-        data, _ = stacked(limits)
+        data = batch_of(limits)
         run = attsvm.fit(data, loss=Log(), optimizer=optimizer, steps=last, record=marks, keep=["risk", "weights"])
         found = [[verify(limit, each) for limit, each in zip(limits, at, strict=True)] for at in run.history.weights]
         angle = np.array([[math.sqrt(2 * max(0.0, 1 - one.cosine)) for one in at] for at in found])

@@ -9,21 +9,10 @@ import pytest
 import torch
 
 import attsvm
-from attsvm import TokenDataset
-from attsvm.attention import Log, TwoScales
-from attsvm.descent import Run, TwoPartDescent
+from attsvm.attention import Log
+from attsvm.descent import Run
 from attsvm.next_token import from_ids, predict_limit, train, verify
 from next_token.samples import random_samples
-
-
-def stacked(limits):
-    """Data sets and kept sets of several predictions of one size, as a batch."""
-    each = [limit.data.dataset for limit in limits]
-    parts = {
-        name: torch.stack([getattr(one, name) for one in each])
-        for name in ("tokens", "queries", "labels", "values", "head")
-    }
-    return TokenDataset(**parts), torch.stack([limit.graph.kept for limit in limits])
 
 
 @pytest.mark.slow
@@ -35,12 +24,8 @@ def test_training_tends_to_the_prediction(d, n, cyclic):
     assert d < 6 or len(limits) == len(tried)  # clashes need dependent embeddings
     assert len(limits) >= 3
     assert any(int(limit.finite.space.dimension) > 0 for limit in limits) or not cyclic
-    data, kept = stacked(limits)
     start = torch.randn(len(limits), d, d, dtype=torch.float64, generator=torch.Generator().manual_seed(d))
-    run = attsvm.fit(
-        data, loss=Log(), parameterization=TwoScales(data, kept), optimizer=TwoPartDescent(), steps=1200,
-        initial={"finite": 3 * start, "growing": torch.zeros_like(start)}, record=[1200], keep=["risk"],
-    )  # fmt: skip
+    run = train(limits, 1200, initial={"finite": 3 * start, "growing": torch.zeros_like(start)})
     found = [verify(limit, weights) for limit, weights in zip(limits, run.weights, strict=True)]
     print(f"{len(limits)} of {len(tried)} data sets without a clash")
     for one in found:
@@ -53,6 +38,18 @@ def test_train_is_fit_on_two_scales():
     found = verify(limit, train(limit, steps=250, seed=3))
     assert found.cosine > 0.99
     assert found.whole_cosine > 0.99
+
+
+def test_a_batch_is_its_elements():
+    limits = [predict_limit(random_samples(seed, n=12)) for seed in range(3)]
+    start = torch.randn(3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    initial = {"finite": start, "growing": torch.zeros_like(start)}
+    together = train(limits, 20, initial=initial)
+    for place, limit in enumerate(limits):
+        alone = train(limit, 20, initial={name: part[place] for name, part in initial.items()})
+        assert torch.allclose(together.weights[place], alone.weights, atol=1e-12)
+    with pytest.raises(ValueError, match="their data one size"):
+        train([limits[0], predict_limit(random_samples(0, n=13))])
 
 
 def test_plain_descent_is_on_its_way_and_the_comparison_says_so():

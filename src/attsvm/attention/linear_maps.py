@@ -90,35 +90,30 @@ def flat_products(
 
 @dataclass(frozen=True, eq=False)
 class SharedPairs:
-    """The maps of one data set through its different pairs of a token and a query, where these are few.
+    """The maps of data sets whose tokens and queries come from one vocabulary each.
 
-    Windows of a text share a vocabulary: their logits are those of far fewer pairs.
+    Windows of a text share their words: all logits are entries of the table ``E W E^T``.
 
     Attributes:
-        tokens: of each pair ``[pairs, d]``.
-        queries: the different queries ``[queries, dq]``.
-        query: that of each pair ``[pairs]``.
-        pair: that of each token of each input ``[n, T]``; anything at masked tokens.
+        embeddings: E of each data set ``[batch, K, d]``.
+        pair: the entry of each token of each input, K times its number plus that of the query ``[batch, n, T]``; any at
+            masked tokens.
     """
 
-    tokens: Float[Tensor, "pairs d"]
-    queries: Float[Tensor, "queries dq"]
-    query: Int[Tensor, " pairs"]
-    pair: Int[Tensor, "n T"]
+    embeddings: Float[Tensor, "batch K d"]
+    pair: Int[Tensor, "batch n T"]
 
-    def logits(self, weights: Float[Tensor, "starts 1 d dq"]) -> Float[Tensor, "starts 1 n T"]:
+    def logits(self, weights: Float[Tensor, "starts batch d d"]) -> Float[Tensor, "starts batch n T"]:
         """As `flat_logits`."""
-        directions = torch.einsum("qe,sde->sqd", self.queries, weights.squeeze(1))
-        each = (directions[:, self.query] * self.tokens).sum(-1)
-        return each[:, self.pair].unsqueeze(1)
+        entries = (self.embeddings @ weights @ self.embeddings.mT).flatten(2)
+        return entries.gather(2, self.pair.flatten(1).expand(len(weights), -1, -1)).unflatten(2, self.pair.shape[1:])
 
-    def adjoint(self, rows: Float[Tensor, "starts 1 n T"]) -> Float[Tensor, "starts 1 d dq"]:
+    def adjoint(self, rows: Float[Tensor, "starts batch n T"]) -> Float[Tensor, "starts batch d d"]:
         """As `flat_adjoint`."""
-        starts = len(rows)
-        each = rows.new_zeros(starts, len(self.tokens)).index_add(1, self.pair.flatten(), rows.reshape(starts, -1))
-        pulled = each.unsqueeze(-1) * self.tokens
-        mixed = rows.new_zeros(starts, len(self.queries), self.tokens.shape[1]).index_add(1, self.query, pulled)
-        return torch.einsum("sqd,qe->sde", mixed, self.queries).unsqueeze(1)
+        count = self.embeddings.shape[1]
+        entries = rows.new_zeros(*rows.shape[:2], count * count)
+        entries = entries.scatter_add(2, self.pair.flatten(1).expand(len(rows), -1, -1), rows.flatten(2))
+        return self.embeddings.mT @ entries.unflatten(2, (count, count)) @ self.embeddings
 
 
 def folded(

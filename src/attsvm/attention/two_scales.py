@@ -79,7 +79,7 @@ class FiniteSpace:
     def coordinates(self, weights: Float[Tensor, "*starts batch d dq"]) -> Float[Tensor, "*starts batch r"]:
         """Inner products with the basis elements."""
         if self.basis is not None:
-            return (self.basis @ weights.flatten(-2).unsqueeze(-1)).squeeze(-1)
+            return torch.einsum("bre,...be->...br", self.basis, weights.flatten(-2))
         return torch.einsum("brd,...bdr->...br", self.left, weights @ self.right.mT)  # type: ignore[union-attr]
 
     def matrix(
@@ -87,7 +87,7 @@ class FiniteSpace:
     ) -> Float[Tensor, "*starts batch d dq"]:
         """The sum of basis elements with these factors, in the shape of `like`."""
         if self.basis is not None:
-            return (coordinates.unsqueeze(-2) @ self.basis).squeeze(-2).reshape(like.shape)
+            return torch.einsum("...br,bre->...be", coordinates, self.basis).reshape(like.shape)
         return (self.left * coordinates.unsqueeze(-1)).mT @ self.right  # type: ignore[operator]
 
     def project(self, weights: Float[Tensor, "*starts batch d dq"]) -> Float[Tensor, "*starts batch d dq"]:
@@ -118,7 +118,7 @@ class TwoScales(Parameterization):
         data: ``[*batch]`` data sets in float64.
         kept: O, a mask ``[*batch, n, T]`` of real tokens, at least one for each input: the tokens that will keep
             probability.
-        pairs: of a single data set, where different pairs of a token and a query are few: steps then cost less.
+        pairs: where tokens and queries come from one vocabulary: steps then cost less.
         space: S_fin, where it is known.
     """
 
@@ -188,11 +188,12 @@ class TwoScales(Parameterization):
     ) -> dict[str, ScaledTensor]:
         if risk.outside is None:
             raise ValueError("TwoScales needs the gradient outside its kept sets; pass kept= to risk_gradient")
-        inside = self.space.project(self._adjoint(data, risk.logits.mantissa))
         rows = risk.outside.mantissa
         reference = self.sets.to(torch.uint8).argmax(-1, keepdim=True).expand(*rows.shape[:-1], 1)
-        across = self._adjoint(data, rows.scatter_add(-1, reference, -rows.sum(-1, keepdim=True)))
-        across = across - self.space.project(across)
+        outside = rows.scatter_add(-1, reference, -rows.sum(-1, keepdim=True))
+        both = self._adjoint(data, torch.cat([risk.logits.mantissa, outside]))  # one pass over tokens and basis
+        inside, shadow = self.space.project(both).split(len(rows))
+        across = both[len(rows) :] - shadow
         total = rows.abs().flatten(2).sum(-1)
         total = torch.where(total > 0, total, torch.ones_like(total))
         scaled = ScaledTensor(across / total[..., None, None], risk.outside.log_scale + total.log())

@@ -136,11 +136,8 @@ class NextTokenData:
 
     @cached_property
     def pairs(self) -> SharedPairs:
-        """The different pairs of a token and a last token, through which training goes."""
-        keys = (self.last[:, None] * self.K + self.ids).masked_fill(~self.mask, int(self.last[0] * (self.K + 1)))
-        different, pair = torch.unique(keys, return_inverse=True)
-        lasts, query = torch.unique(different // self.K, return_inverse=True)
-        return SharedPairs(self.embeddings[different % self.K], self.embeddings[lasts], query, pair)
+        """Tokens and queries as entries of the table E W E^T, through which training goes."""
+        return SharedPairs(self.embeddings[None], (self.ids.clamp(min=0) * self.K + self.last[:, None])[None])
 
     def encode(self, text: str | Sequence[str]) -> list[int]:
         """The ids of a text's tokens, or of tokens given by their names.

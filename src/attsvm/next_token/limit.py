@@ -61,8 +61,8 @@ class Answer:
         seen: whether a sample of the data ends in the context's last token.
         by_graph: whether the graph alone decides: one component beats every other token of the context, directly or
             along a chain. Otherwise W_svm decides between tokens that the data never compared.
-        decided: whether the survivors are one component, whose shares the limit decides. Tokens of several that are
-            level under W_svm share as the start, and how long training went on, will have it.
+        decided: whether the survivors are one component, whose shares W_fin decides. Tokens of several that are level
+            under W_svm share by what stays bounded outside S_fin, which the limit does not name.
     """
 
     words: tuple[str, ...]

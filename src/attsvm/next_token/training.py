@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from attsvm.attention import Log, TwoScales
+from attsvm.attention.linear_maps import SharedPairs
+from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_shape
 from attsvm.descent import GradientDescent, Run, TwoPartDescent
 from attsvm.descent.fingerprint import data_digest
@@ -29,7 +31,7 @@ DISTANCE = 1e-6
 
 
 def train(
-    limit: LimitPrediction,
+    limit: LimitPrediction | Sequence[LimitPrediction],
     steps: int = 2000,
     *,
     seed: int = 0,
@@ -43,21 +45,40 @@ def train(
     descent runs.
 
     Arguments:
-        limit: of `predict_limit`.
+        limit: of `predict_limit` or `diagnose`; or several, of data of one size without clashes, which are trained at
+            once as a batch.
         steps: number of steps.
         seed: of the start.
         progress: called with (steps done, steps).
         options: further arguments of `fit`, which replace those chosen here, such as ``optimizer=``.
     """
-    data = limit.data.dataset
-    size = curvature(limit.data)
-    chosen: dict[str, Any] = {"record": [steps], "keep": ("risk", "norm")}
-    if limit.finite is None:
-        chosen["optimizer"] = GradientDescent(1 / size)
+    kind: TwoScales | None = None
+    if not isinstance(limit, LimitPrediction):
+        several, (data, kept, pairs) = limit, _together(limit)
+        kind = TwoScales(data, kept, pairs)
     else:
-        chosen["parameterization"] = TwoScales(data, limit.graph.kept, limit.data.pairs, limit.finite.space)
-        chosen["optimizer"] = TwoPartDescent(0.25 / size, 1 / size)
+        several, data = [limit], limit.data.dataset
+        if limit.finite is not None:
+            kind = TwoScales(data, limit.graph.kept, limit.data.pairs, limit.finite.space)
+    size = max(curvature(one.data) for one in several)
+    chosen: dict[str, Any] = {
+        "parameterization": kind, "record": [steps], "keep": ("risk", "norm"),
+        "optimizer": GradientDescent(1 / size) if kind is None else TwoPartDescent(0.25 / size, 1 / size),
+    }  # fmt: skip
     return fit(data, loss=Log(), steps=steps, seed=seed, progress=progress, **{**chosen, **options})
+
+
+def _together(limits: Sequence[LimitPrediction]) -> tuple[TokenDataset, Tensor, SharedPairs]:
+    """Data, kept sets and pairs of several predictions as a batch."""
+    each = [one.data for one in limits]
+    one_size = len({(*one.ids.shape, one.K, one.d) for one in each}) == 1 and all(bool(one.mask.all()) for one in each)
+    if not one_size or any(one.finite is None for one in limits):
+        raise ValueError("several limits are trained at once only if all have a solution and their data one size")
+    names = ("tokens", "queries", "labels", "values", "head")
+    tokens, queries, labels, *rest = (torch.stack([getattr(one.dataset, name) for one in each]) for name in names)
+    pairs = SharedPairs(torch.cat([one.pairs.embeddings for one in each]), torch.cat([one.pairs.pair for one in each]))
+    data = TokenDataset(tokens, queries, labels, None, rest[0], rest[1])
+    return data, torch.stack([one.graph.kept for one in limits]), pairs
 
 
 def respond(data: NextTokenData, weights: ArrayLike, context: str | Sequence[str] | Sequence[int]) -> dict[str, float]:
