@@ -240,6 +240,20 @@ def attention_sparsity() -> Iterator[str]:
     yield f"in {rising} of {len(late)} seeds the entropy of the first layer even rises a little."
 
 
+@sentences("optimizer-geometry")
+def optimizer_geometry() -> Iterator[str]:
+    found = summary("optimizer-geometry")
+    yield f"Each seed has {found['configuration']['datasets']} data sets here"
+    for each in found["checks"]:
+        adam = each["what"].startswith("Adam")
+        assert each["counts"] == {"does not hold" if adam else "holds": 8}, each["what"]
+        assert not adam or all("next l_3 " in text for text in each["measured"])
+    yield f"(least attention {cosines(numbers('optimizer-geometry', 'mirror 1.1, least attention'), 2)})"
+    rest = {reason: sum(values) for reason, values in found["counts"].items() if sum(values)}
+    assert list(rest) == ["max entry SVM not decided"]
+    yield f"are counted for each norm: {sum(rest.values())} in all seeds, of the largest entry"
+
+
 # ------------------------------------------------------------------------- pages about several experiments
 
 
