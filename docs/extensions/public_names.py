@@ -1,8 +1,9 @@
 """``.. public-names:: attsvm.descent``: a table and the docstrings of all that a package exports, in its own groups.
 
 ``.. front-door::`` is the table alone, for the names at the top of `attsvm`, each linked to the page of its room.
-The groups are the comments inside a package's ``__all__``. Names in docstrings become links where they are known, and
-stay plain where they are not: types of other libraries are not linked, since the pages need no network.
+The groups are the comments inside a package's ``__all__``, or its ``_GROUPS``. Names in docstrings become links where
+they are known, and stay plain where they are not: types of other libraries are not linked, since the pages need no
+network.
 """
 
 import ast
@@ -61,6 +62,8 @@ class FrontDoor(SphinxDirective):
 
 def groups(package):
     """The names in ``__all__`` under the comments that group them; one group without a title where there are none."""
+    if hasattr(package, "_GROUPS"):
+        return [(title[:1].upper() + title[1:], names.split()) for title, (_, names) in package._GROUPS.items()]
     listed = re.search(r"^__all__ = \[(.*?)\]", inspect.getsource(package), re.MULTILINE | re.DOTALL)
     found = [("", [])]
     for comment, name in re.findall(r'# (.+)|"(\w+)"', listed[1]):

@@ -22,8 +22,8 @@ from attsvm.norms import (
     direction_cosine,
     direction_distance,
 )
+from attsvm.theory import RegularizationPath, regularization_path
 from attsvm.theory.cones import AngleCone
-from attsvm.theory.paths import RegularizationPath, regularization_path
 
 DECADES = [1.0, 10.0, 100.0, 1000.0, 10000.0]
 

@@ -323,11 +323,7 @@ class ModuleHead(Head):
 
 
 def as_head(head: object, data: TokenDataset) -> Head:
-    """A prediction head that fits `data`, from one, a vector v, a torch module, or None for the data's own vector.
-
-    Raises:
-        ValueError: if there is none, or it does not fit.
-    """
+    """A prediction head that fits `data`: from one, a vector v, a torch module, or None for the data's own vector."""
     check_kind(data, TokenDataset, "data", "a TokenDataset")
     if head is None:
         if data.head is None:

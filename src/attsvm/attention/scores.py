@@ -42,6 +42,15 @@ def flat_scores(data: TokenDataset, head: Head) -> Float[Tensor, "batch n T"]:
     return data.fill_masked(scores, -math.inf)
 
 
+def log_excess(data: TokenDataset, head: Head, loss: Loss, log_attention: Tensor) -> Float[Tensor, "starts batch"]:
+    """log(L - L_*) of a linear head on flat data, from the shortfalls D_i = sum_t s_it (gamma_i,opt - gamma_it)."""
+    scores = flat_scores(data, head)
+    best, real = scores.amax(-1), torch.isfinite(scores)
+    log_gaps = (best.unsqueeze(-1) - scores).clamp(min=0).log().masked_fill(~real, 0.0)
+    shortfall = (log_attention + log_gaps).masked_fill(~real, -math.inf).logsumexp(-1)
+    return loss.log_excess(best.expand_as(shortfall), shortfall).logsumexp(-1) - math.log(data.n)
+
+
 def tie_line(data: TokenDataset, scores: Float[Tensor, "*batch n T"], head: Head) -> Float[Tensor, "*batch n"]:
     """The difference up to which two scores of an input count as tied: the one rule for every comparison of scores.
 

@@ -31,8 +31,7 @@ _CAPTION = (
     "$W$ bends onto the Frobenius solution; $K$ and $Q$ onto the nuclear one, of low rank."
 )
 
-Solutions = Mapping[str, Mapping[str, "attsvm.SVMSolution"]]
-"""The solution for a run's selection, by run and norm."""
+Solutions = Mapping[str, Mapping[str, "attsvm.SVMSolution"]]  # the solution for a run's selection, by run and norm
 
 
 def demo(

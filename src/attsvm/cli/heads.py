@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 Model = Annotated[str, Argument(metavar="MODEL", help="Folder of a model, or its name on the Hugging Face hub.")]
 TextsFile = Annotated[
-    str,
-    option("--texts", "FILE", f"A file with one text per line, or texts of the package: {listed(SAMPLES)}."),
+    str, option("--texts", "FILE", f"A file with one text per line, or texts of the package: {listed(SAMPLES)}.")
 ]
 Images = Annotated[
     Path | None,

@@ -15,8 +15,7 @@ import attsvm
 from attsvm.cli.common.options import Json
 from attsvm.cli.common.report import print_json
 
-NOT_USERS = ("dev", "docs", "bench")
-"""Extras of those who work on attsvm itself; what they bring changes no result."""
+NOT_USERS = ("dev", "docs", "bench")  # extras of those who work on attsvm itself; what they bring changes no result
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 

@@ -18,20 +18,12 @@ from attsvm.cli.common.registry import EXAMPLES
 if TYPE_CHECKING:
     from attsvm.app import PlaygroundServer
 
-USUAL_PORT = 8484
-"""That of `attsvm.app.server`."""
+USUAL_PORT = 8484  # that of `attsvm.app.server`
 
-Data = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="DATA",
-        help=f"What to show first: a .npz or .safetensors file in the plane, or one of: {listed(EXAMPLES)}.",
-    ),
-]
-Port = Annotated[
-    int | None,
-    option("--port", "N", f"Port on this machine; {USUAL_PORT} or the next free one if not given, any free one for 0."),
-]
+_FIRST = f"What to show first: a .npz or .safetensors file in the plane, or one of: {listed(EXAMPLES)}."
+Data = Annotated[str | None, typer.Argument(metavar="DATA", help=_FIRST)]
+_PORT = f"Port on this machine; {USUAL_PORT} or the next free one if not given, any free one for 0."
+Port = Annotated[int | None, option("--port", "N", _PORT)]
 NoBrowser = Annotated[bool, flag("--no-browser", "Print the address and open nothing.")]
 Export = Annotated[
     Path | None, option("--export", "FILE.html", "Write the playground to one file that needs no server, and exit.")

@@ -42,15 +42,11 @@ _MOST_ELEMENTS = 100
 
 Norm = Annotated[str, option("--norm", "NAME", f"One of {listed(SVM_NORMS)}, or l3, l1.75 and the like.")]
 Exponent = Annotated[float | None, option("--p", "P", "Exponent of --norm entrywise.")]
-Select = Annotated[
-    str,
-    option(
-        "--select",
-        "WHICH",
-        "optimal (the best-scored token of every input); reached:FILE (what a saved run selects); or a FILE with"
-        " selected or selected_set: .npz, .safetensors, .npy, .json, or indices in a .txt or .csv.",
-    ),
-]
+_SELECT = (
+    "optimal (the best-scored token of every input); reached:FILE (what a saved run selects); or a FILE with"
+    " selected or selected_set: .npz, .safetensors, .npy, .json, or indices in a .txt or .csv."
+)
+Select = Annotated[str, option("--select", "WHICH", _SELECT)]
 Start = Annotated[int | None, option("--start", "N", "Which start of the run, where reached:FILE has several.")]
 Head = Annotated[Path | None, option("--head", "FILE", "File with an array called head, if DATA has none.")]
 SolverName = Annotated[
@@ -183,7 +179,8 @@ def print_verdict(result: dict[str, Any], norm: str, folder: Path, *, quiet: boo
         number_of = result["status"][status.name.lower()]
         if number_of:
             sentence = _with_bound(status, result)
-            typer.echo(f"{number_of} of {count} {sentence}" if several else _capital(sentence))
+            alone = f"{sentence[:1].upper()}{sentence[1:]}."
+            typer.echo(f"{number_of} of {count} {sentence}" if several else alone)
     for sentence in _remarks(result):
         typer.echo(sentence)
     typer.echo(f"The solution, its certificate and its manifest are in {folder}")
@@ -244,7 +241,3 @@ def _with_bound(status: attsvm.svm.Status, result: dict[str, Any]) -> str:
     from attsvm.svm.solution import said_with_bound
 
     return said_with_bound(status, result["bound"])
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:] + "."

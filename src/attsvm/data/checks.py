@@ -63,9 +63,6 @@ def type_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-# ------------------------------------------------------------------------------ one tensor or number
-
-
 def place(where: Sequence[int], axes: Sequence[str]) -> str:
     """A position in words; `axes` name the trailing axes, those before them count elements of a batch.
 
@@ -141,14 +138,11 @@ def check_positive(value: float, name: str) -> None:
         raise ValueError(f"{name} must be a positive finite number; got {value!r}")
 
 
-def check_count(value: object, name: str) -> int:
-    """`value` as a plain int, raising unless it is a whole number of at least 1."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a positive integer; got {value!r}")
+def check_count(value: object, name: str, least: int = 1) -> int:
+    """`value` as a plain int, raising unless it is a whole number of at least `least`, 1 or 0."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be a {'positive' if least else 'non-negative'} integer; got {value!r}")
     return int(value)
-
-
-# ------------------------------------------------------------------------------------------- indices
 
 
 def batch_index(index: Any, batch_shape: tuple[int, ...], device: torch.device) -> Any:
@@ -203,15 +197,10 @@ def gather_inputs(tensor: Tensor, rows: Tensor) -> Tensor:
     return tensor.gather(rows.ndim - 1, wide.expand(*rows.shape, *tensor.shape[rows.ndim :]))
 
 
-# ---------------------------------------------------------------------------------------- a data set
-
-
 def check_dataset(data: TokenDataset) -> None:
     """Raise ValueError unless every field of `data` fits the others."""
     check_axes(data.tokens)
-    shared = data.queries_per_sequence
-    if not isinstance(shared, int) or isinstance(shared, bool) or shared < 1:
-        raise ValueError(f"queries_per_sequence must be a positive integer; got {shared!r}")
+    shared = check_count(data.queries_per_sequence, "queries_per_sequence")
     batch, n = data.batch_shape, data.sequences * shared
     row = "input" if shared == 1 else "sequence"
     check_finite(data.tokens, "tokens", (row, "token", "coordinate"))

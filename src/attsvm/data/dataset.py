@@ -399,31 +399,18 @@ class TokenDataset:
                     f"mask must be True everywhere: {at} is masked and cannot be an input; cut it off instead"
                 )
         shared = None if visible is None else visible.repeat(sequences, 1).expand(*batch, sequences * length, length)
-        return cls(
-            keys,
-            keys.reshape(*batch, sequences * length, d),
-            sign.reshape(*batch, sequences * length),
-            shared,
-            None if values is tokens else values,
-            head,
-            queries_per_sequence=length,
-        )
+        queries, sign = keys.reshape(*batch, sequences * length, d), sign.reshape(*batch, sequences * length)
+        return cls(keys, queries, sign, shared, None if values is tokens else values, head, queries_per_sequence=length)
 
     def _of_inputs(self, tokens: Tensor) -> Tensor:
         shared = self.queries_per_sequence
         return tokens if shared == 1 else tokens.repeat_interleave(shared, -3)
 
     def _map(self, function: Any) -> TokenDataset:
-        tokens = function(self.tokens)
-        return _unchecked(
-            tokens=tokens,
-            queries=function(self.queries),
-            labels=function(self.labels),
-            mask=None if self.mask is None else function(self.mask),
-            values=tokens if self.values is self.tokens else function(self.values),
-            head=None if self.head is None else function(self.head),
-            queries_per_sequence=self.queries_per_sequence,
-        )
+        given = {name: getattr(self, name) for name in _FIELDS if name != "values"}
+        made = {name: None if value is None else function(value) for name, value in given.items()}
+        made["values"] = made["tokens"] if self.values is self.tokens else function(self.values)
+        return _unchecked(**made, queries_per_sequence=self.queries_per_sequence)
 
 
 def _check_names(path: str | os.PathLike[str], arrays: Mapping[str, Tensor]) -> None:
@@ -448,6 +435,12 @@ def replace_unchecked(data: TokenDataset, **changes: Any) -> TokenDataset:
     """A copy with some fields exchanged, its validation left to the caller."""
     fields = {name: getattr(data, name) for name in (*_FIELDS, "queries_per_sequence")}
     return _unchecked(**{**fields, **changes})
+
+
+def repeated(data: TokenDataset, shape: tuple[int, ...]) -> TokenDataset:
+    """The data with the batch axes `shape`, whose last are its own, without a copy."""
+    axes = len(data.batch_shape)
+    return data._map(lambda tensor: tensor.expand(*shape, *tensor.shape[axes:]))
 
 
 def _unchecked(**fields: Any) -> TokenDataset:

@@ -6,7 +6,6 @@ import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -176,17 +175,15 @@ class StartingPoints:
 
 
 _SIX = (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)
-_PROMPTS = MappingProxyType(
-    {
-        "single-input-global": tuple((0.0, c) for c in _SIX),
-        "single-input-local": tuple((0.0, c) for c in _SIX),
-        "multi-input": tuple((c, 0.0) for c in _SIX),
-        "joint-training-tight": ((0.0, -1.0),),
-        "joint-training-relaxed": ((0.0, -1.0),),
-        "loss-comparison": ((0.0, 0.0),),
-    }
-)
-_HEADS = MappingProxyType(dict.fromkeys(("joint-training-tight", "joint-training-relaxed"), ((-1.0, 0.0),)))
+_PROMPTS = {
+    "single-input-global": tuple((0.0, c) for c in _SIX),
+    "single-input-local": tuple((0.0, c) for c in _SIX),
+    "multi-input": tuple((c, 0.0) for c in _SIX),
+    "joint-training-tight": ((0.0, -1.0),),
+    "joint-training-relaxed": ((0.0, -1.0),),
+    "loss-comparison": ((0.0, 0.0),),
+}
+_HEADS = dict.fromkeys(("joint-training-tight", "joint-training-relaxed"), ((-1.0, 0.0),))
 
 
 def starting_points(name: str) -> StartingPoints:

@@ -36,8 +36,6 @@ _METADATA = "__metadata__"
 _CHECKSUM = "attsvm_sha256"
 _END = struct.Struct("<4s4H2LH")  # the last record of a zip archive without a comment
 
-# ------------------------------------------------------------------------- writing
-
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -124,10 +122,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Tensor], metadata: Mapping[str, object]) -> Path:
-    """Write `arrays` and JSON-able `metadata` to a .npz or .safetensors file, making its folder where there is none.
-
-    The same arrays give the same bytes, whenever and wherever they are written.
-    """
+    """Write `arrays` and JSON-able `metadata` to a .npz or .safetensors file; the same arrays give the same bytes."""
     path = Path(path)
     suffix = _checked_suffix(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,23 +189,9 @@ def _checked_suffix(path: Path) -> str:
     return path.suffix
 
 
-# ------------------------------------------------------------------------- reading
-
 # What zipfile, zlib and NumPy's header parser raise on damaged bytes; a flipped bit can reach any of them.
-_DAMAGE = (
-    OSError,
-    ValueError,
-    KeyError,
-    EOFError,
-    TypeError,
-    SyntaxError,
-    RuntimeError,
-    MemoryError,
-    OverflowError,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+_PLAIN = (OSError, ValueError, KeyError, EOFError, TypeError, SyntaxError, RuntimeError, MemoryError, OverflowError)
+_DAMAGE = (*_PLAIN, tokenize.TokenError, zipfile.BadZipFile, zlib.error)
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, object]]:

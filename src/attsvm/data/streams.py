@@ -23,20 +23,13 @@ class Purpose(IntEnum):
     A number once given stays: another would change every result that was drawn with it.
     """
 
-    STARTING_POINT = 1
-    """The parameters that descent starts from."""
-    INPUT_ORDER = 2
-    """The order of the inputs in mini-batches, with the number of the pass as a further key."""
-    PLANE_START = 2
-    """The start of the factors in the experiments in the plane; it has no further key, so shares nothing with 2."""
-    PATH_START = 3
-    """Random starts of a regularization path."""
-    SAMPLED_SELECTIONS = 7
-    """Starts of the runs that look for locally optimal selections where there are too many to list."""
-    CONE_DIRECTIONS = 8
-    """Directions in a cone around an SVM solution."""
-    MIXTURES = 9
-    """Mixtures of tokens at which a condition is tried."""
+    STARTING_POINT = 1  # the parameters that descent starts from
+    INPUT_ORDER = 2  # the order of the inputs in mini-batches, with the number of the pass as a further key
+    PLANE_START = 2  # of the factors in experiments in the plane; without a further key it shares nothing with that 2
+    PATH_START = 3  # random starts of a regularization path
+    SAMPLED_SELECTIONS = 7  # runs that look for locally optimal selections where there are too many to list
+    CONE_DIRECTIONS = 8  # directions in a cone around an SVM solution
+    MIXTURES = 9  # mixtures of tokens at which a condition is tried
 
 
 def streams(

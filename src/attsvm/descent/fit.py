@@ -14,13 +14,13 @@ from torch import Tensor
 from attsvm.attention import Loss, Parameterization
 from attsvm.attention.gradient import invisible_tokens
 from attsvm.data import TokenDataset
-from attsvm.data.checks import check_kind
+from attsvm.data.checks import check_count, check_kind
 from attsvm.data.streams import Seed
 from attsvm.data.threads import TINY, one_thread
 from attsvm.descent.engines.base import Advance, Engine, Progress, choose_engine
 from attsvm.descent.fingerprint import start_digest
 from attsvm.descent.initial import Initial, check_size, starting_point
-from attsvm.descent.optimizers import Optimizer
+from attsvm.descent.optimizers.base import Optimizer
 from attsvm.descent.run import Recorder, Run, record_steps, resumed
 from attsvm.descent.stopping import StoppingRule
 from attsvm.descent.task import Task
@@ -92,9 +92,7 @@ def fit(
     (torch.Size([4, 4]), [0, 50, 100, 150, 200])
     """
     began = time.perf_counter()
-    if not isinstance(steps, numbers.Integral) or isinstance(steps, bool) or steps < 0:
-        raise ValueError(f"steps must be a non-negative integer; got {steps!r}")
-    steps = int(steps)
+    steps = check_count(steps, "steps", 0)
     check_kind(engine, Engine | None, "engine", "an engine such as TorchEngine()")
     check_kind(resume, Run | None, "resume", "a Run, for example Run.load(path)")
     task = Task.of(
@@ -115,16 +113,10 @@ def fit(
     recorder = Recorder(task, record_steps(record, first, steps), keep)
     with one_thread(chosen.torch_threads and runs * task.data.tokens.numel() <= TINY):
         done = _descend(task, now, chosen.prepare(task, runs), recorder, first, steps, progress)
-    history = recorder.history(lead)
-    return _finished(
-        task,
-        now,
-        lead,
-        history=history if resume is None else resume.history.followed_by(history),
-        step=done,
-        configuration=configuration,
-        seconds=time.perf_counter() - began + (0.0 if resume is None else resume.seconds),
-    )
+    history, seconds = recorder.history(lead), time.perf_counter() - began
+    if resume is not None:
+        history, seconds = resume.history.followed_by(history), seconds + resume.seconds
+    return _finished(task, now, lead, history=history, step=done, configuration=configuration, seconds=seconds)
 
 
 def _records(record: object, steps: int) -> int:

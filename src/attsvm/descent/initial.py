@@ -61,15 +61,8 @@ def initial_parameters(
     parameterization = parameterization or Weights()
     check_kind(parameterization, Parameterization, "parameterization", "Weights() or KeyQuery(rank)")
     check_size(data, parameterization, starts)
-    parameters, lead = starting_point(
-        data,
-        parameterization,
-        stream_keys(seed, data.batch_shape),
-        data.batch_shape,
-        initial,
-        starts,
-        as_head(head, data).flatten() if train_head else None,
-    )
+    keys, trained = stream_keys(seed, data.batch_shape), as_head(head, data).flatten() if train_head else None
+    parameters, lead = starting_point(data, parameterization, keys, data.batch_shape, initial, starts, trained)
     return {name: value.reshape(*lead, *value.shape[2:]) for name, value in parameters.items()}
 
 

@@ -129,26 +129,16 @@ class Run:
     @property
     def notes(self) -> list[str]:
         """Plain sentences on what a reader of the numbers should know; empty when there is nothing to say."""
+        invisible = self.invisible.flatten(self.stalled.ndim).any(-1)
+        sentences = {
+            "met a gradient of exactly zero and stayed where they were (zero queries, one token, or tied"
+            " scores)": self.stalled,
+            "would have left the range of floating point and were held at their last finite weights": self.overflowed,
+            "have tokens whose pull has fallen below the round-off of others that keep probability; their direction no"
+            " longer improves": invisible,
+        }
         total = self.stalled.numel()
-        said = []
-        for count, sentence in (
-            (
-                int(self.stalled.sum()),
-                "met a gradient of exactly zero and stayed where they were (zero queries, one token, or tied scores)",
-            ),
-            (
-                int(self.overflowed.sum()),
-                "would have left the range of floating point and were held at their last finite weights",
-            ),
-            (
-                int(self.invisible.flatten(self.stalled.ndim).any(-1).sum()),
-                "have tokens whose pull has fallen below the round-off of "
-                "others that keep probability; their direction no longer improves",
-            ),
-        ):
-            if count:
-                said.append(f"{count} of {total} runs {sentence}.")
-        return said
+        return [f"{int(has.sum())} of {total} runs {said}." for said, has in sentences.items() if bool(has.any())]
 
     def __repr__(self) -> str:
         lead = list(self.risk.shape)
@@ -168,16 +158,8 @@ class Run:
                 arrays |= {f"history/parameters/{key}": tensor for key, tensor in value.items()}
             elif value is not None:
                 arrays[f"history/{name}"] = value
-        return write_arrays(
-            path,
-            arrays,
-            {
-                "kind": "Run",
-                "step": self.step,
-                "seconds": self.seconds,
-                "configuration": json.dumps(self.configuration),
-            },
-        )
+        about = {"kind": "Run", "step": self.step, "seconds": self.seconds}
+        return write_arrays(path, arrays, {**about, "configuration": json.dumps(self.configuration)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Run:
@@ -307,15 +289,9 @@ def resumed(run: Run, task: Task, asked: Mapping[str, Any]) -> Progress:
         active &= ~memory.get("stopped", torch.zeros_like(active))
     else:
         memory = {}  # another rule starts afresh on the elements that are not behind
-    return Progress(
-        {name: folded(value) for name, value in run.parameters.items()},
-        {name: folded(value) for name, value in run.state.items() if not name.startswith("stop/")},
-        active=active,
-        stalled=folded(run.stalled),
-        overflowed=overflowed,
-        taken=taken,
-        memory=memory,
-    )
+    parameters = {name: folded(value) for name, value in run.parameters.items()}
+    state = {name: folded(value) for name, value in run.state.items() if not name.startswith("stop/")}
+    return Progress(parameters, state, active, folded(run.stalled), overflowed, taken, memory)
 
 
 # What runs saved by earlier versions do not say.

@@ -87,17 +87,9 @@ class Geometric(Schedule):
     def sizes(self, first: int, count: int) -> np.ndarray:
         steps = np.arange(first, first + count, dtype=np.float64)
         # In logarithms, so that a long run meets its ceiling instead of an overflow.
-        logs = np.log(self.size) + steps * np.log(self.growth)
-        return np.where(
-            logs < np.log(self.largest),
-            self.size * np.power(self.growth, np.minimum(steps, _power_limit(self))),
-            self.largest,
-        )
-
-
-def _power_limit(schedule: Geometric) -> float:
-    rate = abs(np.log(schedule.growth))
-    return np.inf if rate == 0 else 690.0 / rate
+        rate = np.log(self.growth)
+        powers = np.power(self.growth, np.minimum(steps, np.inf if rate == 0 else 690.0 / abs(rate)))
+        return np.where(np.log(self.size) + steps * rate < np.log(self.largest), self.size * powers, self.largest)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attsvm.attention.gradient import Attended
-from attsvm.data.checks import check_positive
+from attsvm.data.checks import check_count, check_positive
 from attsvm.norms import direction_distance
 
 
@@ -19,8 +19,7 @@ class StoppingRule(ABC):
     every: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.every, int) or isinstance(self.every, bool) or self.every < 1:
-            raise ValueError(f"every must be a positive integer; got {self.every!r}")
+        check_count(self.every, "every")
 
     @abstractmethod
     def done(self, weights: Tensor, attended: Attended, memory: dict[str, Tensor]) -> Tensor:

@@ -21,9 +21,9 @@ from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
 from attsvm.data.checks import check_kind
 from attsvm.data.streams import Purpose, Seed, stream_keys, streams
-from attsvm.descent import optimizers
 from attsvm.descent.fingerprint import data_digest, head_digest
-from attsvm.descent.optimizers import NormalizedGradientDescent, Optimizer
+from attsvm.descent.optimizers.base import Optimizer
+from attsvm.descent.optimizers.gradient import NormalizedGradientDescent
 from attsvm.descent.stopping import StoppingRule
 
 
@@ -32,14 +32,6 @@ class Task:
     """A training task whose parts fit together; `Task.of` makes one from what a caller gives.
 
     The data have one batch axis, parameters are ``[starts, batch, ...]``.
-
-    Attributes:
-        train_head: whether the prediction head's parameters are trained as well.
-        ridge: weight of the penalty ``ridge/2 ||.||_F^2`` on W, or on K and on Q.
-        batches: the inputs of each step; None means all of them.
-        stop: ends the runs that it calls done.
-        seeds: the random stream (seed, element) of each data set.
-        batch_shape: the batch axes that the caller sees.
     """
 
     data: TokenDataset
@@ -47,12 +39,12 @@ class Task:
     loss: Loss
     parameterization: Parameterization
     optimizer: Optimizer
-    train_head: bool = False
-    ridge: float = 0.0
-    batches: InputBatches | None = None
-    stop: StoppingRule | None = None
-    seeds: tuple[tuple[int, int], ...] = ()
-    batch_shape: tuple[int, ...] = ()
+    train_head: bool = False  # whether the prediction head's parameters are trained as well
+    ridge: float = 0.0  # weight of the penalty ``ridge/2 ||.||_F^2`` on W, or on K and on Q
+    batches: InputBatches | None = None  # the inputs of each step; None means all of them
+    stop: StoppingRule | None = None  # ends the runs that it calls done
+    seeds: tuple[tuple[int, int], ...] = ()  # the random stream (seed, element) of each data set
+    batch_shape: tuple[int, ...] = ()  # the batch axes that the caller sees
 
     @classmethod
     def of(
@@ -140,7 +132,8 @@ class Task:
 
     def head_at(self, parameters: Mapping[str, Tensor]) -> Head:
         """The prediction head, with its trained parameters where it is trained."""
-        return self.head.with_parameters(_head_part(parameters)) if self.train_head else self.head
+        own = {name: value for name, value in parameters.items() if name == "head" or name.startswith("head.")}
+        return self.head.with_parameters(own) if self.train_head else self.head
 
     def forward(self, parameters: Mapping[str, Tensor]) -> Attended:
         """One pass over all inputs."""
@@ -159,10 +152,6 @@ class Task:
         largest = self.weights(parameters).flatten(2).abs().amax(-1).double() * self._reach
         # A quarter leaves room for the difference of two logits; NaN is not smaller either.
         return finite & (largest < torch.finfo(self.data.dtype).max / 4)
-
-
-def _head_part(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value for name, value in parameters.items() if name == "head" or name.startswith("head.")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,6 +193,8 @@ def check_data(data: TokenDataset) -> None:
 def _named(given: object) -> str:
     """What was given in the place of an optimizer, and the optimizer that its name resembles."""
     shown = given.__name__ if isinstance(given, type) else repr(given)
-    names = {name.lower(): name for name in optimizers.__all__ if name != "Optimizer"}
+    from attsvm import descent
+
+    names = {name.lower(): name for name in descent.__all__ if name.endswith(("Descent", "Adam"))}
     near = get_close_matches(shown.strip("'").lower(), names, n=1)
     return f"{shown}; did you mean {names[near[0]]}(...)?" if near else shown

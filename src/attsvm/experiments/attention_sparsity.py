@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attsvm.experiments.base import Check, Experiment, Verdict
+from attsvm.experiments.common import stacked
 from attsvm.sweep import Configuration, Piece, SweepResult, Task
 
 _CLASSES, _SIDE = 10, 8
@@ -20,25 +21,19 @@ _CLASSES, _SIDE = 10, 8
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSparsity(Configuration):
-    """scikit-learn's 1,797 digits of 8 x 8 pixels; Adam without weight decay, from PyTorch's default start.
-
-    Arguments:
-        models: trained from different seeds, on different splits.
-        recorded: epochs after which attention, norms and margins are measured.
-        kept_images: test images whose hidden states are stored, for the first model (`attsvm.heads` reads them).
-    """
+    """scikit-learn's 1,797 digits of 8 x 8 pixels; Adam without weight decay, from PyTorch's default start."""
 
     patch: int = 2
     width: int = 64
     layers: int = 2
     heads: int = 4
-    models: int = 3
+    models: int = 3  # trained from different seeds, on different splits
     epochs: int = 100
-    recorded: tuple[int, ...] = (0, 1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 60, 80, 100)
+    recorded: tuple[int, ...] = (0, 1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 60, 80, 100)  # epochs to measure after
     batch_size: int = 64
     learning_rate: float = 1e-3
     test_share: float = 0.2
-    kept_images: int = 60
+    kept_images: int = 60  # test images whose hidden states are stored, for the first model (`attsvm.heads` reads them)
 
     runs_field: ClassVar[str | None] = "models"
 
@@ -62,16 +57,15 @@ def compute(configuration: AttentionSparsity, task: Task, device: torch.device) 
         model = VisionTransformer(
             patches, configuration.patch**2, _CLASSES, configuration.width, configuration.layers, configuration.heads
         ).to(device)
-    rows: dict[str, list[float | int]] = {}
-    arrays: dict[str, list[Tensor]] = {}
+    rows: list[dict[str, float | int]] = []
+    moments: list[dict[str, Tensor]] = []
     for epoch in _trained(configuration, model, train, draw):
-        _measure(configuration, model, test, number, epoch, rows)
-        if number == 0:
-            _keep(configuration, model, test, arrays)
-    stored = {name: torch.stack(parts) for name, parts in arrays.items()}
+        rows += [{"model": number, "epoch": epoch, **row} for row in _measured(configuration, model, test)]
+        moments += [_kept(configuration, model, test)] if number == 0 else []
+    stored = {name: torch.stack([moment[name] for moment in moments]) for name in (moments[0] if moments else ())}
     if number == 0:
         stored |= {"images": test[0][: configuration.kept_images], "digits": test[1][: configuration.kept_images]}
-    return Piece(tables={"heads": rows}, arrays=stored)
+    return Piece(tables={"heads": stacked(rows)}, arrays=stored)
 
 
 def _split(
@@ -111,15 +105,10 @@ def _trained(
 
 
 @torch.no_grad()
-def _measure(
-    configuration: AttentionSparsity,
-    model: VisionTransformer,
-    test: tuple[Tensor, Tensor],
-    number: int,
-    epoch: int,
-    rows: dict[str, list[float | int]],
-) -> None:
-    """Append a row for each head: how sparse [CLS] attends, how large K Q^T is, how wide the margins of its choices."""
+def _measured(
+    configuration: AttentionSparsity, model: VisionTransformer, test: tuple[Tensor, Tensor]
+) -> Iterator[dict[str, float | int]]:
+    """A row for each head: how sparse [CLS] attends, how large K Q^T is, how wide the margins of its choices."""
     accuracy = float((model(test[0]).argmax(-1) == test[1]).double().mean())
     for layer, own in enumerate(model.attentions):
         attention, seen = own.attention, own.seen
@@ -132,9 +121,7 @@ def _measure(
             logits = torch.einsum("bti,ij,bj->bt", states, weights, states[:, 0])
             best = logits.topk(2, -1).values
             margin = (best[:, 0] - best[:, 1]) / torch.linalg.matrix_norm(weights)
-            found: dict[str, float | int] = {
-                "model": number,
-                "epoch": epoch,
+            yield {
                 "layer": layer,
                 "head": head,
                 "accuracy": accuracy,
@@ -145,18 +132,11 @@ def _measure(
                 "margin_low": float(margin.quantile(0.1)),
                 "margin_median": float(margin.median()),
             }
-            for name, value in found.items():
-                rows.setdefault(name, []).append(value)
 
 
 @torch.no_grad()
-def _keep(
-    configuration: AttentionSparsity,
-    model: VisionTransformer,
-    test: tuple[Tensor, Tensor],
-    arrays: dict[str, list[Tensor]],
-) -> None:
-    """Append the states, attention and key-query weights for some test images as they are now."""
+def _kept(configuration: AttentionSparsity, model: VisionTransformer, test: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+    """The states, attention and key-query weights for some test images as they are now."""
     model(test[0][: configuration.kept_images])
     own = model.attentions
     factors = [each.key_query() for each in own]
@@ -166,8 +146,7 @@ def _keep(
         "key": torch.stack([key for key, _ in factors]).float(),
         "query": torch.stack([query for _, query in factors]).float(),
     }
-    for name, value in found.items():
-        arrays.setdefault(name, []).append(value.cpu())
+    return {name: value.cpu() for name, value in found.items()}
 
 
 def checks(result: SweepResult) -> Sequence[Check]:

@@ -18,8 +18,7 @@ from attsvm.experiments.common import DataSets, cosine_columns, long_column, own
 from attsvm.sweep import Piece, SweepResult, Task
 from attsvm.theory import is_locally_optimal
 
-_LONG = 20_000
-"""Steps that are enough to judge directions."""
+_LONG = 20_000  # steps that are enough to judge directions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +50,9 @@ def compute(configuration: Causal, task: Task, device: torch.device) -> Piece:
     # Every prefix with tokens of its own: larger, but the compiled engine does not share them between queries.
     own = TokenDataset(shared.input_tokens, shared.queries, shared.labels, mask=shared.mask, head=shared.head)
     data = own.to(device)
-    run = fit(
-        data,
-        parameterization=Weights() if kind == "W" else KeyQuery(),
-        steps=configuration.steps,
-        record=spread_steps(10, configuration.steps, 60),
-        keep=("weights", "attention"),
-        seed=seeds,
-    )
+    trained, steps = Weights() if kind == "W" else KeyQuery(), configuration.steps
+    record, keep = spread_steps(10, steps, 60), ("weights", "attention")
+    run = fit(data, parameterization=trained, steps=steps, record=record, keep=keep, seed=seeds)
     solutions = own_svms(data, run)
     local = is_locally_optimal(data, None, run.selected, solution=solutions["frobenius"])
     best = optimal_token_set(data).gather(-1, run.selected.unsqueeze(-1)).squeeze(-1).all(-1)

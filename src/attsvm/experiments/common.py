@@ -22,8 +22,7 @@ from attsvm.sweep import Configuration, Task, chunked
 NORMS: Mapping[str, Norm] = {"frobenius": Frobenius(), "nuclear": Nuclear()}
 """The norms of the two SVMs that W and (K, Q) are compared with, by their names in tables."""
 
-APART, FARTHER_APART = 1_000_003, 2_000_003
-"""Added to the seed of the data for streams of their own."""
+APART, FARTHER_APART = 1_000_003, 2_000_003  # added to the seed of the data for streams of their own
 
 _REACHED = 0.99
 _DENSE = 200
@@ -32,15 +31,10 @@ _SPARSE = 80
 
 @dataclass(frozen=True, kw_only=True)
 class DataSets(Configuration):
-    """Base of the configuration of an experiment on many data sets.
+    """Base of the configuration of an experiment on many data sets."""
 
-    Arguments:
-        datasets: how many.
-        chunk_size: how many of them one task computes.
-    """
-
-    datasets: int = 100
-    chunk_size: int = 50
+    datasets: int = 100  # how many
+    chunk_size: int = 50  # how many of them one task computes
 
     runs_field: ClassVar[str | None] = "datasets"
 
@@ -50,9 +44,6 @@ class DataSets(Configuration):
     def chunks(self, name: str = "datasets", **values: Any) -> list[Task]:
         """Tasks that share out the data sets, named after `name`; each of them knows `values`."""
         return chunked(name, self.datasets, self.chunk_size, **values)
-
-
-# ------------------------------------------------------------------------- seeds and steps
 
 
 def seeds_of(configuration: Configuration, task: Task) -> list[tuple[int, int]]:
@@ -85,9 +76,6 @@ def path_steps(steps: int) -> list[int]:
     return sorted({*range(min(steps, _DENSE) + 1), *spread, *(step for step in round_ones if step <= steps), steps})
 
 
-# ------------------------------------------------------------------------- tables
-
-
 def long_column(values: object, shape: tuple[int, ...], axis: int | None = None) -> np.ndarray:
     """`values`, which broadcast to `shape` or belong to its `axis`, as one column of a table whose rows run through it.
 
@@ -117,9 +105,6 @@ def stacked(parts: Sequence[Mapping[str, object]]) -> dict[str, np.ndarray]:
 
 def _array(values: object) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-
-
-# ------------------------------------------------------------------------- what checks need
 
 
 def allowance(deviation: float, count: int, public: int) -> float:
@@ -174,9 +159,6 @@ def turning(
         f" {last:,}",
         "" if decided else "so few runs or steps do not decide",
     )
-
-
-# ------------------------------------------------------------------------- what a run selected
 
 
 def own_svms(data: TokenDataset, run: Run) -> dict[str, SVMSolution]:

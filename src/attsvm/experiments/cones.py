@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attsvm.attention import optimal_tokens
 from attsvm.data import TokenDataset, random_sphere
+from attsvm.data.dataset import repeated
 from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.experiments.common import DataSets, long_column, seeds_of, stacked, streams_apart
 from attsvm.svm import AttentionSVM, solve
@@ -24,20 +25,14 @@ KINDS = ("global", "local", "not local")
 
 @dataclass(frozen=True, kw_only=True)
 class Cones(DataSets):
-    """Random data on the sphere; normalized descent with step 0.1 from directions around W_mm.
-
-    Arguments:
-        openings: mu = 1 - cosine of the start to W_mm.
-        radii: norm of the start.
-        directions: random directions for each opening and radius.
-    """
+    """Random data on the sphere; normalized descent with step 0.1 from directions around W_mm."""
 
     n: int = 4
     T: int = 6
     d: int = 6
-    openings: tuple[float, ...] = (1e-5, 1e-4, 0.001, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0)
-    radii: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0)
-    directions: int = 16
+    openings: tuple[float, ...] = (1e-5, 1e-4, 0.001, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0)  # 1 - cosine to W_mm
+    radii: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0)  # norm of the start
+    directions: int = 16  # random directions for each opening and radius
     steps: int = 5000
     chunk_size: int = 10
 
@@ -95,19 +90,11 @@ def _selections(data: TokenDataset, seed: tuple[int, int]) -> dict[str, Tensor]:
     if len(others):
         found["local"] = others[0]
     drawn = torch.from_numpy(streams_apart([seed])[0].integers(0, data.T, (200, data.n)))
-    local = is_locally_optimal(_copies(data, len(drawn)), None, drawn)
+    local = is_locally_optimal(repeated(data, (len(drawn),)), None, drawn)
     control = torch.nonzero(local.feasible & ~local.holds)
     if len(control):
         found["not local"] = drawn[int(control[0])]
     return found
-
-
-def _copies(data: TokenDataset, count: int) -> TokenDataset:
-    def repeated(value: Tensor) -> Tensor:
-        return value.expand(count, *value.shape)
-
-    assert data.head is not None
-    return TokenDataset(repeated(data.tokens), repeated(data.queries), repeated(data.labels), head=repeated(data.head))
 
 
 def checks(result: SweepResult) -> Sequence[Check]:

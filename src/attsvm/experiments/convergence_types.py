@@ -35,20 +35,15 @@ TYPES = ("global", "local", "not local", "not saturated")
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergenceTypes(DataSets):
-    """Random data on the sphere; W(0) = 0 and W(0) random.
-
-    Arguments:
-        datasets: for each dimension; for `everywhere` of them it is asked whether all tokens support *every* SVM.
-        saturation: least attention on the selected token of every input that counts as saturated.
-    """
+    """Random data on the sphere; W(0) = 0 and W(0) random."""
 
     n: int = 4
     T: int = 6
     dimensions: tuple[int, ...] = (2, 5, 10, 20, 40, 60, 84, 120, 160, 240, 320)
-    datasets: int = 400
-    everywhere: int = 50
+    datasets: int = 400  # for each dimension
+    everywhere: int = 50  # of them: do all tokens support *every* SVM?
     steps: int = 20_000
-    saturation: float = 0.999
+    saturation: float = 0.999  # least attention on the selected token of every input that counts as saturated
 
     def quick(self) -> Self:
         return self.with_values(dimensions=(2, 10, 20, 84, 320), datasets=40, everywhere=8, steps=5000, chunk_size=40)

@@ -17,10 +17,8 @@ from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Piece, SweepResult, Task
 
-_FIGURE = 200
-"""The paper's figure ends after so many steps."""
-_QUOTED, _ROUNDED = 0.97, 0.005
-"""The paper's probability after gradient descent, and half a unit of its last digit."""
+_FIGURE = 200  # the paper's figure ends after so many steps
+_QUOTED, _ROUNDED = 0.97, 0.005  # the paper's probability after gradient descent, and half a unit of its last digit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +28,6 @@ class DescentVsNormalized(DataSets):
     steps: int = 1000
     descent_step_size: float = 1.0
     normalized_step_size: float = 0.1
-
-
-def tasks(configuration: DescentVsNormalized) -> Sequence[Task]:
-    """Chunks of data sets."""
-    return configuration.chunks()
 
 
 def compute(configuration: DescentVsNormalized, task: Task, device: torch.device) -> Piece:
@@ -50,14 +43,8 @@ def compute(configuration: DescentVsNormalized, task: Task, device: torch.device
     }
     tables = []
     for rule, optimizer in rules.items():
-        run = fit(
-            data,
-            optimizer=optimizer,
-            initial=starts.unsqueeze(1).expand(-1, len(seeds), -1, -1),
-            steps=configuration.steps,
-            record=steps,
-        )
-        history = run.history
+        initial = starts.unsqueeze(1).expand(-1, len(seeds), -1, -1)
+        history = fit(data, optimizer=optimizer, initial=initial, steps=configuration.steps, record=steps).history
         assert history.weights is not None
         assert history.attention is not None
         tables.append(
@@ -130,7 +117,7 @@ DESCENT_VS_NORMALIZED = Experiment(
             "cosine": "direction cosine to the max-margin prompt of the optimal tokens",
         }
     },
-    tasks=tasks,
+    tasks=DescentVsNormalized.chunks,
     compute=compute,
     checks=checks,
 )

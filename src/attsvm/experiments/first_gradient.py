@@ -20,27 +20,20 @@ from attsvm.sweep import Piece, SweepResult, Task
 from attsvm.theory import favourable_first_gradient, in_margin_cone
 from attsvm.theory.paths.charts import reduced_spans
 
-_MANY = 500
-"""Favourable data sets among which a run that leaves the cone should be found."""
+_MANY = 500  # favourable data sets among which a run that leaves the cone should be found
 
 
 @dataclass(frozen=True, kw_only=True)
 class FirstGradient(DataSets):
-    """Random data on the sphere; normalized descent with step 0.1.
-
-    Arguments:
-        large_step: norm of W(1) where the first step is a large one.
-        record: number of steps after which it is asked, again and again, whether the run is inside the cone of all W
-            that rank the optimal tokens first.
-    """
+    """Random data on the sphere; normalized descent with step 0.1."""
 
     n: int = 4
     T: int = 6
     dimensions: tuple[int, ...] = (5, 10, 20, 40, 80, 160, 320)
     datasets: int = 400
     steps: int = 2000
-    record: int = 5
-    large_step: float = 100.0
+    record: int = 5  # steps from one look to the next: is the run where the optimal tokens are ranked first?
+    large_step: float = 100.0  # norm of W(1) where the first step is a large one
     chunk_size: int = 100
 
     def quick(self) -> Self:

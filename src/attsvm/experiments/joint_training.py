@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +21,7 @@ from attsvm.theory import joint_prediction
 
 _PROMPT_ADDITIVE = 1e-19
 """What the public code of this figure adds to the norm of the prompt's gradient; 1e-9 to the head's."""
-_LATE = 200
-"""After so many steps the public float32 run leaves the relaxed solution."""
+_LATE = 200  # after so many steps the public float32 run leaves the relaxed solution
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,24 +43,14 @@ def compute(configuration: JointTraining, task: Task, device: torch.device) -> P
     name, steps = f"joint-training-{variant}", path_steps(configuration.steps)
     data, starts = example(name), starting_points(name)
     assert starts.head is not None
+    prompt, head = starts.weights[0], starts.head[0]
+    told: dict[str, Any] = {"steps": configuration.steps, "record": steps}
+    rule, kept = NormalizedGradientDescent(configuration.step_size), ("weights", "parameters")
     run = fit(
-        data.to(device),
-        starts.head[0].to(device),
-        optimizer=NormalizedGradientDescent(configuration.step_size),
-        initial=starts.weights[0].to(device),
-        steps=configuration.steps,
-        record=steps,
-        keep=("weights", "parameters"),
-        train_head=True,
+        data.to(device), head.to(device), optimizer=rule, initial=prompt.to(device), keep=kept, train_head=True, **told
     )
     naive = naive_descent(
-        data,
-        starts.weights[0, :, 0],
-        steps=configuration.steps,
-        record=steps,
-        step_size=configuration.step_size,
-        additive=_PROMPT_ADDITIVE,
-        initial_head=starts.head[0],
+        data, prompt[:, 0], step_size=configuration.step_size, additive=_PROMPT_ADDITIVE, initial_head=head, **told
     )
     prediction = joint_prediction(data, run.selected.cpu())
     assert run.history.weights is not None

@@ -19,8 +19,7 @@ from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Configuration, Piece, SweepResult, Task
 
 _LOSSES: dict[str, Loss] = {"linear": Linear(), "logistic": Logistic(), "exponential": Exponential()}
-_FIGURE = 1000
-"""The paper's runs end after so many steps, and so do the naive ones here."""
+_FIGURE = 1000  # the paper's runs end after so many steps, and so do the naive ones here
 _DELAYED, _LONG = 300, 20_000
 """With C = 100 the second input alone pulls for so many steps; so many bring p near to (1, 0)."""
 _LOG_SLOPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -52,24 +51,12 @@ def compute(configuration: LossComparison, task: Task, device: torch.device) -> 
     batch = data.batch_shape[0]
     optimizer = NormalizedGradientDescent(configuration.step_size)
     steps, figure = path_steps(configuration.steps), min(_FIGURE, configuration.steps)
+    loss, last = _LOSSES[name], configuration.steps
     run = fit(
-        data.to(device),
-        optimizer=optimizer,
-        loss=_LOSSES[name],
-        initial="zeros",
-        steps=configuration.steps,
-        record=steps,
-        keep=("weights",),
+        data.to(device), optimizer=optimizer, loss=loss, initial="zeros", steps=last, record=steps, keep=("weights",)
     )
-    short = [step for step in steps if step <= figure]
-    naive = naive_descent(
-        data,
-        torch.zeros(batch, 2, dtype=torch.float64),
-        steps=figure,
-        record=short,
-        loss=_LOSSES[name],
-        step_size=configuration.step_size,
-    )
+    short, zero = [step for step in steps if step <= figure], torch.zeros(batch, 2, dtype=torch.float64)
+    naive = naive_descent(data, zero, steps=figure, record=short, loss=loss, step_size=configuration.step_size)
     solution = solve(AttentionSVM(data, torch.ones(batch, 2, dtype=torch.int64))).require_solved()
     assert run.history.weights is not None
     paths = {"exact": (steps, run.history.weights.cpu()), "naive": (short, naive.prompts.unsqueeze(-1))}

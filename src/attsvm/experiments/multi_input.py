@@ -17,8 +17,7 @@ from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Piece, SweepResult, Task
 
-_ADDITIVE = 1e-12
-"""What the public code of this figure adds to the norm of the gradient."""
+_ADDITIVE = 1e-12  # what the public code of this figure adds to the norm of the gradient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +26,6 @@ class MultiInput(DataSets):
 
     steps: int = 1000
     step_size: float = 0.1
-
-
-def tasks(configuration: MultiInput) -> Sequence[Task]:
-    """Chunks of data sets."""
-    return configuration.chunks()
 
 
 def compute(configuration: MultiInput, task: Task, device: torch.device) -> Piece:
@@ -46,7 +40,8 @@ def compute(configuration: MultiInput, task: Task, device: torch.device) -> Piec
     )  # fmt: skip
     problem = AttentionSVM(data, optimal_tokens(data))
     solution = solve(problem)
-    kept = [place for place, step in enumerate(steps) if _in_table(step, configuration.steps)]
+    # Every tenth step while paths are kept step by step; a hundred data sets need no finer table.
+    kept = [place for place, step in enumerate(steps) if step > 200 or step % 10 == 0 or step == configuration.steps]
     shape = (len(kept), len(starts), len(seeds))
     tables = [
         {
@@ -71,11 +66,6 @@ def compute(configuration: MultiInput, task: Task, device: torch.device) -> Piec
         }
     counts = {"SVM of the optimal tokens not solved": int((~solution.solved).sum())}
     return Piece(tables={"history": stacked(tables)}, arrays=picture, counts=counts)
-
-
-def _in_table(step: int, steps: int) -> bool:
-    """Every tenth step while paths are kept step by step; a hundred data sets need no finer table."""
-    return step > 200 or step % 10 == 0 or step == steps
 
 
 def checks(result: SweepResult) -> Sequence[Check]:
@@ -118,7 +108,7 @@ MULTI_INPUT = Experiment(
             "cosine": "direction cosine to the max-margin prompt of the optimal tokens",
         }
     },
-    tasks=tasks,
+    tasks=MultiInput.chunks,
     compute=compute,
     checks=checks,
 )

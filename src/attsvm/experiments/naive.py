@@ -39,7 +39,6 @@ def naive_descent(
     step_size: float = 0.1,
     additive: float = PUBLIC_ADDITIVE,
     initial_head: Float[Tensor, "*lead dv"] | None = None,
-    head_additive: float = PUBLIC_ADDITIVE,
 ) -> NaivePath:
     """Normalized descent on prompts of every start and data set, in float32, as a first attempt would write it.
 
@@ -64,7 +63,7 @@ def naive_descent(
         gradients = torch.autograd.grad(value_of(labels * output).mean(-1).sum(), asked)
         prompt = _step(prompt, gradients[0], step_size, additive)
         if initial_head is not None:
-            head = _step(head, gradients[1], step_size, head_additive)
+            head = _step(head, gradients[1], step_size, PUBLIC_ADDITIVE)
     return NaivePath(torch.stack(prompts), None if initial_head is None else torch.stack(heads))
 
 
@@ -82,13 +81,8 @@ def both_gradients(
 
     `starts` are p(0), ``[*starts, *batch, d, 1]``; the others are as for `naive_descent`.
     """
-    run = fit(
-        data.to(device),
-        optimizer=NormalizedGradientDescent(step_size),
-        initial=starts.to(device),
-        steps=steps,
-        record=record,
-    )
+    rule = NormalizedGradientDescent(step_size)
+    run = fit(data.to(device), optimizer=rule, initial=starts.to(device), steps=steps, record=record)
     naive = naive_descent(data, starts[..., 0], steps=steps, record=record, step_size=step_size, additive=additive)
     assert run.history.weights is not None
     return {"exact": run.history.weights.cpu(), "naive": naive.prompts.unsqueeze(-1)}

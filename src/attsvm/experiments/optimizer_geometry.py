@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -33,27 +32,23 @@ from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Spectral, directi
 from attsvm.svm import AttentionSVM, margin_efficiency, solve
 from attsvm.sweep import Piece, SweepResult, Task
 
-NORMS: Mapping[str, Norm] = MappingProxyType(
-    {
-        "Frobenius": Frobenius(),
-        "max entry": MaxEntry(),
-        "spectral": Spectral(),
-        "l_1.1": Entrywise(1.1),
-        "l_1.75": Entrywise(1.75),
-        "l_3": Entrywise(3.0),
-    }
-)
-MATCHES: Mapping[str, str] = MappingProxyType(
-    {
-        "gradient": "Frobenius",
-        "sign": "max entry",
-        "spectral": "spectral",
-        "mirror 1.1": "l_1.1",
-        "mirror 1.75": "l_1.75",
-        "mirror 3": "l_3",
-        "Adam": "max entry",
-    }
-)
+NORMS: Mapping[str, Norm] = {
+    "Frobenius": Frobenius(),
+    "max entry": MaxEntry(),
+    "spectral": Spectral(),
+    "l_1.1": Entrywise(1.1),
+    "l_1.75": Entrywise(1.75),
+    "l_3": Entrywise(3.0),
+}
+MATCHES: Mapping[str, str] = {
+    "gradient": "Frobenius",
+    "sign": "max entry",
+    "spectral": "spectral",
+    "mirror 1.1": "l_1.1",
+    "mirror 1.75": "l_1.75",
+    "mirror 3": "l_3",
+    "Adam": "max entry",
+}
 """The norm whose solution each optimizer should find."""
 
 
@@ -96,14 +91,8 @@ def compute(configuration: OptimizerGeometry, task: Task, device: torch.device) 
     name, seeds = task.values["optimizer"], seeds_of(configuration, task)
     data = random_sphere(n=configuration.n, T=configuration.T, d=configuration.d, batch=len(seeds), seed=seeds)
     data = data.to(device)
-    run = fit(
-        data,
-        optimizer=optimizers(configuration.step_size)[name],
-        steps=configuration.steps,
-        record=[configuration.steps],
-        keep=(),
-        seed=seeds,
-    )
+    steps, optimizer = configuration.steps, optimizers(configuration.step_size)[name]
+    run = fit(data, optimizer=optimizer, steps=steps, record=[steps], keep=(), seed=seeds)
     problem = AttentionSVM(data, run.selected)
     best = (run.selected == optimal_tokens(data)).all(-1)
     tables: list[dict[str, object]] = []

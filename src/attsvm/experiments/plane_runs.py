@@ -37,12 +37,9 @@ from attsvm.svm import AttentionSVM, SVMSolution
 from attsvm.sweep import Piece, SweepResult, Task
 from attsvm.theory import is_locally_optimal
 
-PICTURE = -1
-"""The number of the picture's data set."""
-_OWN = {"W": "frobenius", "KQ": "nuclear"}
-"""The norm whose SVM each parameterization is known, or thought, to tend to."""
-_EQUAL = 1e-3
-"""Cosines that differ by less say nothing about which solution is nearer."""
+PICTURE = -1  # the number of the picture's data set
+_OWN = {"W": "frobenius", "KQ": "nuclear"}  # the norm whose SVM each parameterization is known, or thought, to tend to
+_EQUAL = 1e-3  # cosines that differ by less say nothing about which solution is nearer
 
 COLUMNS = {
     "history": {
@@ -114,11 +111,7 @@ def compute(configuration: PlaneRuns, task: Task, device: torch.device) -> Piece
                 f"{kind}_selected": run.selected[0],
             }
     if drawn:
-        arrays |= {
-            "tokens": data.tokens[0],
-            "scores": token_scores(data)[0],
-            "optimal": optimal_token_set(data)[0],
-        }
+        arrays |= {"tokens": data.tokens[0], "scores": token_scores(data)[0], "optimal": optimal_token_set(data)[0]}
     return Piece(tables={"history": stacked(tables)}, arrays=arrays, counts=counts)
 
 
@@ -182,6 +175,13 @@ def _unchosen(result: SweepResult, column: str, kind: str, step: int) -> np.ndar
     return values[datasets != PICTURE]
 
 
+def _experiment(default: PlaneRuns, title: str, shows: str) -> Experiment[PlaneRuns]:
+    return Experiment(
+        id=default.example, source="TaSVM", title=title, shows=shows, seconds=5, default=default, columns=COLUMNS,
+        tasks=tasks, compute=compute, checks=checks,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hyperplanes(PlaneRuns):
     """First tokens (1, .5) and (1, -.5), the others 0.5 N around (-1, 0), random unit queries and head."""
@@ -191,17 +191,10 @@ class Hyperplanes(PlaneRuns):
     example: ClassVar[str] = "hyperplanes"
 
 
-HYPERPLANES = Experiment(
-    id="hyperplanes",
-    source="TaSVM",
-    title="Separating lines",
-    shows="W and (K, Q) separate the selected token of each input by the lines of their own SVMs",
-    seconds=5,
-    default=Hyperplanes(),
-    columns=COLUMNS,
-    tasks=tasks,
-    compute=compute,
-    checks=checks,
+HYPERPLANES = _experiment(
+    Hyperplanes(),
+    "Separating lines",
+    "W and (K, Q) separate the selected token of each input by the lines of their own SVMs",
 )
 
 
@@ -214,15 +207,6 @@ class Trajectories(PlaneRuns):
     example: ClassVar[str] = "trajectories"
 
 
-TRAJECTORIES = Experiment(
-    id="trajectories",
-    source="TaSVM",
-    title="Paths of W z and K Q^T z",
-    shows="W z_i turns to the Frobenius rays, K Q^T z_i to the nuclear ones",
-    seconds=5,
-    default=Trajectories(),
-    columns=COLUMNS,
-    tasks=tasks,
-    compute=compute,
-    checks=checks,
+TRAJECTORIES = _experiment(
+    Trajectories(), "Paths of W z and K Q^T z", "W z_i turns to the Frobenius rays, K Q^T z_i to the nuclear ones"
 )

@@ -27,20 +27,16 @@ class QuadraticSweep(Configuration):
     Every entry of W is then a logit of its own, so that the head alone decides what is kept. Signed steps that shrink
     geometrically: plain descent would need a million steps, since the pull of a dropped token falls with its
     probability.
-
-    Arguments:
-        penalties: values of lambda.
-        dropped: probability at which a token counts as dropped.
     """
 
     n: int = 3
     T: int = 6
     datasets: int = 50
-    penalties: tuple[float, ...] = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0)
+    penalties: tuple[float, ...] = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0)  # values of lambda
     steps: int = 6000
     step_size: float = 0.3
     ratio: float = 0.997
-    dropped: float = 1e-6
+    dropped: float = 1e-6  # probability at which a token counts as dropped
 
     runs_field: ClassVar[str | None] = "datasets"
 

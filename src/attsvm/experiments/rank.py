@@ -17,31 +17,22 @@ from attsvm.experiments.common import NORMS, allowance, seeds_of, stacked
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Configuration, Done, Piece, SweepResult, Task
 
-TOLERANCES = (1e-3, 1e-4, 1e-6, 1e-8)
-"""Thresholds relative to the largest singular value at which ranks are counted."""
+TOLERANCES = (1e-3, 1e-4, 1e-6, 1e-8)  # thresholds relative to the largest singular value at which ranks are counted
 TOLERANCE = 1e-6
 """The one that is drawn: hardly any relative singular value of a certified solution lies between it and rounding."""
 FEASIBLE = "feasible"
-_PUBLIC_INFEASIBLE, _PUBLIC_DRAWS = 1253, 4000
-"""Of the paper's draws, as the public code solves them."""
+_PUBLIC_INFEASIBLE, _PUBLIC_DRAWS = 1253, 4000  # of the paper's draws, as the public code solves them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rank(Configuration):
-    """Random data on the sphere with the optimal selection; first n varies, then T.
+    """Random data on the sphere with the optimal selection; first n varies, then T."""
 
-    Arguments:
-        dimensions: values of d.
-        shapes: pairs (n, T).
-        draws: data sets of each cell; where fewer are separable, more are drawn up to `cap` (not for d = 1).
-        batch: how many more are drawn at a time.
-    """
-
-    dimensions: tuple[int, ...] = (1, 2, 3, 4, 5, 10, 15, 20)
-    shapes: tuple[tuple[int, int], ...] = ((5, 5), (10, 5), (15, 5), (5, 10), (5, 15))
-    draws: int = 100
+    dimensions: tuple[int, ...] = (1, 2, 3, 4, 5, 10, 15, 20)  # values of d
+    shapes: tuple[tuple[int, int], ...] = ((5, 5), (10, 5), (15, 5), (5, 10), (5, 15))  # pairs (n, T)
+    draws: int = 100  # data sets of each cell; where fewer are separable, more are drawn up to `cap` (not for d = 1)
     cap: int = 2000
-    batch: int = 100
+    batch: int = 100  # how many more are drawn at a time
 
     runs_field: ClassVar[str | None] = "draws"
 

@@ -25,32 +25,24 @@ from attsvm.svm import AttentionSVM, distance_to_solution_set, solve
 from attsvm.sweep import Configuration, Piece, SweepResult, Task
 from attsvm.theory import joint_prediction, one_winner, regularization_path
 
-_STANDING = {"W": "proved of plain gradient descent", "KQ": "conjecture"}
-"""What is known of the limit of descent."""
-_NEAR = 0.01
-"""1 - cosine below which a trained direction counts as that of the solution."""
+_STANDING = {"W": "proved of plain gradient descent", "KQ": "conjecture"}  # what is known of the limit of descent
+_NEAR = 0.01  # 1 - cosine below which a trained direction counts as that of the solution
 PATHS = ("W", "KQ", "joint tight", "joint relaxed", "relu")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegularizationPaths(Configuration):
-    """Small random data on the sphere for W, (K, Q) and the ReLU head; the paper's examples for joint training.
-
-    Arguments:
-        datasets: random data sets of each of these paths.
-        width: number of ReLU units.
-        steps: of normalized gradient descent (step 0.1), drawn against its norm.
-    """
+    """Small random data on the sphere for W, (K, Q) and the ReLU head; the paper's examples for joint training."""
 
     n: int = 3
     T: int = 4
     d: int = 6
-    width: int = 3
-    datasets: int = 20
+    width: int = 3  # number of ReLU units
+    datasets: int = 20  # random data sets of each of these paths
     least_radius: float = 1.0
     largest_radius: float = 1000.0
     radii: int = 19
-    steps: int = 10_000
+    steps: int = 10_000  # of normalized gradient descent (step 0.1), drawn against its norm
 
     runs_field: ClassVar[str | None] = "datasets"
 

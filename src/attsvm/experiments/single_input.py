@@ -17,8 +17,7 @@ from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Configuration, Piece, SweepResult, Task
 
-_LATE = 200
-"""After so many steps the public float32 run leaves the ray of token 1."""
+_LATE = 200  # after so many steps the public float32 run leaves the ray of token 1
 
 
 @dataclass(frozen=True, kw_only=True)

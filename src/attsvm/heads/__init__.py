@@ -1,21 +1,25 @@
 """Attention heads of real transformers: what each one selects, and how close to max-margin it is."""
 
-from attsvm.heads.analysis import SINKS, Progress, SelectionKind, Settings, analyze
+from attsvm.heads.analysis.analyze import Progress, analyze
+from attsvm.heads.analysis.kinds import SINKS, SelectionKind
+from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
-from attsvm.heads.loading import Texts, from_arrays, load, read_texts, sample_reactions, sample_texts
+from attsvm.heads.loading.arrays import from_arrays
+from attsvm.heads.loading.load import load
+from attsvm.heads.loading.texts import Texts, read_texts, sample_reactions, sample_texts
 from attsvm.heads.model import HeadModel, Sentence, SentenceStates
-from attsvm.heads.report import (
+from attsvm.heads.report.records import (
     Closeness,
     Comparison,
     Efficiency,
     Example,
     HeadReport,
-    HeadsReport,
     Selectivity,
     Spectrum,
     SupportToken,
-    Verdict,
 )
+from attsvm.heads.report.report import HeadsReport
+from attsvm.heads.report.verdict import Verdict
 
 __all__ = [
     # loading

@@ -68,26 +68,24 @@ def spread_apart(heights: Sequence[float], least: float) -> list[float]:
     ]
 
 
-def series(
-    result: SweepResult, column: str, by: Sequence[str], *, table: str = "history", **where: object
-) -> tuple[np.ndarray, np.ndarray]:
+def series(result: SweepResult, column: str, by: Sequence[str], **where: object) -> tuple[np.ndarray, np.ndarray]:
     """Recorded steps, and the column as ``[runs, steps]``: a run for every combination of the columns `by`, sorted."""
-    steps = result.column(table, "step", **where)
-    keys = [result.column(table, name, **where) for name in by]
-    values = result.column(table, column, **where)
+    steps = result.column("history", "step", **where)
+    keys = [result.column("history", name, **where) for name in by]
+    values = result.column("history", column, **where)
     unique = np.unique(steps)
     order = np.lexsort((steps, *reversed(keys)))
     return unique, values[order].reshape(-1, len(unique))
 
 
-def wilson(successes: np.ndarray | int, total: np.ndarray | int, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
-    """The Wilson interval of a share, by default at 95 %; it stays inside [0, 1] and is not empty at either end.
+def wilson(successes: np.ndarray | int, total: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
+    """The Wilson interval of a share at 95 %; it stays inside [0, 1] and is not empty at either end.
 
     >>> low, high = wilson(0, 100)
     >>> float(low), round(float(high), 3)
     (0.0, 0.037)
     """
-    count, share = np.asarray(total, dtype=float), np.asarray(successes) / np.asarray(total)
+    z, count, share = 1.96, np.asarray(total, dtype=float), np.asarray(successes) / np.asarray(total)
     middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
     return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)

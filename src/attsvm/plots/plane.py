@@ -33,16 +33,13 @@ class DecadePlane:
     decade: float
 
     @classmethod
-    def around(cls, tokens: np.ndarray, paths: np.ndarray, *, outer: float = 1.1, widest: float = 0.5) -> DecadePlane:
-        """A disc that holds `tokens` ``[..., 2]``, and room for `paths` in `outer` disc radii around it.
-
-        A decade is at most `widest` radii, so that short paths are not stretched.
-        """
+    def around(cls, tokens: np.ndarray, paths: np.ndarray) -> DecadePlane:
+        """A disc that holds `tokens` ``[..., 2]``, and room for `paths` around it; short ones are not stretched."""
         reach = float(np.linalg.norm(tokens, axis=-1).max(initial=0.0))
         farthest = float(np.linalg.norm(paths, axis=-1).max(initial=0.0))
         radius = 1.12 * reach if reach > 0 else max(farthest, 1.0)
         decades = max(float(np.log10(max(farthest / radius, 1.0))), 1e-9)
-        return cls(radius, min(widest, outer / decades) * radius)
+        return cls(radius, min(0.5, 1.1 / decades) * radius)
 
     def distance(self, true: float) -> float:
         """Where a point at distance `true` from the origin is shown."""
@@ -66,19 +63,12 @@ class DecadePlane:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens in the plane, larger and darker the higher they score; stars mark the optimal ones.
+    """Tokens in the plane, larger and darker the higher they score; stars mark the optimal ones."""
 
-    Arguments:
-        places: ``[n, T, 2]``.
-        real: mask ``[n, T]``; None means that all are real.
-        scores: ``[n, T]``, or None where nothing scores them.
-        best: mask ``[n, T]`` of the optimal ones, or None.
-    """
-
-    places: np.ndarray
-    real: np.ndarray | None = None
-    scores: np.ndarray | None = None
-    best: np.ndarray | None = None
+    places: np.ndarray  # ``[n, T, 2]``
+    real: np.ndarray | None = None  # mask ``[n, T]``; None means that all are real
+    scores: np.ndarray | None = None  # ``[n, T]``, or None where nothing scores them
+    best: np.ndarray | None = None  # mask ``[n, T]`` of the optimal ones, or None
 
     @property
     def shown(self) -> np.ndarray:
@@ -107,10 +97,7 @@ class Ray:
     dashes: Dashes
 
     def points(self, ends: np.ndarray) -> np.ndarray:
-        """Its two ends, given the ends of the paths ``[paths, 2]``.
-
-        It goes as far as the path that follows it, or, where none does, as far as the longest path.
-        """
+        """Its two ends, given those of the paths ``[paths, 2]``: as far as the path that follows it, or the longest."""
         lengths = np.linalg.norm(ends, axis=-1)
         cosines = (ends @ self.direction) / np.where(lengths > 0, lengths, 1.0)
         near = lengths[cosines > np.cos(_NEAR)]
@@ -120,10 +107,7 @@ class Ray:
 def rays_along(
     vectors: np.ndarray, name: str, dashes: Dashes = None, colours: Sequence[str] | None = None
 ) -> list[Ray]:
-    """A ray along each vector ``[inputs, 2]``, in its input's colour; those that coincide share one, in grey.
-
-    Zero vectors (a zero query, or no constraints) have no direction and no ray.
-    """
+    """A ray along each vector ``[inputs, 2]`` but zeros, in its input's colour; those that coincide are one, grey."""
     groups: list[tuple[np.ndarray, list[int]]] = []
     for i, vector in enumerate(vectors):
         length = float(np.linalg.norm(vector))

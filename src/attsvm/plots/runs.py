@@ -33,12 +33,10 @@ from attsvm.plots.style import (
 from attsvm.svm import AttentionSVM, SVMSolution
 from attsvm.theory import RegularizationPath
 
-_WIDE = 3
-"""Panels in a row."""
+_WIDE = 3  # panels in a row
 _KEPT, _GROWN = 0.02, 1.5
 """A token is named if it keeps this share of attention, or if its share at some time grows by this factor."""
-_ROUND_OFF = 1e-16
-"""Below this, 1 - cosine is drawn as if it were this."""
+_ROUND_OFF = 1e-16  # below this, 1 - cosine is drawn as if it were this
 
 
 def plot_attention(run: Run, *, element: int | tuple[int, ...] = (), title: str | None = None) -> Figure:
@@ -378,10 +376,7 @@ def _draw_margins(
                     markerfacecolor=colour if filled else "white", markeredgecolor=colour, gid="margins",
                 )  # fmt: skip
     keys = [
-        (
-            Line2D([], [], linestyle="", marker="o", color=colour_of(row)),
-            f"{label_of(name)}: least {margins.min():.3f}",
-        )
+        (Line2D([], [], linestyle="", marker="o", color=colour_of(row)), f"{label_of(name)}: least {margins.min():.3f}")
         for row, (name, margins) in enumerate(measured.items())
     ]
     keys.append((Line2D([], [], color=FAINT, linewidth=1.2), r"$W_\mathrm{mm}$: least 1"))

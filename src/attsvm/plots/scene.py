@@ -23,19 +23,12 @@ _MOST_KEYS = 8
 
 @dataclass(frozen=True)
 class PlaneScene:
-    """What is drawn into one plane.
+    """What is drawn into one plane."""
 
-    Arguments:
-        tokens: at true scale, inside the disc.
-        paths: from their start to their end, far outside it on a logarithmic scale.
-        rays: thin lines from the origin.
-        lines: separating lines, inside the disc.
-    """
-
-    tokens: Tokens
-    paths: Sequence[Path]
-    rays: Sequence[Ray] = ()
-    lines: Sequence[SeparatingLine] = ()
+    tokens: Tokens  # at true scale, inside the disc
+    paths: Sequence[Path]  # from their start to their end, far outside it on a logarithmic scale
+    rays: Sequence[Ray] = ()  # thin lines from the origin
+    lines: Sequence[SeparatingLine] = ()  # separating lines, inside the disc
 
     def draw(self, axes: Axes, *, scale: float = 1.0, starts: bool = False) -> None:
         """Draw everything; `scale` is for markers, lines and letters, and `starts` marks where paths begin."""

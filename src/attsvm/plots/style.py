@@ -20,14 +20,12 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "h")
 """Shapes beside the colours, so that no information depends on colour alone; input i takes shape i."""
 
-Dashes = tuple[float, ...] | None
-"""Lengths of dashes and gaps, in line widths; None is a solid line."""
+Dashes = tuple[float, ...] | None  # lengths of dashes and gaps, in line widths; None is a solid line
 DASHES: tuple[Dashes, ...] = (None, (3.2, 1.7), (1.0, 1.4), (5.0, 1.5, 1.0, 1.5))
 """Of the first, second, ... run or solution in the plane: solid, dashed, dotted, dash-dotted."""
 
 LineStyle = str | tuple[float, tuple[float, ...]]
-W_LINE: LineStyle = "-"
-"""Of curves: W is solid and (K, Q) dashed, as in the papers; the naive loop is dotted."""
+W_LINE: LineStyle = "-"  # of curves: W is solid and (K, Q) dashed, as in the papers; the naive loop is dotted
 KQ_LINE: LineStyle = (0, (4.0, 1.6))
 NAIVE_LINE: LineStyle = (0, (1.2, 1.4))
 

@@ -122,13 +122,7 @@ def _paths(data: TokenDataset, runs: Mapping[str, Run]) -> list[Path]:
         for start in range(weights.shape[1]):
             for i, query in enumerate(queries[:1] if shared else queries):
                 this_query = any_query.replace("_i", f"_{{{i}}}")
-                found.append(
-                    Path(
-                        weights[:, start] @ query,
-                        label_of(name, this_query),
-                        f"path of {label_of(name, any_query)}",
-                        INK if shared and data.n > 1 else colour_of(i),
-                        DASHES[order % len(DASHES)],
-                    )
-                )
+                colour, dashes = INK if shared and data.n > 1 else colour_of(i), DASHES[order % len(DASHES)]
+                key = f"path of {label_of(name, any_query)}"
+                found.append(Path(weights[:, start] @ query, label_of(name, this_query), key, colour, dashes))
     return found

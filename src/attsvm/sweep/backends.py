@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from attsvm.data import threads
+from attsvm.data.checks import check_count
 from attsvm.sweep.chunks import as_chunk, encode
 from attsvm.sweep.clock import Clock
 from attsvm.sweep.configuration import Configuration
@@ -49,8 +50,7 @@ class Processes:
     jobs: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.jobs, int) or isinstance(self.jobs, bool) or self.jobs < 1:
-            raise ValueError(f"jobs must be a positive integer; got {self.jobs!r}")
+        check_count(self.jobs, "jobs")
 
     def __call__(self, orders: Sequence[Order]) -> Generator[tuple[int, bytes], None, None]:
         if self.jobs == 1 or len(orders) == 1:

@@ -20,8 +20,7 @@ from attsvm.data.files import write_atomically
 NAME = "manifest.json"
 RESUME = "--resume (in Python, resume=True)"
 """How messages tell a user to go on: sweeps are run from the command line and from Python."""
-OVERWRITE = "--overwrite (in Python, overwrite=True)"
-"""How they tell a user to start over."""
+OVERWRITE = "--overwrite (in Python, overwrite=True)"  # how they tell a user to start over
 
 
 def new_manifest(

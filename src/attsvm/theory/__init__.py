@@ -1,10 +1,10 @@
 """Theory as code: optimality, cones, separability, conditions of the theorems, paths, and prediction."""
 
-from attsvm.theory.basin import below_the_barrier
 from attsvm.theory.conditions import (
     Condition,
     all_tokens_support,
     all_tokens_support_everywhere,
+    below_the_barrier,
     equal_scores_condition,
     favourable_first_gradient,
     nearly_equal_scores,
@@ -12,19 +12,10 @@ from attsvm.theory.conditions import (
     unique_optimum,
 )
 from attsvm.theory.cones import AngleCone, ConeSearch, in_angle_cone, in_margin_cone, search_cone
-from attsvm.theory.diagnosis import (
-    Diagnosis,
-    ImplicitBias,
-    Limit,
-    Outcome,
-    Result,
-    Standing,
-    Start,
-    Verification,
-    diagnose,
-    implicit_bias,
-    verify,
-)
+from attsvm.theory.diagnosis.diagnose import Diagnosis, Limit, Start, diagnose
+from attsvm.theory.diagnosis.implicit_bias import ImplicitBias, Standing, implicit_bias
+from attsvm.theory.diagnosis.theorems import Result
+from attsvm.theory.diagnosis.verify import Outcome, Verification, verify
 from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections, locally_optimal_selections_of_each
 from attsvm.theory.generalized import (
     GeneralizedComponents,
@@ -35,7 +26,7 @@ from attsvm.theory.generalized import (
 from attsvm.theory.joint import JointComparison, JointPrediction, joint_prediction, verify_joint
 from attsvm.theory.mixtures import label_margin_assumption, one_winner
 from attsvm.theory.optimality import LocalOptimality, effective_scores, is_locally_optimal
-from attsvm.theory.paths import RegularizationPath, regularization_path
+from attsvm.theory.paths.path import RegularizationPath, regularization_path
 from attsvm.theory.prediction import Prediction, predict_selection
 from attsvm.theory.separability import (
     Separability,

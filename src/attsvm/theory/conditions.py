@@ -10,14 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.attention import (
-    LinearHead,
-    Loss,
-    gradient,
-    lipschitz_bound,
-    optimal_token_set,
-    token_scores,
-)  # fmt: skip
+from attsvm.attention import LinearHead, Loss, evaluate, gradient, lipschitz_bound, optimal_token_set, token_scores
 from attsvm.attention.prediction_heads import as_head
 from attsvm.attention.scores import tie_line
 from attsvm.data import TokenDataset
@@ -29,6 +22,8 @@ from attsvm.theory.enumeration import every_separable_selection
 from attsvm.theory.optimality import solve_or_retry
 
 _EXACT = 200_000  # products of exact numbers that are worth a proof that scores tie
+_SLACK = 1e-6  # for rounding, in a logarithm, of a start below the barrier
+_GLOBAL = "[TaSVM, global convergence]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,13 +87,9 @@ def unique_optimum(data: TokenDataset, head: object = None) -> Condition:
     own = as_head(head, data)
     scores = token_scores(data, own).double()
     lead = leads(scores)
-    return Condition(
-        name="unique optimum",
-        holds=(lead > tie_line(data, scores, own)).all(-1),
-        margin=lead.amin(-1),
-        sentence="the best token of every input must out-score all others",
-        citation="[TaSVM, regularization path]",
-    )
+    holds = (lead > tie_line(data, scores, own)).all(-1)
+    said = "the best token of every input must out-score all others"
+    return Condition("unique optimum", holds, lead.amin(-1), said, "[TaSVM, regularization path]")
 
 
 def all_tokens_support(
@@ -131,14 +122,9 @@ def all_tokens_support(
     rows = problem.inequalities
     weight = solution.duals.masked_fill(~rows, 0.0).amax((-1, -2))
     least = solution.duals.masked_fill(~rows, math.inf).amin((-1, -2))
-    return Condition(
-        name="B1: all tokens support",
-        holds=holds,
-        margin=margin,
-        sentence="all constraints of the SVM of the optimal tokens must be tight",
-        citation="[TaSVM, global convergence]",
-        certain=torch.where(holds, least > SUPPORT_TOLERANCE * weight, solution.solved | solution.infeasible),
-    )
+    certain = torch.where(holds, least > SUPPORT_TOLERANCE * weight, solution.solved | solution.infeasible)
+    said = "all constraints of the SVM of the optimal tokens must be tight"
+    return Condition("B1: all tokens support", holds, margin, said, _GLOBAL, certain)
 
 
 def all_tokens_support_everywhere(data: TokenDataset, norm: Norm | None = None, limit: int = 200_000) -> Condition:
@@ -159,14 +145,9 @@ def all_tokens_support_everywhere(data: TokenDataset, norm: Norm | None = None, 
         margins.append(-_excess(found).amax() if len(kept) else found.new_tensor(math.inf))
         certain.append(undecided == 0)
     margin = torch.stack(margins).reshape(data.batch_shape)
-    return Condition(
-        name="B1 for every selection",
-        holds=margin >= -SUPPORT_TOLERANCE,
-        margin=margin,
-        sentence="all constraints of the SVM of every separable selection must be tight",
-        citation="[TaSVM, global convergence]",
-        certain=torch.tensor(certain, device=data.device).reshape(data.batch_shape),
-    )
+    proved = torch.tensor(certain, device=data.device).reshape(data.batch_shape)
+    said = "all constraints of the SVM of every separable selection must be tight"
+    return Condition("B1 for every selection", margin >= -SUPPORT_TOLERANCE, margin, said, _GLOBAL, proved)
 
 
 def equal_scores_condition(data: TokenDataset, head: object = None) -> Condition:
@@ -183,7 +164,7 @@ def equal_scores_condition(data: TokenDataset, head: object = None) -> Condition
     Raises:
         ValueError: for a nonlinear prediction head.
     """
-    own = _linear(head, data, "equal_scores_condition")
+    own = linear_only(head, data, "equal_scores_condition")
     scores = token_scores(data, own).double()
     line = tie_line(data, scores, own)
     unique = (leads(scores) > line).all(-1)
@@ -192,14 +173,9 @@ def equal_scores_condition(data: TokenDataset, head: object = None) -> Condition
     low, high = others.masked_fill(~real, math.inf).amin(-1), others.masked_fill(~real, -math.inf).amax(-1)
     spread = (high - low).clamp(min=0.0)
     holds = unique & (spread <= line).all(-1)
-    return Condition(
-        name="B2: equal scores",
-        holds=holds,
-        margin=torch.where(unique, -spread.amax(-1), -math.inf),
-        sentence="all tokens of an input except its unique best must share one score",
-        citation="[TaSVM, global convergence]",
-        certain=~holds | _exactly_equal(data, own, real, holds),
-    )
+    margin, certain = torch.where(unique, -spread.amax(-1), -math.inf), ~holds | _exactly_equal(data, own, real, holds)
+    said = "all tokens of an input except its unique best must share one score"
+    return Condition("B2: equal scores", holds, margin, said, _GLOBAL, certain)
 
 
 def _exactly_equal(data: TokenDataset, head: LinearHead, asked: Tensor, where: Tensor) -> Bool[Tensor, "*batch"]:
@@ -240,14 +216,9 @@ def favourable_first_gradient(data: TokenDataset, head: object = None, loss: Los
     direction = -gradient(data, start, own, loss)["weights"].normalized().double()
     problem = AttentionSVM(data, best)
     margin = problem.margins(direction).masked_fill(~problem.inequalities, math.inf).amin((-1, -2))
-    return Condition(
-        name="favourable first gradient",
-        holds=unique & (margin > 0),
-        margin=margin.masked_fill(~unique, math.nan),
-        sentence="minus the gradient at zero must rank the optimal token of every input first",
-        citation="[TaSVM, global convergence]",
-        certain=unique,
-    )
+    holds, margin = unique & (margin > 0), margin.masked_fill(~unique, math.nan)
+    said = "minus the gradient at zero must rank the optimal token of every input first"
+    return Condition("favourable first gradient", holds, margin, said, _GLOBAL, unique)
 
 
 def step_size_bound(
@@ -272,13 +243,8 @@ def step_size_bound(
     if not bool(((size > 0) & torch.isfinite(size)).all()):
         raise ValueError(f"step_size must be positive and finite; got {step_size!r}")
     margin = torch.where(bound > 0, 1 / bound, math.inf) - size
-    return Condition(
-        name="step size",
-        holds=margin >= 0,
-        margin=margin,
-        sentence="the step of plain gradient descent must not exceed 1 / L",
-        citation="[TaSVM, descent]",
-    )
+    said = "the step of plain gradient descent must not exceed 1 / L"
+    return Condition("step size", margin >= 0, margin, said, "[TaSVM, descent]")
 
 
 def nearly_equal_scores(data: TokenDataset, head: object = None) -> Condition:
@@ -296,14 +262,62 @@ def nearly_equal_scores(data: TokenDataset, head: object = None) -> Condition:
     lead = leads(token_scores(data, head).double()).amin(-1)
     known = torch.isfinite(exact.margin)
     margin = torch.where(known, 1 + torch.where(known, exact.margin, 0.0) / lead.clamp(min=1e-300), -math.inf)
-    return Condition(
-        name="nearly equal scores",
-        holds=exact.holds | (margin > 0.9),
-        margin=margin,
-        sentence="the other scores must be nearly equal; how nearly is not said (here: a tenth of the lead)",
-        citation="[TaSVM, talk]",
-        certain=exact.holds | ~known,
-    )
+    holds, certain = exact.holds | (margin > 0.9), exact.holds | ~known
+    said = "the other scores must be nearly equal; how nearly is not said (here: a tenth of the lead)"
+    return Condition("nearly equal scores", holds, margin, said, "[TaSVM, talk]", certain)
+
+
+def below_the_barrier(
+    data: TokenDataset, head: object, weights: ArrayLike, loss: Loss, solution: SVMSolution
+) -> Condition:
+    """Whether the risk at the start is so low that descent can only end at the optimal tokens (derived here).
+
+    With a linear head, a unique optimum o_i of lead ``g_i`` over the second-best score, shortfalls ``g_it = gamma_o -
+    gamma_t`` of the others, and attention s, let ``delta_i = sum_t s_t g_it``, so that the margin is ``gamma_o -
+    delta_i``; let U be any weights that separate the optimum, with margins ``m_it > 0``.
+
+    1. An input with ``delta_i >= g_i`` adds at least ``E_i = loss(gamma_o - g_i) - loss(gamma_o)`` to ``n (L(W) -
+       L_*)``, and no input adds less than 0. So where ``n (L(W) - L_*) < E_i`` for every i, every ``delta_i < g_i``,
+       and a descent that never raises the risk keeps it so.
+    2. Along U the margin of input i grows at the rate ``Cov_s(gamma, X U z) = sum_{t != o} s_t m_it (g_it - delta_i)``.
+       There every term is positive, since ``g_it >= g_i > delta_i``.
+    3. So the gradient cannot vanish while some attention is spread. Steps of at most 1 / L that are not summable drive
+       it to zero along a subsequence, there attention tends to 1 on every optimal token and the risk to L_*, and as it
+       never rises the whole run follows.
+
+    ``E_i`` is the risk of input i wholly on its second-best token: no larger barrier of this kind can be had. The start
+    itself may still have most of its attention elsewhere. It says nothing about selections that are not optimal, and
+    nothing where it fails.
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        head: a linear prediction head.
+        weights: the start W(0), ``[*batch, d, dq]``.
+        loss: strictly decreasing.
+        solution: of the SVM of the optimal tokens, which gives U where it is separable.
+
+    Returns:
+        A `Condition`; its margin is the logarithm of the smallest barrier over the excess risk of the start (inf where
+        there is one token for each input). `certain` only where it holds: it is sufficient, not necessary.
+
+    Raises:
+        ValueError: for a nonlinear prediction head.
+    """
+    own = linear_only(head, data, "below_the_barrier")
+    scores = token_scores(data, own).double()
+    best = scores.amax(-1)
+    lead, real = leads(scores), torch.isfinite(scores)
+    several = real.sum(-1) > 1
+    gaps = (best.unsqueeze(-1) - scores).masked_fill(~real, 0.0)
+    log_attention = evaluate(data, weights, own, loss).log_attention.double()
+    shortfall = torch.logsumexp(log_attention.masked_fill(~real, -math.inf) + gaps.clamp(min=0.0).log(), -1)
+    excess = loss.log_excess(best, shortfall).masked_fill(~several, -math.inf)
+    barrier = loss.log_excess(best, torch.where(several, lead.log(), 0.0)).masked_fill(~several, math.inf)
+    margin = barrier.amin(-1) - torch.logsumexp(excess, -1)
+    margin = torch.where(solution.separable & (lead > 0).all(-1), margin, -math.inf)
+    holds = margin > _SLACK
+    said = "the start's risk must be too low for descent to leave the optimal tokens"
+    return Condition("start below the barrier", holds, margin, said, "derived here (docs/proved.md)", holds)
 
 
 def leads(scores: Float[Tensor, "*batch n T"]) -> Float[Tensor, "*batch n"]:
@@ -325,7 +339,8 @@ def _excess(margins: Float[Tensor, "*batch n T"]) -> Float[Tensor, "*batch"]:
     return (margins - 1).clamp(min=0.0).amax((-1, -2))
 
 
-def _linear(head: object, data: TokenDataset, name: str) -> LinearHead:
+def linear_only(head: object, data: TokenDataset, name: str) -> LinearHead:
+    """The prediction head, which the function `name` needs to be linear."""
     own = as_head(head, data)
     if not isinstance(own, LinearHead):
         raise ValueError(f"{name} needs a linear prediction head; got {type(own).__name__}")

@@ -107,25 +107,18 @@ def in_margin_cone(weights: ArrayLike, problem: AttentionSVM, opening: float) ->
     Raises:
         ValueError: if shapes do not fit, or the opening is no finite number.
     """
-    return margin_of_direction(weights, problem) >= _finite(opening)
+    if not math.isfinite(opening):
+        raise ValueError(f"opening must be a finite number; got {opening!r}")
+    return margin_of_direction(weights, problem) >= float(opening)
 
 
 def margin_of_direction(weights: ArrayLike, problem: AttentionSVM) -> Float[Tensor, "*lead"]:
-    """The largest opening of a margin cone that holds W: its smallest margin over its norm.
-
-    -inf for zero weights, +inf where there are no rows, NaN where an entry is NaN.
-    """
+    """The widest margin cone that holds W: its smallest margin over its norm; -inf for W = 0, +inf without rows."""
     matrix = as_floating(weights, "weights").double()
     margins = problem.margins(matrix).masked_fill(~problem.inequalities, math.inf)
     size = torch.linalg.matrix_norm(matrix)
     smallest = margins.amin((-1, -2)) / torch.where(size > 0, size, torch.ones_like(size))
     return smallest.masked_fill(size == 0, -math.inf)
-
-
-def _finite(opening: float) -> float:
-    if not math.isfinite(opening):
-        raise ValueError(f"opening must be a finite number; got {opening!r}")
-    return float(opening)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +209,10 @@ def search_cone(
     chosen = AttentionSVM(data, selected).reference
     axis = torch.nan_to_num(solution.weights)
     size = torch.linalg.matrix_norm(axis)[..., None, None]
-    axis = torch.where(size > 0, axis / torch.where(size > 0, size, 1.0), _first_entry(axis))
+    # A stand-in direction for problems without one, so that the others of the batch can run.
+    first = torch.zeros_like(axis)
+    first[..., 0, 0] = 1.0
+    axis = torch.where(size > 0, axis / torch.where(size > 0, size, 1.0), first)
     sideways = _orthogonal(axis, directions, data, seed)
     cosines = 1 - mus
     sines = (mus * (2 - mus)).clamp(min=0).sqrt()
@@ -259,13 +255,6 @@ def _grid(values: Sequence[float], name: str, most: float) -> Tensor:
         allowed = f"in [0, {most:g}]" if most < math.inf else "positive and finite"
         raise ValueError(f"{name} must be numbers {allowed}; got {list(values)}")
     return grid
-
-
-def _first_entry(like: Tensor) -> Tensor:
-    """A stand-in direction for problems without one, so that the others of the batch can run."""
-    entry = torch.zeros_like(like)
-    entry[..., 0, 0] = 1.0
-    return entry
 
 
 def _orthogonal(axis: Tensor, count: int, data: TokenDataset, seed: Seed) -> Float[Tensor, "count *batch d dq"]:

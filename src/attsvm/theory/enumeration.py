@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -210,12 +209,6 @@ def every_separable_selection(
     return torch.cat([*kept, candidates[:0]]), torch.cat([*margins, empty]), undecided
 
 
-def _distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Different rows in lexicographic order, and how often each occurs."""
-    found, counts = np.unique(rows.cpu().numpy(), axis=0, return_counts=True)
-    return torch.from_numpy(found).to(rows.device), torch.from_numpy(counts).to(rows.device)
-
-
 def _count(data: TokenDataset) -> int:
     """How many selections there are."""
     return math.prod(data.real.sum(-1).tolist())
@@ -244,17 +237,13 @@ def _candidates(data: TokenDataset, limit: int) -> tuple[Tensor | None, int]:
             return None, 0
         prefixes = torch.cat([prefixes.repeat_interleave(len(tokens), 0), tokens.repeat(len(prefixes))[:, None]], 1)
         if i < data.n - 1:
-            keep = _may_be_separable(data.take_inputs(torch.arange(i + 1, device=data.device)), prefixes)
+            chunks = _chunks(data.take_inputs(torch.arange(i + 1, device=data.device)), prefixes)
+            proved = [solve(AttentionSVM(copies, part)).infeasible for copies, part in chunks]
+            keep = ~torch.cat([*proved, torch.zeros(0, dtype=torch.bool, device=data.device)])
             pruned += int((~keep).sum()) * later
             rate = float(keep.double().mean()) if len(keep) else 0.0
             prefixes = prefixes[keep]
     return prefixes, pruned
-
-
-def _may_be_separable(data: TokenDataset, selections: Int[Tensor, "k n"]) -> Bool[Tensor, " k"]:
-    """False where a selection is proved inseparable."""
-    verdicts = [~solve(AttentionSVM(copies, part)).infeasible for copies, part in _chunks(data, selections)]
-    return torch.cat([*verdicts, torch.zeros(0, dtype=torch.bool, device=data.device)])
 
 
 def _higher_scoring(data: TokenDataset, head: Head) -> Bool[Tensor, "n T T"]:
@@ -282,7 +271,7 @@ def _sampled(
     run = fit(data, head, initial=drawn.to(data.device, data.dtype), steps=steps, keep=())
     unsaturated = int((run.attention.amax(-1).amin(-1) < 0.9).sum())
     best = optimal_token_set(data, head).to(torch.int64).argmax(-1)
-    selections, counts = _distinct(torch.cat([run.selected, best[None]]))
+    selections, counts = torch.unique(torch.cat([run.selected, best[None]]), dim=0, return_counts=True)
     counts[(selections == best).all(-1)] -= 1
     parts = [_direct_verdicts(copies, head, norm, part) for copies, part in _chunks(data, selections)]
     return _assembled(
@@ -312,13 +301,8 @@ def _relaxed_verdicts(
     tight = full.inequalities & above & (slack <= SUPPORT_TOLERANCE)
     close = full.inequalities & (slack > SUPPORT_TOLERANCE / 10) & (slack <= SUPPORT_TOLERANCE * 10)
     accepted = solution.solved & ~tight.any(-1).any(-1)
-    return _Verdicts(
-        accepted,
-        solution.infeasible,
-        ~solution.solved & ~solution.infeasible,
-        close.any(-1).any(-1) & solution.solved,
-        solution.weights[accepted],
-    )
+    undecided, near = ~solution.solved & ~solution.infeasible, close.any(-1).any(-1) & solution.solved
+    return _Verdicts(accepted, solution.infeasible, undecided, near, solution.weights[accepted])
 
 
 def _direct_verdicts(data: TokenDataset, head: Head, norm: Norm, selections: Int[Tensor, "k n"]) -> _Verdicts:

@@ -6,7 +6,6 @@ For the quadratic prediction head on orthonormal tokens the best attention has a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,6 +23,7 @@ from attsvm.data.checks import (
     check_shape,
     place,
 )
+from attsvm.data.dataset import repeated
 from attsvm.norms import Frobenius, Norm, direction_cosine
 from attsvm.norms._linalg import project_onto_simplex
 from attsvm.svm import AttentionSVM, SVMSolution, finite_component, solve
@@ -201,26 +201,7 @@ def _checked(data: TokenDataset, attention: ArrayLike, weights: ArrayLike) -> tu
         raise ValueError(
             f"attention must hold probabilities; got values in {probabilities.min():g}..{probabilities.max():g}"
         )
-    return probabilities, matrix, _repeated(data.to(dtype=torch.float64), lead)
-
-
-def _repeated(data: TokenDataset, lead: tuple[int, ...]) -> TokenDataset:
-    """The data with further batch axes in front."""
-    if lead == data.batch_shape:
-        return data
-    axes = len(data.batch_shape)
-
-    def spread(tensor: Tensor | None) -> Any:
-        return None if tensor is None else tensor.expand(*lead, *tensor.shape[axes:])
-
-    return TokenDataset(
-        spread(data.tokens),
-        spread(data.queries),
-        spread(data.labels),
-        mask=spread(data.mask),
-        values=None if data.values is data.tokens else spread(data.values),
-        queries_per_sequence=data.queries_per_sequence,
-    )
+    return probabilities, matrix, repeated(data.to(dtype=torch.float64), lead)
 
 
 _ORTHONORMAL = {torch.float64: 1e-8, torch.float32: 1e-5}

@@ -55,11 +55,7 @@ class JointPrediction:
 
 
 def joint_prediction(
-    data: TokenDataset,
-    selected: ArrayLike,
-    norm: Norm | None = None,
-    *,
-    growth_ratio: ArrayLike | float = math.inf,
+    data: TokenDataset, selected: ArrayLike, norm: Norm | None = None, *, growth_ratio: ArrayLike | float = math.inf
 ) -> JointPrediction:
     """The directions to which joint training tends if it selects `selected` [MMTS, joint training].
 
@@ -119,15 +115,7 @@ def joint_prediction(
     # inf * 0 is NaN: inputs without slack keep the right-hand side 1 whatever the ratio.
     pull = torch.where(slack > 0, ratio.unsqueeze(-1) * slack / length.unsqueeze(-1), 0.0)
     problem, solution = _balanced(whole, selected, norm, pull)
-    return JointPrediction(
-        selected=problem.reference,
-        label=label,
-        support_inputs=supports,
-        tight=supports.all(-1),
-        growth_ratio=ratio,
-        problem=problem,
-        solution=solution,
-    )
+    return JointPrediction(problem.reference, label, supports, supports.all(-1), ratio, problem, solution)
 
 
 def growth_ratio(run: Run, norm: Norm | None = None) -> Float[Tensor, "*lead"]:
@@ -226,13 +214,8 @@ def verify_joint(prediction: JointPrediction, run: Run, threshold: float = 0.99)
     head = direction_cosine(vector, prediction.head.unsqueeze(-1)).masked_fill(unknown, torch.nan)
     free = (prediction.problem.right_hand_side <= 0).all(-1)
     same = ((run.selected == prediction.selected) | free).all(-1) & ~unknown
-    return JointComparison(
-        same_selection=same,
-        attention_cosine=attention,
-        head_cosine=head,
-        holds=same & (attention >= threshold) & (head >= threshold),
-        threshold=threshold,
-    )
+    holds = same & (attention >= threshold) & (head >= threshold)
+    return JointComparison(same, attention, head, holds, threshold)
 
 
 def _check_trained_head(run: Run) -> None:

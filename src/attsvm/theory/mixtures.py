@@ -58,14 +58,8 @@ def one_winner(data: TokenDataset, head: object = None, *, samples: int = 256, s
         certain = holds | ~(~positive & _at_kink(data, own, best)).any(-1)
     elif not isinstance(own, LinearHead | QuadraticHead):
         certain = ~holds
-    return Condition(
-        name="one winner",
-        holds=holds,
-        margin=gap.amin(-1),
-        sentence="picking the best token must beat every mixture by a gap linear in the weight of the others",
-        citation="[TaSVM, nonlinear heads, one winner]",
-        certain=certain,
-    )
+    said = "picking the best token must beat every mixture by a gap linear in the weight of the others"
+    return Condition("one winner", holds, gap.amin(-1), said, "[TaSVM, nonlinear heads, one winner]", certain)
 
 
 def label_margin_assumption(
@@ -111,16 +105,10 @@ def label_margin_assumption(
         smallest = (drop / taken).amin().item() if len(mixtures) else math.inf
         proved = not refuted and _convex_bound(one, best, mixed, vectors[element], duals[element], limit)
         answers.append((smallest, not refuted, refuted or proved))
-    margins, holds, certain = zip(*answers, strict=True)
-    shape, device = data.batch_shape, data.device
-    return Condition(
-        name="label margin",
-        holds=torch.tensor(holds, device=device).reshape(shape),
-        margin=torch.tensor(margins, dtype=torch.float64, device=device).reshape(shape),
-        sentence="any admixture of other tokens to a label-support input must strictly lower the label margin",
-        citation="[MMTS, joint training]",
-        certain=torch.tensor(certain, device=device).reshape(shape),
-    )
+    columns = torch.tensor(answers, dtype=torch.float64, device=data.device).reshape(*data.batch_shape, 3)
+    margin, holds, certain = columns[..., 0], columns[..., 1] > 0, columns[..., 2] > 0
+    said = "any admixture of other tokens to a label-support input must strictly lower the label margin"
+    return Condition("label margin", holds, margin, said, "[MMTS, joint training]", certain)
 
 
 def _at_kink(data: TokenDataset, head: ReluHead, best: Tensor) -> Tensor:

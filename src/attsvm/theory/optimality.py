@@ -192,9 +192,5 @@ def is_locally_optimal(
     line = tie_line(data, scores, as_head(head, data))
     violations = support & (scores >= (own - line).unsqueeze(-1))
     lead = (own.unsqueeze(-1) - scores).masked_fill(~support, math.inf)
-    return LocalOptimality(
-        holds=solution.solved & ~violations.any(-1).any(-1),
-        violations=violations,
-        gap=lead.amin((-1, -2)).masked_fill(~solution.solved, math.nan),
-        solution=solution,
-    )
+    gap = lead.amin((-1, -2)).masked_fill(~solution.solved, math.nan)
+    return LocalOptimality(solution.solved & ~violations.any(-1).any(-1), violations, gap, solution)

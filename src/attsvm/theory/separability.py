@@ -98,16 +98,11 @@ def separable_by_dimension(data: TokenDataset) -> Condition:
     # With dq = 1 the clauses agree where n = 1, and a prompt has no query dimensions to gain.
     spare = alone if data.dq == 1 and data.queries_per_sequence == 1 else torch.maximum(cross, alone)
     spare = torch.where(inputs == 0, torch.full_like(spare, min(data.d, data.dq)), spare)
-    return Condition(
-        name="separable by dimension",
-        holds=spare >= 0,
-        margin=spare.double(),
-        sentence=(
-            f"d = {data.d}, dq = {data.dq}, n = {data.n}, T = {data.T}: every selection of almost every data set can be"
-            " separated if d >= T - 1 and dq >= n, or d >= n (T - 1)"
-        ),
-        citation="[TaSVM, separability]",
+    said = (
+        f"d = {data.d}, dq = {data.dq}, n = {data.n}, T = {data.T}: every selection of almost every data set can be"
+        " separated if d >= T - 1 and dq >= n, or d >= n (T - 1)"
     )
+    return Condition("separable by dimension", spare >= 0, spare.double(), said, "[TaSVM, separability]")
 
 
 def constructive_weights(data: TokenDataset, selected: ArrayLike) -> Float[Tensor, "*batch d dq"]:

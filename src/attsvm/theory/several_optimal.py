@@ -143,10 +143,7 @@ class _Search:
     def values(
         self, owner: Int[Tensor, "k"], selected: Int[Tensor, "k n"], asked: Bool[Tensor, "k n"] | None = None
     ) -> tuple[Float[Tensor, "k"], Float[Tensor, "k"]]:
-        """N of each choice (inf where not solved) and a proved lower bound (inf where infeasible).
-
-        Inputs that are not `asked` make no rows at all.
-        """
+        """N of each choice (inf where not solved), and a proved lower bound; inputs not `asked` make no rows."""
         upper, lower = [], []
         for start in range(0, len(owner), _CHUNK):
             part = slice(start, start + _CHUNK)

@@ -19,30 +19,33 @@ def flowing(text: str | None) -> str | None:
     return None if text is None else "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
-class Command(TyperCommand):
-    """A command whose help flows and calls neither a flag `<bool>` nor an argument `<str>`."""
+class _Flowing:
+    """Help that flows and calls neither a flag `<bool>` nor an argument `<str>`; options name theirs by metavar."""
+
+    help: str | None
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.help = flowing(self.help)
 
     def get_params(self, ctx: Any) -> Any:
-        return _without_types(super().get_params(ctx))
+        parameters = super().get_params(ctx)  # type: ignore[misc]
+        for each in parameters:
+            if isinstance(each, TyperArgument) or getattr(each, "is_flag", False):
+                vars(each)["display_type_rich"] = lambda ctx: None
+        return parameters
 
 
-class Group(TyperGroup):
+class Command(_Flowing, TyperCommand):
+    """A command whose help flows."""
+
+
+class Group(_Flowing, TyperGroup):
     """A group of commands whose help flows; run as a program, bad input ends in one sentence.
 
     What the user can put right is printed to stderr and ends with exit code 2, Ctrl-C with 130; anything else is a bug
     and shows its traceback.
     """
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self.help = flowing(self.help)
-
-    def get_params(self, ctx: Any) -> Any:
-        return _without_types(super().get_params(ctx))
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any
@@ -68,14 +71,6 @@ class Group(TyperGroup):
         if code == 130:
             _leave("interrupted", 130)
         sys.exit(code if isinstance(code, int) else 0)
-
-
-def _without_types(parameters: Any) -> Any:
-    """Flags and arguments need no type in the help; options name theirs by their metavar."""
-    for each in parameters:
-        if isinstance(each, TyperArgument) or getattr(each, "is_flag", False):
-            vars(each)["display_type_rich"] = lambda ctx: None
-    return parameters
 
 
 def _out_of_memory(error: Exception) -> bool:

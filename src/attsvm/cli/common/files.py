@@ -92,14 +92,8 @@ def write_result(
     """
     from attsvm.sweep.manifest import new_manifest, write_manifest
 
-    content = new_manifest(
-        kind,
-        status=status,
-        command=shlex.join(["attsvm", *(context.obj or [])]),
-        **about,
-        files=[*map(str, files), MANIFEST],
-        seconds=seconds,
-    )
+    command, names = shlex.join(["attsvm", *(context.obj or [])]), [*map(str, files), MANIFEST]
+    content = new_manifest(kind, status=status, command=command, **about, files=names, seconds=seconds)
     write_manifest(folder, content)
     return content
 

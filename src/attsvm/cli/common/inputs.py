@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-Initial = Mapping[str, "Tensor"] | str | None
-"""What `fit` takes as `initial`."""
+Initial = Mapping[str, "Tensor"] | str | None  # what `fit` takes as `initial`
 
 
 def load_data(name: str) -> attsvm.TokenDataset:

@@ -10,8 +10,7 @@ from typer import Argument, Option
 
 from attsvm.cli.common.registry import EXAMPLES, LOSSES, NORMS, OPTIMIZERS
 
-MODEL, STEPS = "Model", "Descent"
-"""Panels of the help of `train` and `diagnose`."""
+MODEL, STEPS = "Model", "Descent"  # panels of the help of `train` and `diagnose`
 
 
 def option(name: str, value: str, text: str, panel: str | None = None) -> Any:
@@ -43,22 +42,11 @@ Parameterization = Annotated[str, option("--parameterization", "NAME", "w (weigh
 Rank = Annotated[int | None, option("--rank", "M", "Columns of K and Q; d by default.", MODEL)]
 Loss = Annotated[str, option("--loss", "NAME", f"One of {listed(LOSSES)}.", MODEL)]
 Head = Annotated[Path | None, option("--head", "FILE", "File with an array called head, if DATA has none.", MODEL)]
-Initial = Annotated[
-    str | None,
-    option(
-        "--initial",
-        "START",
-        "zeros; paper (the starts of a built-in example); or a file with a saved run, weights, or key and query.",
-        MODEL,
-    ),
-]
+_STARTS = "zeros; paper (the starts of a built-in example); or a file with a saved run, weights, or key and query."
+Initial = Annotated[str | None, option("--initial", "START", _STARTS, MODEL)]
 Optimizer = Annotated[str, option("--optimizer", "NAME", f"One of {listed(OPTIMIZERS)}.", STEPS)]
-StepSize = Annotated[
-    float | None,
-    option("--step-size", "X", "0.1 by default; for polyak and --schedule lipschitz a factor, 1 by default.", STEPS),
-]
-DescentNorm = Annotated[
-    str | None,
-    option("--norm", "NAME", f"Norm of --optimizer steepest: {listed(NORMS)}, or l1.5 and the like.", STEPS),
-]
+_SIZE = "0.1 by default; for polyak and --schedule lipschitz a factor, 1 by default."
+StepSize = Annotated[float | None, option("--step-size", "X", _SIZE, STEPS)]
+_NORM = f"Norm of --optimizer steepest: {listed(NORMS)}, or l1.5 and the like."
+DescentNorm = Annotated[str | None, option("--norm", "NAME", _NORM, STEPS)]
 Exponent = Annotated[float | None, option("--p", "P", "Exponent of mirror descent.", STEPS)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 SPREAD = ("median", "lowest", "highest")
 
 
-class Reporter(Protocol):
-    """Takes the number of steps done."""
-
-    def __call__(self, done: int) -> None: ...
+Reporter = Callable[[int], None]  # takes the number of steps done
+StatusLine = Callable[[str], None]  # takes what the line should say now
 
 
 @contextmanager
@@ -47,12 +45,6 @@ def progress_bar(title: str, total: int, *, quiet: bool, done: int = 0) -> Itera
         task = bar.add_task(title, total=total, completed=done)
         with nullcontext() if hidden else compilation_told(bar.console):
             yield lambda done: bar.update(task, completed=done)
-
-
-class StatusLine(Protocol):
-    """Takes what the line should say now."""
-
-    def __call__(self, text: str) -> None: ...
 
 
 @contextmanager

@@ -44,20 +44,13 @@ class TrainTask:
 
     def settings(self) -> dict[str, Any]:
         """What must stay the same for a run to be resumed, in words."""
-        initial = self.initial
+        initial, plain = self.initial, ("starts", "train_head", "batch_size", "seed", "record")
         return {
             "data": data_digest(self.data),
             "head": digest([self.data.head if self.head is None else self.head.vector]),
-            "parameterization": repr(self.parameterization),
-            "optimizer": repr(self.optimizer),
-            "loss": repr(self.loss),
-            "stop": repr(self.stop),
+            **{name: repr(getattr(self, name)) for name in ("parameterization", "optimizer", "loss", "stop")},
             "initial": digest([*initial.values()]) if isinstance(initial, Mapping) else initial,
-            "starts": self.starts,
-            "train_head": self.train_head,
-            "batch_size": self.batch_size,
-            "seed": self.seed,
-            "record": self.record,
+            **{name: getattr(self, name) for name in plain},
             "keep": list(self.keep),
         }
 
@@ -133,11 +126,7 @@ def print_summary(result: dict[str, Any], folder: Path, *, quiet: bool) -> None:
         risk, norm = (number(result[name]["median"]) for name in ("risk", "norm"))
         typer.echo(f"{title}: risk {risk}, norm {norm} (medians), optimal selection in {share:.1%}; in {folder}")
         return
-    names = {
-        "risk": "Risk",
-        "norm": "Norm of W",
-        "least_attention_on_selected": "Least attention on a selected token",
-    }
+    names = {"risk": "Risk", "norm": "Norm of W", "least_attention_on_selected": "Least attention on a selected token"}
     kinds, columns = spread_columns(several)
     rows = [[label, *(number(result[name][kind]) for kind in kinds)] for name, label in names.items()]
     print_table(title, columns, rows)

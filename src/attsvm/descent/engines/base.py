@@ -23,25 +23,15 @@ _WIDE = 100_000
 
 @dataclass(eq=False)
 class Progress:
-    """The moving part of a batch of runs; tensors are ``[starts, batch, ...]``.
+    """The moving part of a batch of runs; tensors are ``[starts, batch, ...]``."""
 
-    Attributes:
-        parameters: the present iterate.
-        state: what the optimizer remembers.
-        active: runs that go on.
-        stalled: runs that met a gradient of exactly zero.
-        overflowed: runs whose next step would have left the range of floating point.
-        taken: steps taken so far.
-        memory: what the stopping rule remembers.
-    """
-
-    parameters: dict[str, Tensor]
-    state: State
-    active: Tensor
-    stalled: Tensor
-    overflowed: Tensor
-    taken: Tensor
-    memory: dict[str, Tensor] = field(default_factory=dict)
+    parameters: dict[str, Tensor]  # the present iterate
+    state: State  # what the optimizer remembers
+    active: Tensor  # runs that go on
+    stalled: Tensor  # runs that met a gradient of exactly zero
+    overflowed: Tensor  # runs whose next step would have left the range of floating point
+    taken: Tensor  # steps taken so far
+    memory: dict[str, Tensor] = field(default_factory=dict)  # what the stopping rule remembers
 
     @classmethod
     def beginning(cls, parameters: dict[str, Tensor], optimizer: Optimizer) -> Progress:

@@ -12,7 +12,8 @@ from torch import Tensor
 from attsvm.attention import Exponential, Head, KeyQuery, Linear, LinearHead, Logistic, QuadraticHead, ReluHead, Weights
 from attsvm.attention.gradient import fixed_scores
 from attsvm.data import TokenDataset
-from attsvm.descent.optimizers import GradientDescent, NormalizedGradientDescent, SteepestDescent
+from attsvm.descent.optimizers.gradient import GradientDescent, NormalizedGradientDescent
+from attsvm.descent.optimizers.steepest import SteepestDescent
 from attsvm.descent.task import Task
 from attsvm.norms import Frobenius, MaxEntry
 
@@ -47,11 +48,7 @@ def rule_refusal(task: Task) -> str | None:
 
 
 def range_refusal(task: Task, bound: Tensor, largest_score: float) -> str | None:
-    """Why the numbers of a task do not suit a kernel, as a clause; None if they do.
-
-    `bound` is that of the scores of each element; beyond `largest_score` slopes of the loss would differ by more than
-    floating point can hold.
-    """
+    """Why the scores of a task, up to `bound`, or its data do not suit a kernel, as a clause; or None."""
     if bool((bound > largest_score).any()):
         return f"scores beyond {largest_score:g} need the scaled slopes of TorchEngine"
     # Score times token times query, the size of a gradient, must not come near the least number.
@@ -88,19 +85,12 @@ RELU, SQUARE = 0, 1
 
 @dataclass(frozen=True, eq=False)
 class HeadTerms:
-    """Scores, features and the function phi of a head on a batch of data sets.
+    """Scores, features and the function phi of a head on a batch of data sets."""
 
-    Attributes:
-        scores: Y_i v^T x_it, 0 at masked tokens.
-        features: c_k^T x_it, 0 at masked tokens; None for a linear head, which has none.
-        curve: the number by which the kernel knows phi.
-        bound: no margin and no effective score of a data set is larger, whatever the attention.
-    """
-
-    scores: Float[Tensor, "batch n T"]
-    features: Float[Tensor, "batch n T width"] | None
-    curve: int
-    bound: Float[Tensor, "batch"]
+    scores: Float[Tensor, "batch n T"]  # Y_i v^T x_it, 0 at masked tokens
+    features: Float[Tensor, "batch n T width"] | None  # c_k^T x_it, 0 at masked tokens; none of a linear head
+    curve: int  # the number by which the kernel knows phi
+    bound: Float[Tensor, "batch"]  # no margin and no effective score of a data set is larger, whatever the attention
 
 
 def head_terms(data: TokenDataset, head: Head) -> HeadTerms | None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import Head, Loss, ScaledTensor
-from attsvm.attention.gradient import Attended, attend, fixed_scores, risk_gradient
-from attsvm.attention.scores import flat_scores
-from attsvm.data import TokenDataset
+from attsvm.attention import ScaledTensor
+from attsvm.attention.gradient import attend, fixed_scores, risk_gradient
+from attsvm.attention.scores import log_excess
 from attsvm.descent.engines.base import Advance, Engine, Progress
 from attsvm.descent.optimizers.base import Step
 from attsvm.descent.task import Task
@@ -51,11 +51,9 @@ class TorchEngine(Engine):
             in_factors = _with_ridge(parameters, in_factors, task.ridge)
         gradients = {**in_factors, **risk.head}
 
-        def log_excess() -> Tensor:
-            return _log_excess(data, head, task.loss, attended)
-
         lengths = (size * task.factors).expand(progress.active.shape)
-        step = Step(parameters, gradients, lengths, number, log_excess)
+        excess = partial(log_excess, data, head, task.loss, attended.log_attention)
+        step = Step(parameters, gradients, lengths, number, excess)
         moved, state = task.optimizer.step(step, progress.state)
 
         zero = torch.stack([(part.mantissa == 0).flatten(2).all(-1) for part in gradients.values()]).all(0)
@@ -85,16 +83,3 @@ def _choose(taken: Tensor, new: Mapping[str, Tensor], old: Mapping[str, Tensor])
         name: torch.where(taken.reshape(taken.shape + (1,) * (value.ndim - 2)), value, old[name])
         for name, value in new.items()
     }
-
-
-def _log_excess(data: TokenDataset, head: Head, loss: Loss, attended: Attended) -> Tensor:
-    """log(L - L_*) for a linear head, from the shortfalls D_i = sum_t s_it (gamma_i,opt - gamma_it)."""
-    scores = flat_scores(data, head)
-    best = scores.amax(-1)
-    gaps = (best.unsqueeze(-1) - scores).clamp(min=0)
-    log_shortfall = (
-        (attended.log_attention + gaps.log().where(torch.isfinite(gaps), gaps))
-        .masked_fill(~torch.isfinite(scores), -torch.inf)
-        .logsumexp(-1)
-    )
-    return loss.log_excess(best.expand_as(log_shortfall), log_shortfall).logsumexp(-1) - float(np.log(data.n))

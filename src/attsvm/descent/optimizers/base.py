@@ -20,21 +20,13 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """All that one step may look at; tensors are ``[starts, batch, ...]``.
+    """All that one step may look at; tensors are ``[starts, batch, ...]``."""
 
-    Attributes:
-        parameters: the current iterate.
-        gradients: of the risk, one for each parameter.
-        size: step size of each element ``[starts, batch]``.
-        number: 0 for the first step of a run.
-        log_excess: computes log(risk - best risk) ``[starts, batch]``.
-    """
-
-    parameters: Mapping[str, Tensor]
-    gradients: Mapping[str, ScaledTensor]
-    size: Tensor
-    number: int
-    log_excess: Callable[[], Tensor]
+    parameters: Mapping[str, Tensor]  # the current iterate
+    gradients: Mapping[str, ScaledTensor]  # of the risk, one for each parameter
+    size: Tensor  # step size of each element ``[starts, batch]``
+    number: int  # 0 for the first step of a run
+    log_excess: Callable[[], Tensor]  # computes log(risk - best risk) ``[starts, batch]``
 
     def spread(self, per_element: Tensor, name: str) -> Tensor:
         """A number per element, shaped to multiply the parameter `name`."""

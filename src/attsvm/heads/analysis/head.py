@@ -27,25 +27,15 @@ _LONGEST_EXAMPLE = 48  # tokens; longer sentences are shown only where there are
 
 @dataclass(frozen=True, eq=False)
 class HeadTask:
-    """One head and all that its analysis reads; no task depends on another.
+    """One head and all that its analysis reads; no task depends on another."""
 
-    Arguments:
-        place: layer and head, counted from 0.
-        form: its weights.
-        views: the sentences at its layer.
-        twin: weights and views of the same head of an untrained model, or None.
-        held_out: which sentences are kept apart.
-        attention_error: how far its attention is from the one recomputed from `form`, for the report.
-        settings: what is asked for.
-    """
-
-    place: tuple[int, int]
-    form: HeadWeights
-    views: Sequence[SentenceView]
-    twin: tuple[HeadWeights, Sequence[SentenceView]] | None
-    held_out: Bool[Tensor, " sentences"]
-    attention_error: float
-    settings: Settings
+    place: tuple[int, int]  # layer and head, counted from 0
+    form: HeadWeights  # its weights
+    views: Sequence[SentenceView]  # the sentences at its layer
+    twin: tuple[HeadWeights, Sequence[SentenceView]] | None  # the same head of an untrained model, if there is one
+    held_out: Bool[Tensor, " sentences"]  # which sentences are kept apart
+    attention_error: float  # how far its attention is from the one recomputed from `form`, for the report
+    settings: Settings  # what is asked for
 
     def stream(self, purpose: str) -> torch.Generator:
         """Random numbers for one purpose: the same whichever heads are analysed before."""

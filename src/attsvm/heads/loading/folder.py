@@ -121,7 +121,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def reason(error: BaseException, longest: int = 200) -> str:
+def reason(error: BaseException) -> str:
     """What `error` says, on one line and not too long.
 
     >>> reason(ValueError("first\\n   second"))
@@ -130,7 +130,7 @@ def reason(error: BaseException, longest: int = 200) -> str:
     'KeyError'
     """
     said = " ".join(str(error).split()) or type(error).__name__
-    return said if len(said) <= longest else said[: longest - 3] + "..."
+    return said if len(said) <= 200 else said[:197] + "..."
 
 
 @contextlib.contextmanager

@@ -21,18 +21,12 @@ PICTURES = (".png", ".jpg", ".jpeg")
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a model does to the values of pixels, 0 to 255, before it looks at them: ``(scale x - mean) / std``.
+    """What a model does to the values of pixels, 0 to 255, before it looks at them: ``(scale x - mean) / std``."""
 
-    Arguments:
-        scale: usually 1/255.
-        mean, std: for each channel, or one for all.
-        note: where they come from, one sentence.
-    """
-
-    scale: float
-    mean: Sequence[float]
-    std: Sequence[float]
-    note: str
+    scale: float  # usually 1/255
+    mean: Sequence[float]  # for each channel, or one for all
+    std: Sequence[float]  # as many
+    note: str  # where they come from, one sentence
 
 
 def preparation_of(folder: Path | None) -> Preparation:

@@ -90,13 +90,8 @@ def _encoded(
     special = tokenizer.special if tokenizer is not None else frozenset()
     kept = _shortened(ids, special, positions)
     tokens = tokenizer.tokens(kept) if tokenizer is not None else [str(i) for i in kept]
-    return Sentence(
-        text if isinstance(text, str) else " ".join(tokens),
-        tuple(tokens),
-        torch.tensor(kept),
-        torch.tensor([i in special for i in kept]),
-        len(ids) - len(kept),
-    )
+    said, marks = text if isinstance(text, str) else " ".join(tokens), torch.tensor([i in special for i in kept])
+    return Sentence(said, tuple(tokens), torch.tensor(kept), marks, len(ids) - len(kept))
 
 
 def _numbers(value: Any) -> list[int] | None:

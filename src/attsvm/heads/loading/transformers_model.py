@@ -309,10 +309,7 @@ def weight_bytes(module: nn.Module) -> Iterable[bytes]:
 
 
 def eager_copy(module: Any, name: str) -> Any:
-    """A float32 copy of the core of a live model that computes its attention eagerly; `module` stays as it is.
-
-    A ValueError if its weights are not those that its class has (adapters, quantization).
-    """
+    """A float32 copy of the core of a live model, without adapters, that computes its attention eagerly."""
     core = module.base_model
     config = copy.deepcopy(core.config)
     config._attn_implementation = "eager"

@@ -34,25 +34,15 @@ def shown_share(value: float) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the table of heads.
+    """One column of the table of heads."""
 
-    Arguments:
-        key: its name in rows and in JSON.
-        title: its heading; in lower case where it continues the column before it.
-        help: what it says, as a phrase.
-        value: from the report of a head.
-        format: from the value to the text of a cell.
-        control: whether it is a number of a control.
-        brief: whether a terminal, which has less room, shows it too.
-    """
-
-    key: str
-    title: str
-    help: str
-    value: Callable[[HeadReport], Any]
-    format: Callable[[Any], str] = shown
-    control: bool = False
-    brief: bool = True
+    key: str  # its name in rows and in JSON
+    title: str  # its heading; in lower case where it continues the column before it
+    help: str  # what it says, as a phrase
+    value: Callable[[HeadReport], Any]  # from the report of a head
+    format: Callable[[Any], str] = shown  # from the value to the text of a cell
+    control: bool = False  # whether it is a number of a control
+    brief: bool = True  # whether a terminal, which has less room, shows it too
 
 
 def _first(part: Part, number: Callable[[Closeness], Any], otherwise: Any = math.nan) -> Callable[[HeadReport], Any]:

@@ -12,8 +12,7 @@ from attsvm.heads.report.records import Closeness, Comparison, HeadReport
 
 _CLEAR = 0.01  # a sign test below this is called a difference
 
-Measure = Callable[[Closeness], float]
-"""One number of a closeness."""
+Measure = Callable[[Closeness], float]  # one number of a closeness
 SMALLEST: Measure = attrgetter("efficiency_projected.smallest")
 QUANTILE: Measure = attrgetter("efficiency_projected.quantile")
 COSINE: Measure = attrgetter("cosine_projected")
@@ -24,8 +23,7 @@ MEASURES = {
 }
 """The numbers by which heads and controls are compared; W is projected on the spans of the data."""
 
-Part = Callable[[Comparison], Closeness | None]
-"""The head of a comparison, or one of its controls."""
+Part = Callable[[Comparison], Closeness | None]  # the head of a comparison, or one of its controls
 OWN: Part = attrgetter("head")
 RANDOM: Part = attrgetter("random_weights")
 SHUFFLED: Part = attrgetter("shuffled")

@@ -19,22 +19,10 @@ from attsvm.experiments.plane_runs import PICTURE
 from attsvm.plots.curves import band, label_ends, series
 from attsvm.plots.plane import Path, SeparatingLine, Tokens, rays_along
 from attsvm.plots.scene import PlaneScene
-from attsvm.plots.style import (
-    DASHES,
-    FAINT,
-    HAIRLINE,
-    INK,
-    KQ_LINE,
-    NAIVE_LINE,
-    PALETTE,
-    W_LINE,
-    colour_of,
-    new_figure,
-)
+from attsvm.plots.style import DASHES, FAINT, HAIRLINE, INK, KQ_LINE, NAIVE_LINE, PALETTE, W_LINE, colour_of, new_figure
 from attsvm.sweep.result import SweepResult
 
-_GRADIENTS = {"exact": W_LINE, "naive": NAIVE_LINE}
-"""Lines of the saturation-proof gradient and of the naive loop."""
+_GRADIENTS = {"exact": W_LINE, "naive": NAIVE_LINE}  # lines of the saturation-proof gradient and of the naive loop
 _NAMES = {"exact": "exact", "naive": "naive,\nfloat32"}
 _PROMPT_RAY = r"max-margin ray $p_\mathrm{mm}$"
 
@@ -197,11 +185,7 @@ _LOSS_COLOURS = {"linear": PALETTE[0], "logistic": PALETTE[1], "exponential": PA
 
 def draw_loss_comparison(result: SweepResult) -> Mapping[str, Figure]:
     """A plane for each loss, and below them the cosine for the largest C, with the naive loop."""
-    titles = {
-        "linear": r"linear loss, $-x$",
-        "logistic": "logistic loss",
-        "exponential": r"exponential loss, $e^{-x}$",
-    }
+    titles = {"linear": r"linear loss, $-x$", "logistic": "logistic loss", "exponential": r"exponential loss, $e^{-x}$"}
     figure = new_figure(10.4, 6.4, layout="constrained")
     top, bottom = figure.subfigures(2, 1, squeeze=False)[:, 0]
     scores = result.configuration["scores"]
@@ -268,7 +252,7 @@ def draw_hyperplanes(result: SweepResult) -> Mapping[str, Figure]:
         axes.set_title(f"${_MATRICES[kind]}$", fontsize=10.5, pad=12)
         keys |= {str(key.get_label()): key for key in drawn.legend()}
     _draw_all_datasets(curves, result)
-    _draw_legend(figure, list(keys.values()), handlelength=2.4)
+    _draw_legend(figure, list(keys.values()), length=2.4)
     return {"hyperplanes": figure}
 
 
@@ -280,7 +264,7 @@ def draw_trajectories(result: SweepResult) -> Mapping[str, Figure]:
     drawn.draw(plane, scale=0.85)
     plane.set_title("Each parameterization finds its own rays", fontsize=10.5, pad=16)
     _draw_all_datasets(curves, result)
-    _draw_legend(figure, drawn.legend(), handlelength=2.4)
+    _draw_legend(figure, drawn.legend(), length=2.4)
     return {"trajectories": figure}
 
 
@@ -335,10 +319,6 @@ def _write_beside(axes: Axes, text: str, place: np.ndarray, offset: tuple[int, i
     axes.annotate(text, xy=tuple(place), xytext=offset, textcoords="offset points", zorder=8, **look)
 
 
-def _draw_legend(
-    figure: Figure | SubFigure, handles: Sequence[Artist], *, ncols: int = 4, handlelength: float = 2.2
-) -> None:
+def _draw_legend(figure: Figure | SubFigure, handles: Sequence[Artist], ncols: int = 4, length: float = 2.2) -> None:
     """One legend below all panels."""
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=ncols, handlelength=handlelength, fontsize=8.5
-    )  # fmt: skip
+    figure.legend(handles=handles, loc="outside lower center", ncols=ncols, handlelength=length, fontsize=8.5)

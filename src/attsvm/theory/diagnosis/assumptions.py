@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -23,85 +23,116 @@ from attsvm.attention import (
     lipschitz_bound,
 )
 from attsvm.data import TokenDataset
-from attsvm.descent import Constant, Geometric, GradientDescent, InverseSqrt, LipschitzStep, Optimizer
+from attsvm.descent import Constant, Geometric, GradientDescent, InverseSqrt, LipschitzStep, Optimizer, Schedule
 from attsvm.svm import SVMSolution
 from attsvm.theory.conditions import Condition
+from attsvm.theory.diagnosis.implicit_bias import ImplicitBias
 
 _RANK, _UNCLEAR = 1e-6, 1e-9  # singular values over the largest: counted, and between the two: not known
+_LOSSES = (Logistic, Exponential, Linear)
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What is diagnosed: data in float64, and how they are trained on.
+
+    `start` holds the parameters at the start, batch axes flattened, and `start_weights` their W; None where none was
+    given.
+    """
+
+    data: TokenDataset
+    head: Head
+    loss: Loss
+    parameterization: Parameterization
+    optimizer: Optimizer
+    train_head: bool
+    bias: ImplicitBias
+    start: Mapping[str, Tensor] | None = None
+    start_weights: Float[Tensor, "*batch d dq"] | None = None
 
 
 def everywhere(
     data: TokenDataset, name: str, answer: bool | None, sentence: str, citation: str, margin: float = math.nan
 ) -> Condition:
     """A condition with the same answer on every data set; None means that it is not known."""
-    shape, device = data.batch_shape, data.device
-    return Condition(
-        name=name,
-        holds=torch.full(shape, bool(answer), device=device),
-        margin=torch.full(shape, margin, dtype=torch.float64, device=device),
-        sentence=sentence,
-        citation=citation,
-        certain=torch.full(shape, answer is not None, device=device),
+    holds, certain = (
+        torch.full(data.batch_shape, bool(each), device=data.device) for each in (answer, answer is not None)
     )
+    margins = torch.full(data.batch_shape, margin, dtype=torch.float64, device=data.device)
+    return Condition(name, holds, margins, sentence, citation, certain)
 
 
 def either(name: str, first: Condition, second: Condition) -> Condition:
     """Whether one of two conditions holds."""
-    return Condition(
-        name=name,
-        holds=first.holds | second.holds,
-        margin=torch.maximum(first.margin, second.margin),
-        sentence=f"{first.sentence}; or {second.sentence}",
-        citation=first.citation,
-        certain=first.proved | second.proved | (first.refuted & second.refuted),
-    )
+    holds, margin = first.holds | second.holds, torch.maximum(first.margin, second.margin)
+    certain = first.proved | second.proved | (first.refuted & second.refuted)
+    return Condition(name, holds, margin, f"{first.sentence}; or {second.sentence}", first.citation, certain)
 
 
-def linear_head(data: TokenDataset, head: Head) -> Condition:
-    """Whether the prediction head is linear, as nearly all theorems ask."""
-    return everywhere(
-        data, "linear prediction head", isinstance(head, LinearHead), "the prediction head must be linear", "[TaSVM]"
-    )
+def _steps(answer: Callable[[float], bool]) -> Callable[[Training], bool | None]:
+    """An answer for step sizes that grow by this factor at each step; None for a schedule of the user's own."""
+
+    def found(training: Training) -> bool | None:
+        schedule = training.optimizer.schedule
+        if isinstance(schedule, InverseSqrt):  # it shrinks, but its sum is infinite
+            return answer(math.inf)
+        if isinstance(schedule, Geometric):
+            return answer(schedule.growth)
+        return answer(1.0) if isinstance(schedule, (Constant, LipschitzStep)) else None
+
+    return found
 
 
-def fixed_head(data: TokenDataset, train_head: bool) -> Condition:
-    """Whether the prediction head stays as it is during training."""
-    return everywhere(
-        data, "fixed prediction head", not train_head, "the prediction head must not be trained", "[TaSVM]"
-    )
-
-
-def known_loss(data: TokenDataset, loss: Loss) -> Condition:
-    """Whether the loss decreases strictly with a bounded slope: known of those that ship, not of a custom one."""
-    known = isinstance(loss, (Logistic, Exponential, Linear))
-    return everywhere(
-        data,
+FACTS: dict[str, tuple[str, str, str, Callable[[Training], bool | None]]] = {
+    "linear": (
+        "linear prediction head",
+        "the prediction head must be linear",
+        "[TaSVM]",
+        lambda training: isinstance(training.head, LinearHead),
+    ),
+    "fixed": (
+        "fixed prediction head",
+        "the prediction head must not be trained",
+        "[TaSVM]",
+        lambda training: not training.train_head,
+    ),
+    "loss": (
         "loss",
-        True if known else None,
         "the loss must decrease strictly, with a bounded, Lipschitz slope on bounded intervals",
         "[TaSVM]",
-    )
-
-
-def trains_weights(data: TokenDataset, parameterization: Parameterization) -> Condition:
-    """Whether W itself is trained."""
-    return everywhere(
-        data, "W is trained", isinstance(parameterization, Weights), "W itself must be trained", "[TaSVM]"
-    )
-
-
-def plain_gradient_descent(data: TokenDataset, optimizer: Optimizer) -> Condition:
-    """Whether steps follow the gradient with its true size, as the theorems on descent ask."""
-    return everywhere(
-        data,
+        lambda training: isinstance(training.loss, _LOSSES) or None,
+    ),
+    "W": ("W is trained", "W itself must be trained", "[TaSVM]", lambda t: isinstance(t.parameterization, Weights)),
+    "plain": (
         "plain gradient descent",
-        isinstance(optimizer, GradientDescent),
         "the optimizer must be gradient descent, not normalized and in no other norm",
         "[TaSVM, descent]",
-    )
+        lambda training: isinstance(training.optimizer, GradientDescent),
+    ),
+    "constant": ("constant steps", "all steps must have one size", "[TaSVM, descent]", _steps(lambda g: g == 1)),
+    "lasting": (
+        "steps not summable",
+        "the step sizes must not have a finite sum",
+        "[TaSVM, descent]",
+        _steps(lambda growth: growth >= 1),
+    ),
+    "logistic": (
+        "logistic loss",
+        "the loss must be logistic",
+        "[MMTS, joint training]",
+        lambda training: isinstance(training.loss, Logistic),
+    ),
+}
+"""Conditions with one answer for all data sets: what each is called, what it asks, for whom, and the answer."""
 
 
-def bounded_steps(data: TokenDataset, head: Head, optimizer: Optimizer, loss: Loss) -> Condition:
+def fact(name: str, training: Training) -> Condition:
+    """The condition of this name in `FACTS`."""
+    called, asked, citation, answer = FACTS[name]
+    return everywhere(training.data, called, answer(training), asked, citation)
+
+
+def bounded_steps(training: Training) -> Condition:
     """Whether no step of plain gradient descent on W is longer than 1 / L times the gradient.
 
     Not known for another optimizer, a nonlinear head, a custom loss or a schedule of the user's own, for which we have
@@ -110,12 +141,12 @@ def bounded_steps(data: TokenDataset, head: Head, optimizer: Optimizer, loss: Lo
     Margin: ``1 / L`` minus the largest step size.
     """
     name, sentence, citation = "steps at most 1/L", "no step size may exceed 1 / L", "[TaSVM, descent]"
-    schedule = optimizer.schedule
-    largest = _largest(optimizer)
-    usable = isinstance(head, LinearHead) and isinstance(loss, (Logistic, Exponential, Linear))
-    if largest is None or not usable or not isinstance(optimizer, GradientDescent):
-        return everywhere(data, name, None, sentence, citation)
-    bound = lipschitz_bound(data, head, loss).double()
+    schedule = training.optimizer.schedule
+    largest = _largest(schedule)
+    usable = isinstance(training.head, LinearHead) and isinstance(training.loss, _LOSSES)
+    if largest is None or not usable or not isinstance(training.optimizer, GradientDescent):
+        return everywhere(training.data, name, None, sentence, citation)
+    bound = lipschitz_bound(training.data, training.head, training.loss).double()
     limit = torch.where(bound > 0, 1 / bound, math.inf)
     if isinstance(schedule, LipschitzStep):
         margin = torch.where(bound > 0, (1 - largest) * limit, math.inf)
@@ -123,46 +154,13 @@ def bounded_steps(data: TokenDataset, head: Head, optimizer: Optimizer, loss: Lo
     return Condition(name, limit >= largest, limit - largest, sentence, citation)
 
 
-def _largest(optimizer: Optimizer) -> float | None:
+def _largest(schedule: Schedule) -> float | None:
     """The largest step size of a schedule that ships, None for another."""
-    schedule = optimizer.schedule
     if isinstance(schedule, Geometric):
         return schedule.largest if schedule.growth > 1 else min(schedule.size, schedule.largest)
     if isinstance(schedule, (Constant, InverseSqrt)):
         return float(schedule.size)
     return float(schedule.fraction) if isinstance(schedule, LipschitzStep) else None
-
-
-def constant_steps(data: TokenDataset, optimizer: Optimizer) -> Condition:
-    """Whether all steps have one size, as the papers' theorems on descent ask."""
-    schedule = optimizer.schedule
-    known = isinstance(schedule, (Constant, LipschitzStep, InverseSqrt, Geometric))
-    constant = isinstance(schedule, (Constant, LipschitzStep)) or (
-        isinstance(schedule, Geometric) and schedule.growth == 1
-    )
-    sentence = "all steps must have one size"
-    return everywhere(data, "constant steps", constant if known else None, sentence, "[TaSVM, descent]")
-
-
-def lasting_steps(data: TokenDataset, optimizer: Optimizer) -> Condition:
-    """Whether the step sizes have no finite sum; summable ones stop at a finite distance, whatever the risk."""
-    schedule = optimizer.schedule
-    known = isinstance(schedule, (Constant, LipschitzStep, InverseSqrt, Geometric))
-    lasting = not (isinstance(schedule, Geometric) and schedule.growth < 1)
-    return everywhere(
-        data,
-        "steps not summable",
-        lasting if known else None,
-        "the step sizes must not have a finite sum",
-        "[TaSVM, descent]",
-    )
-
-
-def one_input(data: TokenDataset) -> Condition:
-    """Whether there is one input only."""
-    return everywhere(
-        data, "one input", data.n == 1, "there must be one input", "[TaSVM, global convergence]", 1 - data.n
-    )
 
 
 def separable_optimum(solution: SVMSolution) -> Condition:
@@ -172,14 +170,10 @@ def separable_optimum(solution: SVMSolution) -> Condition:
     """
     bound = solution.certificate.dual_value.clamp(min=1e-300)
     missing = torch.where(solution.infeasible, -torch.inf, -1 / bound)
-    return Condition(
-        name="separable optimum",
-        holds=solution.separable,
-        margin=torch.where(solution.separable, 1 / solution.certificate.primal_value, missing),
-        sentence="some weights give every optimal token a margin over the others; margin: the largest found at norm 1",
-        citation="[TaSVM, separability]",
-        certain=~solution.undecided,
-    )
+    margin = torch.where(solution.separable, 1 / solution.certificate.primal_value, missing)
+    said = "some weights give every optimal token a margin over the others; margin: the largest found at norm 1"
+    certain = ~solution.undecided
+    return Condition("separable optimum", solution.separable, margin, said, "[TaSVM, separability]", certain)
 
 
 def enough_rank(data: TokenDataset, parameterization: Parameterization, solution: SVMSolution) -> Condition:
@@ -190,8 +184,9 @@ def enough_rank(data: TokenDataset, parameterization: Parameterization, solution
 
     Margin: columns to spare.
     """
+    name, citation = "rank of K and Q", "[TaSVM, regularization path]"
     if not isinstance(parameterization, KeyQuery):
-        return everywhere(data, "rank of K and Q", None, "K and Q must be trained", "[TaSVM, regularization path]")
+        return everywhere(data, name, None, "K and Q must be trained", citation)
     columns = parameterization.shapes(data)["key"][1]
     values = torch.linalg.svdvals(torch.nan_to_num(solution.weights))
     share = values / values[..., :1].clamp(min=1e-300)
@@ -199,14 +194,10 @@ def enough_rank(data: TokenDataset, parameterization: Parameterization, solution
     clear = ~((share <= _RANK) & (share > _UNCLEAR)).any(-1) & solution.solved
     always = columns >= min(data.n, data.d, data.dq)
     holds = torch.full_like(clear, always) | (clear & (columns >= rank))
-    return Condition(
-        name="rank of K and Q",
-        holds=holds,
-        margin=(columns - torch.where(solution.solved, rank, min(data.n, data.d, data.dq))).double(),
-        sentence=f"K and Q have {columns} columns; a nuclear-norm solution must not need more",
-        citation="[TaSVM, regularization path]",
-        certain=holds | (clear & solution.unique & (columns < rank)),
-    )
+    margin = (columns - torch.where(solution.solved, rank, min(data.n, data.d, data.dq))).double()
+    said = f"K and Q have {columns} columns; a nuclear-norm solution must not need more"
+    certain = holds | (clear & solution.unique & (columns < rank))
+    return Condition(name, holds, margin, said, citation, certain)
 
 
 def alignment(data: TokenDataset, start: Mapping[str, Tensor] | None) -> Condition:

@@ -23,13 +23,12 @@ from attsvm.svm import AttentionSVM, SVMSolution, solve
 from attsvm.sweep.manifest import to_plain
 from attsvm.theory.conditions import Condition
 from attsvm.theory.cones import margin_of_direction
-from attsvm.theory.diagnosis.assumptions import start_in_cone
+from attsvm.theory.diagnosis.assumptions import Training, start_in_cone
 from attsvm.theory.diagnosis.implicit_bias import ImplicitBias, Standing, implicit_bias
 from attsvm.theory.diagnosis.tables import median, tables_of
 from attsvm.theory.diagnosis.theorems import (
     Conditions,
     Result,
-    Training,
     as_json,
     conjectures,
     local_result,
@@ -37,7 +36,10 @@ from attsvm.theory.diagnosis.theorems import (
 )
 from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections_of_each
 from attsvm.theory.optimality import is_locally_optimal
-from attsvm.theory.prediction import predict_selection
+from attsvm.theory.prediction.predict import predict_selection
+
+_STORED = ("name", "holds", "margin", "asks", "citation", "certain")  # of a condition, in a file
+_LISTED = ("selections", "norms", "exhaustive")  # of locally optimal selections
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,14 +157,7 @@ class Diagnosis:
             "norm": self.bias.norm.name,
             "bias": {"standing": self.bias.standing, "citation": self.bias.citation},
             "conditions": [
-                {
-                    "name": one.name,
-                    "holds": one.holds,
-                    "margin": one.margin,
-                    "asks": one.sentence,
-                    "citation": one.citation,
-                    "certain": one.certain,
-                }
+                {name: getattr(one, {"asks": "sentence"}.get(name, name)) for name in _STORED}
                 for one in self.conditions
             ],
             "results": [as_json(one) for one in self.results],
@@ -185,11 +180,7 @@ class Diagnosis:
             "accuracy": self.accuracy,
             "standing": self.standing,
             "start": self.start,
-            "local": None
-            if self.local is None
-            else [
-                {"selections": one.selections, "norms": one.norms, "exhaustive": one.exhaustive} for one in self.local
-            ],
+            "local": self.local and [{name: getattr(one, name) for name in _LISTED} for one in self.local],
         }
         return json.dumps(to_plain(content), indent=1, allow_nan=False)
 
@@ -250,26 +241,15 @@ def diagnose(
     predicted, rule, accuracy = optimal, "the optimal tokens, a guess: no start was given", None
     if initial is not None:
         guess = predict_selection(
-            data,
-            own,
-            doubled_start(initial),
-            parameterization=parameterization,
-            loss=own_loss,
-            optimizer=optimizer,
+            data, own, doubled_start(initial), parameterization=parameterization, loss=own_loss, optimizer=optimizer
         )
         predicted = torch.where((always | here).unsqueeze(-1), optimal, guess.selected)
-        rule = guess.rule
-        accuracy = None if guess.accuracy is None else str(guess.accuracy)
+        rule, accuracy = guess.rule, None if guess.accuracy is None else str(guess.accuracy)
         limits.append(_limit("predicted", data, own, predicted, bias.norm))
     start = None if weights is None else _position(training, weights, limits[-1], here)
-    attracts = Condition(
-        name="locally optimal prediction",
-        holds=limits[-1].locally_optimal,
-        margin=limits[-1].lead,
-        sentence="every predicted token must out-score its support tokens",
-        citation="[TaSVM, local convergence]",
-        certain=limits[-1].solution.solved | limits[-1].solution.infeasible,
-    )
+    last, said = limits[-1], "every predicted token must out-score its support tokens"
+    decided, name = last.solution.solved | last.solution.infeasible, "locally optimal prediction"
+    attracts = Condition(name, last.locally_optimal, last.lead, said, "[TaSVM, local convergence]", decided)
     cone = start_in_cone(data, *((None, None) if start is None else (start.cosine, start.norm)))
     local_theorem = local_result(checked, attracts, cone)
     conjectured = conjectures(checked, local_theorem)

@@ -77,15 +77,10 @@ def _limits(diagnosis: Diagnosis) -> Table:
     for one in diagnosis.limits:
         selection = " ".join(map(str, one.selected.tolist())) if one.selected.ndim == 1 else "one for each data set"
         solution = one.solution
-        separable = solution.separable
+        separable = answer(solution.separable, ~solution.undecided)
+        attracts = answer(one.locally_optimal, solution.solved | solution.infeasible)
         margin = torch.where(solution.solved, 1 / solution.certificate.primal_value, torch.nan)
-        made.add_row(
-            one.name,
-            selection,
-            answer(separable, ~solution.undecided),
-            answer(one.locally_optimal, solution.solved | solution.infeasible),
-            median(margin, 3),
-        )
+        made.add_row(one.name, selection, separable, attracts, median(margin, 3))
     made.caption, made.caption_justify = _founded(diagnosis), "left"
     return made
 
@@ -116,11 +111,8 @@ def _local(diagnosis: Diagnosis) -> Iterator[str]:
 def answer(holds: Tensor, certain: Tensor) -> str:
     """ "yes", "no" or "not known"; over a batch how many hold, and of how many it is not known."""
     if holds.ndim == 0:
-        return "yes" if bool(holds) and bool(certain) else "no" if bool(certain) else _unsure(bool(holds))
+        words = ("yes", "no") if bool(certain) else ("not refuted", "not known")
+        return words[0] if bool(holds) else words[1]
     unknown = int((~certain).sum())
     said = f"{int((holds & certain).sum())} of {holds.numel()}"
     return f"{said} ({unknown} not known)" if unknown else said
-
-
-def _unsure(holds: bool) -> str:
-    return "not refuted" if holds else "not known"

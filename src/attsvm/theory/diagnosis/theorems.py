@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from attsvm.attention import Head, KeyQuery, LinearHead, Logistic, Loss, Parameterization, optimal_token_set
-from attsvm.data import TokenDataset
-from attsvm.descent import GradientDescent, Optimizer
+from attsvm.attention import KeyQuery, LinearHead, optimal_token_set
+from attsvm.descent import GradientDescent
 from attsvm.svm import SVMSolution
 from attsvm.theory import mixtures
-from attsvm.theory.basin import below_the_barrier
 from attsvm.theory.conditions import (
     Condition,
     all_tokens_support,
     all_tokens_support_everywhere,
+    below_the_barrier,
     equal_scores_condition,
     favourable_first_gradient,
     nearly_equal_scores,
     unique_optimum,
 )
 from attsvm.theory.diagnosis import assumptions as assume
-from attsvm.theory.diagnosis.implicit_bias import ImplicitBias, Standing
+from attsvm.theory.diagnosis.assumptions import Training
+from attsvm.theory.diagnosis.implicit_bias import Standing
 from attsvm.theory.separability import separable_by_dimension
 from attsvm.theory.several_optimal import several_optimal
 
@@ -64,26 +64,6 @@ class Result:
         return tuple(one.name for one in self.conditions if not bool(one.proved.all()))
 
 
-@dataclass(frozen=True, eq=False)
-class Training:
-    """What is diagnosed: data in float64, and how they are trained on.
-
-    Attributes:
-        start: parameters at the start, batch axes flattened; None where none was given.
-        start_weights: their W ``[*batch, d, dq]``.
-    """
-
-    data: TokenDataset
-    head: Head
-    loss: Loss
-    parameterization: Parameterization
-    optimizer: Optimizer
-    train_head: bool
-    bias: ImplicitBias
-    start: Mapping[str, Tensor] | None = None
-    start_weights: Float[Tensor, "*batch d dq"] | None = None
-
-
 @dataclass(eq=False)
 class Conditions:
     """The conditions of a training, each checked once, in the order in which they are listed."""
@@ -97,7 +77,8 @@ class Conditions:
     def get(self, name: str) -> Condition:
         """The condition of this name, checked where it was not yet."""
         if name not in self._known:
-            self._known[name] = _CHECKS[name](self)
+            fact = name in assume.FACTS
+            self._known[name] = assume.fact(name, self.training) if fact else _CHECKS[name](self)
         return self._known[name]
 
     def all(self, *names: str) -> tuple[Condition, ...]:
@@ -116,14 +97,9 @@ def _several(checked: Conditions) -> Condition:
     # Where all tokens tie the risk is constant, and nothing is selected.
     tied = ~checked.get("unique").holds & (training.data.real & ~best).any(-1).any(-1)
     solved = tied & found.solution.solved
-    return Condition(
-        name="several optima, separable",
-        holds=solved,
-        margin=torch.where(solved, 1 / found.value, -torch.inf),
-        sentence="some choice of one optimal token for each input must be separable from tokens outside the optimum",
-        citation="[TaSVM, several optima]",
-        certain=~tied | found.exact,
-    )
+    margin, name = torch.where(solved, 1 / found.value, -torch.inf), "several optima, separable"
+    said = "some choice of one optimal token for each input must be separable from tokens outside the optimum"
+    return Condition(name, solved, margin, said, "[TaSVM, several optima]", ~tied | found.exact)
 
 
 def _everywhere(checked: Conditions) -> Condition:
@@ -136,9 +112,10 @@ def _everywhere(checked: Conditions) -> Condition:
     return assume.everywhere(data, "B1 for every selection", None, said, "[TaSVM, global convergence]")
 
 
-def _first_gradient(checked: Conditions) -> Condition:
-    training = checked.training
-    return favourable_first_gradient(training.data, training.head, training.loss)
+def _one_input(checked: Conditions) -> Condition:
+    data = checked.training.data
+    said = "there must be one input"
+    return assume.everywhere(data, "one input", data.n == 1, said, "[TaSVM, global convergence]", 1 - data.n)
 
 
 def _barrier(checked: Conditions) -> Condition:
@@ -150,39 +127,23 @@ def _barrier(checked: Conditions) -> Condition:
     return below_the_barrier(training.data, training.head, training.start_weights, training.loss, checked.solution)
 
 
-def _joint_loss(checked: Conditions) -> Condition:
-    training = checked.training
-    said = "the loss must be logistic"
-    return assume.everywhere(
-        training.data, "logistic loss", isinstance(training.loss, Logistic), said, "[MMTS, joint training]"
-    )
-
-
 _CHECKS: dict[str, Callable[[Conditions], Condition]] = {
     "unique": lambda c: unique_optimum(c.training.data, c.training.head),
     "by dimension": lambda c: separable_by_dimension(c.training.data),
     "separable": lambda c: assume.separable_optimum(c.solution),
-    "linear": lambda c: assume.linear_head(c.training.data, c.training.head),
-    "fixed": lambda c: assume.fixed_head(c.training.data, c.training.train_head),
-    "loss": lambda c: assume.known_loss(c.training.data, c.training.loss),
-    "W": lambda c: assume.trains_weights(c.training.data, c.training.parameterization),
-    "plain": lambda c: assume.plain_gradient_descent(c.training.data, c.training.optimizer),
-    "step": lambda c: assume.bounded_steps(c.training.data, c.training.head, c.training.optimizer, c.training.loss),
-    "constant": lambda c: assume.constant_steps(c.training.data, c.training.optimizer),
-    "lasting": lambda c: assume.lasting_steps(c.training.data, c.training.optimizer),
-    "one input": lambda c: assume.one_input(c.training.data),
+    "step": lambda c: assume.bounded_steps(c.training),
+    "one input": _one_input,
     "B1": lambda c: all_tokens_support(c.training.data, c.training.head, selected=c.optimal, solution=c.solution),
     "B2": lambda c: equal_scores_condition(c.training.data, c.training.head),
     "nearly B2": lambda c: nearly_equal_scores(c.training.data, c.training.head),
     "B1 everywhere": _everywhere,
-    "first gradient": _first_gradient,
+    "first gradient": lambda c: favourable_first_gradient(c.training.data, c.training.head, c.training.loss),
     "barrier": _barrier,
     "rank": lambda c: assume.enough_rank(c.training.data, c.training.parameterization, c.solution),
     "aligned": lambda c: assume.alignment(c.training.data, c.training.start),
     "one winner": lambda c: mixtures.one_winner(c.training.data, c.training.head),
     "several": _several,
     "label margin": lambda c: mixtures.label_margin_assumption(c.training.data, c.optimal, samples=16),
-    "logistic": _joint_loss,
 }
 
 
@@ -238,22 +199,19 @@ def results_for_every_start(checked: Conditions) -> dict[str, Result]:
 
 
 def _paths(checked: Conditions) -> dict[str, Result]:
-    training, get = checked.training, checked.all
-    if isinstance(training.parameterization, KeyQuery):
-        return {
-            "path": Result(
-                "the regularization path of (K, Q) tends to the set of nuclear-norm solutions of the optimal selection",
-                "[TaSVM, regularization path]",
-                get("linear", "fixed", "loss", "unique", "separable", "rank"),
-            )
-        }
-    made = {
-        "path": Result(
-            "the regularization path tends to the max-margin direction of the optimal selection",
+    get, made = checked.all, {}
+    if isinstance(checked.training.parameterization, KeyQuery):
+        made["path"] = Result(
+            "the regularization path of (K, Q) tends to the set of nuclear-norm solutions of the optimal selection",
             "[TaSVM, regularization path]",
-            get("linear", "fixed", "loss", "W", "unique", "separable"),
+            get("linear", "fixed", "loss", "unique", "separable", "rank"),
         )
-    }
+        return made
+    made["path"] = Result(
+        "the regularization path tends to the max-margin direction of the optimal selection",
+        "[TaSVM, regularization path]",
+        get("linear", "fixed", "loss", "W", "unique", "separable"),
+    )
     if not bool(checked.get("unique").holds.all()):
         made["several"] = Result(
             "the path tends to the best of the SVMs that keep one optimal token of each input",
@@ -284,43 +242,23 @@ def local_result(checked: Conditions, locally_optimal: Condition, cone: Conditio
 
 def conjectures(checked: Conditions, local: Result) -> tuple[Result, ...]:
     """What is conjectured, or stated without a bound; nothing here is called proved."""
-    training, made = checked.training, []
-    if training.bias.standing is Standing.CONJECTURED:
-        made.append(local)
+    training = checked.training
+    made = [local] if training.bias.standing is Standing.CONJECTURED else []
     if isinstance(training.parameterization, KeyQuery):
-        made.append(
-            Result(
-                "gradient flow of (K, Q) is biased to the nuclear norm; proved under assumptions on alignment",
-                "[TaSVM, key-query bias]",
-                checked.all("linear", "fixed", "loss", "separable", "aligned"),
-            )
-        )
+        said = "gradient flow of (K, Q) is biased to the nuclear norm; proved under assumptions on alignment"
+        assumed = checked.all("linear", "fixed", "loss", "separable", "aligned")
+        made.append(Result(said, "[TaSVM, key-query bias]", assumed))
     if isinstance(training.head, LinearHead):
-        made.append(
-            Result(
-                "from a favourable first gradient the direction tends to that of the optimal selection",
-                "[TaSVM, talk, nearly equal scores]",
-                checked.all("linear", "fixed", "W", "unique", "separable", "first gradient", "nearly B2"),
-            )
-        )
+        said = "from a favourable first gradient the direction tends to that of the optimal selection"
+        assumed = checked.all("linear", "fixed", "W", "unique", "separable", "first gradient", "nearly B2")
+        made.append(Result(said, "[TaSVM, talk, nearly equal scores]", assumed))
     else:
-        made.append(
-            Result(
-                "several tokens may be kept: W is about W_fin + C W_svm of the generalized SVM",
-                "[TaSVM, generalized SVM]",
-                checked.all("fixed", "loss"),
-            )
-        )
+        said = "several tokens may be kept: W is about W_fin + C W_svm of the generalized SVM"
+        made.append(Result(said, "[TaSVM, generalized SVM]", checked.all("fixed", "loss")))
     return tuple(made)
 
 
 def as_json(result: Result) -> dict[str, Any]:
     """A result for a file."""
-    return {
-        "statement": result.statement,
-        "citation": result.citation,
-        "applies": result.applies,
-        "fails": result.fails,
-        "conditions": [one.name for one in result.conditions],
-        "missing": list(result.missing),
-    }
+    told = {name: getattr(result, name) for name in ("statement", "citation", "applies", "fails", "missing")}
+    return {**told, "conditions": [one.name for one in result.conditions]}

@@ -159,9 +159,10 @@ class Verification:
         return json.dumps(to_plain(content), indent=1, allow_nan=False)
 
     def _parts(self) -> tuple[tuple[str, Tensor, str], ...]:
-        limit = self.thresholds
+        limit, other = self.thresholds, [*self.differences, *(f"{name} not known" for name in self.unknown)]
+        same = "data, head, parameterization, optimizer, loss and, where given, start"
         return (
-            ("same_problem", self.same_problem, _remark(self.differences, self.unknown)),
+            ("same_problem", self.same_problem, ", ".join(other) or same),
             ("trained", self.trained, f"{int(self.saturated_at_start.sum())} began saturated"),
             ("saturated", self.saturated, f"attention of every winner at least {limit['attention']:g}"),
             ("selection", self.selection, "the predicted one"),
@@ -230,6 +231,7 @@ def verify(
     cosine = direction_cosine(weights, torch.nan_to_num(solution.weights)).masked_fill(~solution.solved, torch.nan)
     efficiency = margin_efficiency(weights, problem, norm, solution=solution)
     farthest = math.sqrt(2 * (1 - least_cosine))
+    limits = {"attention": threshold, "cosine": least_cosine, "distance": farthest, "efficiency": least_efficiency}
     distance = _distance(weights, problem, solution, cosine < least_cosine)
     several = solution.solved & ~solution.unique & (not isinstance(norm, Nuclear))
     near = torch.where(torch.isnan(distance), (cosine >= least_cosine) | several, distance <= farthest)
@@ -257,12 +259,7 @@ def verify(
         solution=solution,
         differences=differences,
         unknown=unknown,
-        thresholds={
-            "attention": threshold,
-            "cosine": least_cosine,
-            "distance": farthest,
-            "efficiency": least_efficiency,
-        },
+        thresholds=limits,
     )
 
 
@@ -282,11 +279,6 @@ def _compared(diagnosis: Diagnosis, run: Run) -> tuple[tuple[str, ...], tuple[st
     differences += [f"another {name}" for name, digest in digests.items() if stored.get(name, digest) != digest]
     unknown += [name for name in digests if name not in stored]
     return tuple(differences), tuple(unknown)
-
-
-def _remark(differences: tuple[str, ...], unknown: tuple[str, ...]) -> str:
-    said = [*differences, *(f"{name} not known" for name in unknown)]
-    return ", ".join(said) or "data, head, parameterization, optimizer, loss and, where given, start"
 
 
 def _codes(parts: dict[str, Tensor], solution: SVMSolution) -> Int[Tensor, "*batch"]:

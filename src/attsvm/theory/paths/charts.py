@@ -147,10 +147,7 @@ class FactorChart(Chart):
 def balanced_factors(
     weights: Float[Tensor, "*lead d dq"], rank: int, least: float = 0.0
 ) -> tuple[Float[Tensor, "*lead d rank"], Float[Tensor, "*lead dq rank"]]:
-    """K and Q with K^T K = Q^T Q and K Q^T the weights, cut at `rank` or padded with zeros.
-
-    Columns shorter than `least` times the longest are lengthened to that.
-    """
+    """K and Q of `rank` columns with K^T K = Q^T Q and K Q^T the weights, none shorter than `least` of the longest."""
     left, sizes, right = torch.linalg.svd(weights, full_matrices=False)
     roots = sizes[..., :rank].sqrt()
     roots = torch.maximum(roots, least * roots[..., :1]).unsqueeze(-2)

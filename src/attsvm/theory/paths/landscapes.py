@@ -13,7 +13,7 @@ from torch import Tensor
 from attsvm.attention import Head, LinearHead, Loss, ScaledTensor
 from attsvm.attention.gradient import Attended, attend, fixed_scores, risk_gradient
 from attsvm.attention.linear_maps import flat_adjoint, flat_mixture
-from attsvm.attention.scores import flat_scores
+from attsvm.attention.scores import log_excess
 from attsvm.data import TokenDataset
 from attsvm.theory.paths.charts import Chart
 
@@ -93,14 +93,8 @@ class WeightsLandscape(Landscape):
         return self.log_excess(attended)
 
     def log_excess(self, attended: Attended) -> Tensor:
-        """log(L - L_*) from the shortfalls D_i = sum_t s_it (gamma_i,opt - gamma_it) of a linear head."""
-        scores = flat_scores(self.data, self.head)
-        best = scores.amax(-1)
-        log_gaps = (best.unsqueeze(-1) - scores).clamp(min=0).log()
-        real = torch.isfinite(scores)
-        shortfall = (attended.log_attention + log_gaps.masked_fill(~real, 0.0)).masked_fill(~real, -torch.inf)
-        each = self.loss.log_excess(best.expand_as(attended.margin), shortfall.logsumexp(-1))
-        return each.logsumexp(-1) - torch.log(torch.tensor(float(self.data.n), dtype=each.dtype))
+        """log(L - L_*) of a linear head."""
+        return log_excess(self.data, self.head, self.loss, attended.log_attention)
 
     def sensitivity(self, theta: Tensor) -> Tensor:
         return self.chart.sensitivity(theta)

@@ -15,7 +15,7 @@ from attsvm.attention import KeyQuery, Logistic, Loss, Parameterization, Weights
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head, doubled_head
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_tensor, check_kind
+from attsvm.data.checks import ArrayLike, as_tensor, check_count, check_kind
 from attsvm.data.streams import Seed, stream_keys
 from attsvm.norms import Frobenius, Norm, Nuclear
 from attsvm.theory.cones import AngleCone
@@ -168,8 +168,7 @@ def regularization_path(
     kind, own_norm, rank = _geometry(norm, parameterization, data)
     if cone is not None:
         _check_cone(cone, kind, train_head)
-    if not isinstance(restarts, int) or isinstance(restarts, bool) or restarts < 0:
-        raise ValueError(f"restarts must be a non-negative integer; got {restarts!r}")
+    check_count(restarts, "restarts", 0)
     if iterations is not None and (not isinstance(iterations, int) or isinstance(iterations, bool) or iterations < 1):
         raise ValueError(f"iterations must be a positive integer or None; got {iterations!r}")
     double = data.to(dtype=torch.float64)

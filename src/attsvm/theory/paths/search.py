@@ -99,8 +99,6 @@ class Search:
         self.hard = torch.nonzero(wide).flatten()
         self.carried: Tensor | None = None  # the lowest minima of the last radius, ``[carried, hard, d, dq]``
 
-    # ------------------------------------------------------------ geometry
-
     def _chart(self) -> Chart:
         if isinstance(self.norm, Nuclear):
             small, left, right = reduced_spans(self.data)
@@ -116,8 +114,6 @@ class Search:
         return isinstance(self.chart, FactorChart) and self.chart.rank < min(
             self.chart.left.shape[-1], self.chart.right.shape[-1]
         )
-
-    # -------------------------------------------------------------- starts
 
     def _mean_head(self) -> Tensor:
         """The mean of Y_i times the uniform mixture of input i: the first direction of a trained head."""
@@ -183,8 +179,6 @@ class Search:
         secant = here + (radius - last) / (last - before[0]) * (here - before[1])
         near = direction_distance(here, before[1]) < 0.05
         return torch.where(near[..., None, None], secant, here)
-
-    # --------------------------------------------------------------- solve
 
     def follow(self, radii: Tensor, limits: Tensor | None, progress: Callable[[int, int], None] | None) -> list[Found]:
         """The best point of every radius."""
@@ -315,8 +309,6 @@ class Search:
             if float(change.max()) < 1e-10:
                 break
         return self._solve(landscape, theta, radius, wanted), head, landscape
-
-    # -------------------------------------------------------------- verdict
 
     def _residual(self, landscape: WeightsLandscape, theta: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
         """Distance from stationarity, and whether the boundary binds."""

@@ -59,10 +59,7 @@ def optimizer_kind(optimizer: Optimizer) -> str:
 
 
 def measured_accuracy(rule: Rule, problem: Situation) -> Accuracy | None:
-    """What was measured for this rule and this kind of training; None where nothing was.
-
-    Measured are linear prediction heads on unit-sphere data; starts are told apart by their norm.
-    """
+    """What was measured for this rule and training, with linear heads on unit-sphere data; None where nothing was."""
     if rule != GrowingSteps() or not isinstance(problem.head, LinearHead):
         return None
     trained = "(K,Q)" if isinstance(problem.parameterization, KeyQuery) else "W"

@@ -63,7 +63,8 @@ class CudaEngine(Engine):
     def _refusal_of_device(self, task: Task, starts: int) -> str | None:
         if not _numba_sees_device():
             return "Numba finds no CUDA device; the package numba-cuda may be missing"
-        needed, most = shape_of(task).bytes(self._threads(task)), _most_shared(task.data.device)
+        needed, device = shape_of(task).bytes(self._threads(task)), torch.cuda.get_device_properties(task.data.device)
+        most = int(getattr(device, "shared_memory_per_block_optin", _PLAIN_BYTES))
         if needed > most:
             return f"a run needs {needed} bytes of shared memory, and a block of this device may have {most}"
         if needed > _PLAIN_BYTES:
@@ -103,10 +104,7 @@ def _advance(task: Task, launch: Launch, progress: Progress, sizes: np.ndarray) 
 
 
 class Launch:
-    """A task laid out for the kernel; calling it takes a stretch of steps on parameters, in place.
-
-    Under Numba's simulator (`NUMBA_ENABLE_CUDASIM=1`) the same class serves tensors on the CPU.
-    """
+    """A task laid out for the kernel; calling it takes a stretch of steps in place, on the CPU in Numba's simulator."""
 
     def __init__(self, task: Task, starts: int, threads: int) -> None:
         from attsvm.descent.engines.cuda.kernel import MASKED_SCORE, build
@@ -133,17 +131,9 @@ class Launch:
         runs = self._lead[0] * self._lead[1]
         stalled = torch.zeros(runs, dtype=torch.int32, device=self.device)
         first, second = (*(value.view(runs, -1) for value in parameters), self._nothing)[:2]
-        tensors = [
-            *self._data,
-            first,
-            second,
-            sizes.to(self.device),
-            self._factors,
-            active.reshape(-1).to(torch.uint8),
-            stalled,
-        ]
         if runs and len(sizes):
-            self._run(tensors, runs)
+            steps, on = sizes.to(self.device), active.reshape(-1).to(torch.uint8)
+            self._run([*self._data, first, second, steps, self._factors, on, stalled], runs)
         return (stalled != 0).reshape(self._lead)
 
     @contextmanager
@@ -201,11 +191,6 @@ def _numba_sees_device() -> bool:
             del np.row_stack  # noqa: NPY201
 
 
-def _most_shared(device: torch.device) -> int:
-    properties = torch.cuda.get_device_properties(device)
-    return int(getattr(properties, "shared_memory_per_block_optin", _PLAIN_BYTES))
-
-
 _MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # of the driver's CUfunction_attribute
 
 
@@ -214,20 +199,9 @@ def _allow_shared(kernel: Any, real: torch.dtype, needed: int) -> None:
     from numba import cuda, types
 
     matrix = (types.float32 if real == torch.float32 else types.float64)[:, ::1]
-    numbers = types.float64[::1]
-    signature = (
-        matrix,
-        matrix,
-        types.float64[:, ::1],
-        matrix,
-        matrix,
-        numbers,
-        numbers,
-        types.uint8[::1],
-        types.int32[::1],
-        types.int64,
-        types.int64,
-    )
+    numbers, codes = types.float64[::1], (types.int64, types.int64)
+    flags = (types.uint8[::1], types.int32[::1])
+    signature = (matrix, matrix, types.float64[:, ::1], matrix, matrix, numbers, numbers, *flags, *codes)
     handle = kernel.compile(signature).library.get_cufunc().handle
     address = ctypes.c_void_p(int(getattr(handle, "value", handle)))
     driver, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(needed)

@@ -141,14 +141,12 @@ def build(shape: Shape, threads: int, registers: int | None = None) -> Any:
     work_at, whole_at, slots_at = places[8:11]
     n, length, d, dq, rank = np.array((shape.n, shape.T, shape.d, shape.dq, shape.rank), dtype=np.uint64)
     columns = rank or dq
-    width, query_width, column_width = d | _ONE, dq | _ONE, columns | _ONE
+    width, query_width, row_width = d | _ONE, dq | _ONE, columns | _ONE
     pairs = n * length
     share_at = work_at + pairs
     top_at, best_at, mean_at, weight_at = (whole_at + np.uint64(k) * n for k in range(4))
     stride, warps = np.uint64(threads), np.uint64(threads // WARP)
-    largest_at, first_square_at, second_square_at, scaled_square_at = (
-        slots_at + np.uint64(k) * warps for k in range(4)
-    )
+    largest_at, first_sum, other_sum, scaled_sum = (slots_at + np.uint64(k) * warps for k in range(4))
 
     @cuda.jit(device=True)
     def copy_in(source, memory, at, rows, across, row, tid):  # type: ignore[no-untyped-def]
@@ -305,7 +303,7 @@ def build(shape: Shape, threads: int, registers: int | None = None) -> Any:
                 g = memory[work_at + k] * inverse
                 square += g * g
                 k += stride
-            norm = math.sqrt(_block_sum(square, memory, scaled_square_at, tid, warps)) * largest
+            norm = math.sqrt(_block_sum(square, memory, scaled_sum, tid, warps)) * largest
         if rule == NORMALIZED:
             step = 0.0 if norm == 0.0 else step / norm
         k = tid
@@ -327,17 +325,17 @@ def build(shape: Shape, threads: int, registers: int | None = None) -> Any:
         copy_in(tokens[element], memory, tokens_at, pairs, d, width, tid)
         copy_in(queries[element], memory, queries_at, n, dq, query_width, tid)
         copy_in(scores[element], memory, scores_at, pairs, _ONE, _ONE, tid)
-        copy_in(first[run], memory, first_at, d, columns, column_width, tid)
+        copy_in(first[run], memory, first_at, d, columns, row_width, tid)
         if rank:
-            copy_in(second[run], memory, second_at, dq, rank, column_width, tid)
+            copy_in(second[run], memory, second_at, dq, rank, row_width, tid)
         factor = float64(factors[run])
         idle = False
         for s in range(sizes.shape[0]):
             cuda.syncthreads()
             if rank:
-                images_transposed(memory, second_at, queries_at, inner_at, dq, query_width, rank, column_width, tid)
+                images_transposed(memory, second_at, queries_at, inner_at, dq, query_width, rank, row_width, tid)
                 cuda.syncthreads()
-                images(memory, first_at, inner_at, rows_at, d, width, rank, column_width, tid)
+                images(memory, first_at, inner_at, rows_at, d, width, rank, row_width, tid)
             else:
                 images(memory, first_at, queries_at, rows_at, d, width, dq, query_width, tid)
             cuda.syncthreads()
@@ -346,33 +344,20 @@ def build(shape: Shape, threads: int, registers: int | None = None) -> Any:
             if rule == PLAIN:
                 step *= math.exp(shift)
             if rank:
-                images_transposed(memory, first_at, rows_at, back_at, d, width, rank, column_width, tid)
+                images_transposed(memory, first_at, rows_at, back_at, d, width, rank, row_width, tid)
                 cuda.syncthreads()
-                norm = move(
-                    memory, first_at, rows_at, d, width, inner_at, rank, column_width, first_square_at, rule, step, tid
-                )
+                norm = move(memory, first_at, rows_at, d, width, inner_at, rank, row_width, first_sum, rule, step, tid)
                 norm += move(
-                    memory,
-                    second_at,
-                    queries_at,
-                    dq,
-                    query_width,
-                    back_at,
-                    rank,
-                    column_width,
-                    second_square_at,
-                    rule,
-                    step,
-                    tid,
+                    memory, second_at, queries_at, dq, query_width, back_at, rank, row_width, other_sum, rule, step, tid
                 )
             else:
                 norm = move(
-                    memory, first_at, rows_at, d, width, queries_at, dq, query_width, first_square_at, rule, step, tid
+                    memory, first_at, rows_at, d, width, queries_at, dq, query_width, first_sum, rule, step, tid
                 )
             idle = idle or norm == 0.0
-        copy_out(memory, first_at, first[run], d, columns, column_width, tid)
+        copy_out(memory, first_at, first[run], d, columns, row_width, tid)
         if rank:
-            copy_out(memory, second_at, second[run], dq, rank, column_width, tid)
+            copy_out(memory, second_at, second[run], dq, rank, row_width, tid)
         if tid == 0 and idle:
             stalled[run] = 1
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attsvm.descent.engines.base import Advance, Engine, Progress
-from attsvm.descent.engines.kernel_task import HeadTerms, codes_of, head_terms, range_refusal, rule_refusal
+from attsvm.descent.engines.kernel_task import codes_of, head_terms, range_refusal, rule_refusal
 from attsvm.descent.engines.torch import TorchEngine
 from attsvm.descent.task import Task
 
@@ -68,23 +68,11 @@ class CompiledEngine(Engine):
         rule, loss = codes_of(task)
         log_ridge = math.log(task.ridge) if task.ridge > 0 else -math.inf
 
+        data = (layout.tokens, layout.queries, layout.head, layout.real, layout.floors)
+
         def share(part: slice) -> None:
-            run(
-                layout.tokens,
-                layout.queries,
-                layout.head,
-                layout.real,
-                layout.floors,
-                layout.pack_of[part],
-                *(array[part] for array in arrays),
-                sizes,
-                factors[part],
-                rule,
-                loss,
-                log_ridge,
-                active[part],
-                stalled[part],
-            )
+            own, told = [array[part] for array in arrays], (factors[part], rule, loss, log_ridge)
+            run(*data, layout.pack_of[part], *own, sizes, *told, active[part], stalled[part])
 
         groups = len(layout.pack_of)
         workers = min(self.threads or torch.get_num_threads(), groups)
@@ -146,7 +134,9 @@ class _Layout:
         self.reach = float(data.tokens.abs().amax()) * float(data.queries.abs().amax())
         self.tokens = _lanes_last(data.tokens, members)
         self.queries = _lanes_last(data.queries, members)
-        self.floors = _floors(terms, members)
+        # The least log-probability of a runner-up at which the kernel may keep terms unscaled, for each pack: slopes
+        # of the loss differ by up to exp(2 bound), so a token may lie that far below the runner-up and yet decide.
+        self.floors = np.maximum(-600.0, 2.0 * terms.bound.numpy()[members].max(1) - 660.0)
         scores = _lanes_last(terms.scores, members)
         self.head: FixedScores | MixedFeatures = FixedScores(scores)
         if terms.features is not None:
@@ -163,15 +153,6 @@ class _Layout:
         """The inverse of `pack`."""
         rows = np.moveaxis(array, -1, 1).reshape(-1, *array.shape[1:-1])[self._place]
         return torch.from_numpy(np.ascontiguousarray(rows)).reshape(*self.shape, *array.shape[1:-1])
-
-
-def _floors(terms: HeadTerms, members: np.ndarray) -> np.ndarray:
-    """The least log-probability of a runner-up at which the kernel may keep terms unscaled, for each pack.
-
-    Slopes of the loss differ by up to exp(2 bound), so a token may lie that far below the runner-up and yet decide.
-    """
-    bound = terms.bound.numpy()[members].max(1)
-    return np.maximum(-600.0, 2.0 * bound - 660.0)
 
 
 def _lanes_last(value: Tensor, members: np.ndarray) -> np.ndarray:

@@ -44,21 +44,9 @@ def _rendered(template: str, report: HeadsReport, **more: Markup) -> str:
         (norm, measure, [verdicts.get((norm, measure, control)) for control in controls])
         for norm, measure in dict.fromkeys((found.norm, found.measure) for found in report.verdicts)
     ]
-    return (
-        _templates()
-        .get_template(template)
-        .render(
-            report=report,
-            title=f"Heads of {report.model}",
-            subtitle=_subtitle(report),
-            controls=controls,
-            lines=lines,
-            panels=panels(report.heads),
-            columns=COLUMNS,
-            style=_read("style.css"),
-            **more,
-        )
-    )
+    made = {"title": f"Heads of {report.model}", "subtitle": _subtitle(report), "panels": panels(report.heads)}
+    given = {"controls": controls, "lines": lines, "columns": COLUMNS, "style": _read("style.css")}
+    return _templates().get_template(template).render(report=report, **made, **given, **more)
 
 
 @cache
