@@ -64,8 +64,8 @@ def diagnose(
         assume.everywhere(
             whole, "W is trained", isinstance(kind, (Weights, TwoScales)), "W itself must be trained", SOURCE
         ),
-        _cited(assume.plain_gradient_descent(whole, steps)),
-        _cited(assume.constant_steps(whole, steps)),
+        _cited(assume.FACTS["plain"].of(whole, steps)),
+        _cited(assume.FACTS["constant"].of(whole, steps)),
         assume.everywhere(
             whole, "steps at most 1/L", None if size is None else size <= largest, "no step size may exceed 1 / L",
             SOURCE, float("nan") if size is None else largest - size,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -69,11 +70,11 @@ def either(name: str, first: Condition, second: Condition) -> Condition:
     return Condition(name, holds, margin, f"{first.sentence}; or {second.sentence}", first.citation, certain)
 
 
-def _steps(answer: Callable[[float], bool]) -> Callable[[Training], bool | None]:
+def _steps(answer: Callable[[float], bool]) -> Callable[[Optimizer], bool | None]:
     """An answer for step sizes that grow by this factor at each step; None for a schedule of the user's own."""
 
-    def found(training: Training) -> bool | None:
-        schedule = training.optimizer.schedule
+    def found(optimizer: Optimizer) -> bool | None:
+        schedule = optimizer.schedule
         if isinstance(schedule, InverseSqrt):  # it shrinks, but its sum is infinite
             return answer(math.inf)
         if isinstance(schedule, Geometric):
@@ -83,53 +84,39 @@ def _steps(answer: Callable[[float], bool]) -> Callable[[Training], bool | None]
     return found
 
 
-FACTS: dict[str, tuple[str, str, str, Callable[[Training], bool | None]]] = {
-    "linear": (
-        "linear prediction head",
-        "the prediction head must be linear",
-        "[TaSVM]",
-        lambda training: isinstance(training.head, LinearHead),
-    ),
-    "fixed": (
-        "fixed prediction head",
-        "the prediction head must not be trained",
-        "[TaSVM]",
-        lambda training: not training.train_head,
-    ),
-    "loss": (
-        "loss",
-        "the loss must decrease strictly, with a bounded, Lipschitz slope on bounded intervals",
-        "[TaSVM]",
-        lambda training: isinstance(training.loss, _LOSSES) or None,
-    ),
-    "W": ("W is trained", "W itself must be trained", "[TaSVM]", lambda t: isinstance(t.parameterization, Weights)),
-    "plain": (
-        "plain gradient descent",
-        "the optimizer must be gradient descent, not normalized and in no other norm",
-        "[TaSVM, descent]",
-        lambda training: isinstance(training.optimizer, GradientDescent),
-    ),
-    "constant": ("constant steps", "all steps must have one size", "[TaSVM, descent]", _steps(lambda g: g == 1)),
-    "lasting": (
-        "steps not summable",
-        "the step sizes must not have a finite sum",
-        "[TaSVM, descent]",
-        _steps(lambda growth: growth >= 1),
-    ),
-    "logistic": (
-        "logistic loss",
-        "the loss must be logistic",
-        "[MMTS, joint training]",
-        lambda training: isinstance(training.loss, Logistic),
-    ),
+def _is(*kinds: type) -> Callable[[object], bool]:
+    return lambda part: isinstance(part, kinds)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A condition with one answer for all data sets, which one part of a training decides."""
+
+    name: str
+    sentence: str
+    part: str
+    answer: Callable[[Any], bool | None]  # None means that it is not known
+    citation: str = "[TaSVM]"
+
+    def of(self, data: TokenDataset, part: object) -> Condition:
+        """The condition of a training on these data that has this part."""
+        return everywhere(data, self.name, self.answer(part), self.sentence, self.citation)
+
+
+_DESCENT = "[TaSVM, descent]"
+_SLOPE = "the loss must decrease strictly, with a bounded, Lipschitz slope on bounded intervals"
+_PLAIN = "the optimizer must be gradient descent, not normalized and in no other norm"
+_ONE, _SUM = "all steps must have one size", "the step sizes must not have a finite sum"
+FACTS = {
+    "linear": Fact("linear prediction head", "the prediction head must be linear", "head", _is(LinearHead)),
+    "fixed": Fact("fixed prediction head", "the prediction head must not be trained", "train_head", lambda it: not it),
+    "loss": Fact("loss", _SLOPE, "loss", lambda loss: isinstance(loss, _LOSSES) or None),
+    "W": Fact("W is trained", "W itself must be trained", "parameterization", _is(Weights)),
+    "plain": Fact("plain gradient descent", _PLAIN, "optimizer", _is(GradientDescent), _DESCENT),
+    "constant": Fact("constant steps", _ONE, "optimizer", _steps(lambda growth: growth == 1), _DESCENT),
+    "lasting": Fact("steps not summable", _SUM, "optimizer", _steps(lambda growth: growth >= 1), _DESCENT),
+    "logistic": Fact("logistic loss", "the loss must be logistic", "loss", _is(Logistic), "[MMTS, joint training]"),
 }
-"""Conditions with one answer for all data sets: what each is called, what it asks, for whom, and the answer."""
-
-
-def fact(name: str, training: Training) -> Condition:
-    """The condition of this name in `FACTS`."""
-    called, asked, citation, answer = FACTS[name]
-    return everywhere(training.data, called, answer(training), asked, citation)
 
 
 def bounded_steps(training: Training) -> Condition:

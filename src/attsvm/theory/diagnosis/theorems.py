@@ -77,8 +77,8 @@ class Conditions:
     def get(self, name: str) -> Condition:
         """The condition of this name, checked where it was not yet."""
         if name not in self._known:
-            fact = name in assume.FACTS
-            self._known[name] = assume.fact(name, self.training) if fact else _CHECKS[name](self)
+            fact, told = assume.FACTS.get(name), self.training
+            self._known[name] = fact.of(told.data, getattr(told, fact.part)) if fact else _CHECKS[name](self)
         return self._known[name]
 
     def all(self, *names: str) -> tuple[Condition, ...]:
