@@ -51,8 +51,7 @@ from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Configuration, Piece, SweepResult, Task, chunked
 
 GRADIENTS = ("split", "summed first", "plain")
-GROWN = 100
-"""Times the norm of W_svm that a run must have outside S_fin for its direction to be judged."""
+GROWN = 100  # times the norm of W_svm that a run must have outside S_fin for its direction to be judged
 COSINE, DISTANCE = 0.999, 1e-6
 _LONGEST = 2.0  # of a row (x_t - x_u) z^T of unit vectors
 _ENOUGH = 1000
@@ -65,15 +64,12 @@ class RandomSamples(Configuration):
 
     Arguments:
         shapes: (K, d, n, T): size of the vocabulary, dimension, number of windows, tokens of each.
-        datasets: of each shape.
-        alike: number of tokens of a level.
-        steps: of every run.
     """
 
     shapes: tuple[tuple[int, int, int, int], ...] = ((4, 4, 8, 4), (8, 8, 16, 4), (16, 24, 32, 6), (8, 5, 16, 4))
-    datasets: int = 250
-    alike: int = 1
-    steps: int = 1000
+    datasets: int = 250  # of each shape
+    alike: int = 1  # number of tokens of a level
+    steps: int = 1000  # of every run
     chunk_size: int = 250
 
     runs_field: ClassVar[str | None] = "datasets"
@@ -328,20 +324,16 @@ class BundledText(Configuration):
     """The first words of the text that comes with the package; the words after them give fresh windows.
 
     Arguments:
-        words: how many of the text are learned.
-        window: tokens of a sample.
         dimensions: values of d; the last exceeds the size of the vocabulary.
         draws: embeddings drawn on the sphere for each d, orthonormal where d allows; the first of each d is trained on.
-        steps: of training.
-        fresh: windows from the rest of the text, all of whose words are known.
     """
 
-    words: int = 1000
-    window: int = 8
+    words: int = 1000  # how many of the text are learned
+    window: int = 8  # tokens of a sample
     dimensions: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 64, 96)
     draws: int = 6
-    steps: int = 2000
-    fresh: int = 200
+    steps: int = 2000  # of training
+    fresh: int = 200  # windows from the rest of the text, all of whose words are known
 
     runs_field: ClassVar[str | None] = "draws"
 

@@ -26,17 +26,14 @@ class LayerStates:
     """What the heads of a layer see in one sentence.
 
     Arguments:
-        keys: input of the key projection.
-        queries: input of the query projection.
-        allowed: tokens (columns) that a query (row) may look at.
         phases: ``cos + i sin`` of the angle of every frequency at every position, as the model has them; None without
             rotary positions.
         buckets: of the distance from query (row) to token (column); None without learned biases by distance.
     """
 
-    keys: Float[Tensor, "T D"]
-    queries: Float[Tensor, "T E"]
-    allowed: Bool[Tensor, "T T"]
+    keys: Float[Tensor, "T D"]  # input of the key projection
+    queries: Float[Tensor, "T E"]  # input of the query projection
+    allowed: Bool[Tensor, "T T"]  # tokens (columns) that a query (row) may look at
     phases: Complex[Tensor, "T F"] | None = None
     buckets: Int[Tensor, "T T"] | None = None
 

@@ -24,10 +24,8 @@ from attsvm.next_token.limit import LimitPrediction
 from attsvm.norms import direction_cosine
 from attsvm.theory.diagnosis.tables import printed, table
 
-COSINE = 0.999
-"""What the cosine outside S_fin must reach for a prediction to hold."""
-DISTANCE = 1e-6
-"""How far Pi_fin W may be from W_fin, as a share of 1 + ||W_fin||, for a prediction to hold."""
+COSINE = 0.999  # what the cosine outside S_fin must reach for a prediction to hold
+DISTANCE = 1e-6  # how far Pi_fin W may be from W_fin, as a share of 1 + ||W_fin||, for a prediction to hold
 
 
 def train(

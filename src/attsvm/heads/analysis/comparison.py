@@ -41,16 +41,13 @@ class Compared:
     """How close the weights are, the selections this is about, and what holds the solution in place.
 
     Arguments:
-        closeness: the numbers.
-        drawn: the selections.
         shares: of each constraint in the sum of all multipliers, ``[n, T]``; 0 where nothing is solved.
-        solution: of a plain head; None where there is none to use.
     """
 
-    closeness: Closeness
-    drawn: Choices
+    closeness: Closeness  # the numbers
+    drawn: Choices  # the selections
     shares: Float[Tensor, "n T"]
-    solution: SVMSolution | None = None
+    solution: SVMSolution | None = None  # of a plain head; None where there is none to use
 
 
 def compare_with_max_margin(

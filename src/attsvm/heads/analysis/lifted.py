@@ -27,8 +27,7 @@ from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
 from attsvm.svm import AttentionSVM, solve
 
-MOST_PAIRS = 4000
-"""Largest number of pairs in a problem; the kernel of that many takes 128 MB, and is held a few times."""
+MOST_PAIRS = 4000  # largest number of pairs in a problem; the kernel of that many takes 128 MB, and is held a few times
 _NEW = 2  # most rows that a query adds between two solves
 _ROUNDING = 1e-12  # of the kernel, relative to its largest entry
 _SOLVED = "solved: the kernel over all rows proves the solution optimal to the tolerance"
@@ -43,22 +42,16 @@ class Pairs:
     """Candidates of some queries, pair after pair.
 
     Arguments:
-        form: of the head, whose channels make the kernel.
-        queries: what the query projection sees, ``[n, E]``.
-        query: number of the query of each pair, ``[N]``.
-        token: position of its token, ``[N]``.
-        keys: what the key projection sees, ``[N, D]``.
         phases: cos + i sin of every angle at its distance, ``[N, F]``; None without rotary positions.
-        buckets: of its distance, ``[N]``; None without learned biases by distance.
     """
 
-    form: HeadWeights
-    queries: Float[Tensor, "n E"]
-    query: Int[Tensor, " N"]
-    token: Int[Tensor, " N"]
-    keys: Float[Tensor, "N D"]
+    form: HeadWeights  # of the head, whose channels make the kernel
+    queries: Float[Tensor, "n E"]  # what the query projection sees, ``[n, E]``
+    query: Int[Tensor, " N"]  # number of the query of each pair, ``[N]``
+    token: Int[Tensor, " N"]  # position of its token, ``[N]``
+    keys: Float[Tensor, "N D"]  # what the key projection sees, ``[N, D]``
     phases: Complex[Tensor, "N F"] | None
-    buckets: Int[Tensor, " N"] | None
+    buckets: Int[Tensor, " N"] | None  # of its distance, ``[N]``; None without learned biases by distance
 
     @classmethod
     def of(cls, form: HeadWeights, views: Sequence[SentenceView], drawn: Choices) -> Pairs:
@@ -140,24 +133,17 @@ class LiftedSolution:
     """W_mm of a head with positions, as multipliers of the rows of its problem.
 
     Arguments:
-        pairs: of the problem.
-        selected: number of the selected pair of each query, ``[n]``.
         multipliers: of every pair, 0 for the selected ones, ``[N]``; the combination of the rows has norm 1.
-        value: N(W_mm); NaN where there is none.
-        gap: of `value` over the bound that the multipliers prove, relative, from the kernel over all rows.
-        status: in a sentence.
-        seen_size: norm of the head's weights projected on the spans of the data.
-        seconds: of the solve.
     """
 
-    pairs: Pairs
-    selected: Int[Tensor, " n"]
+    pairs: Pairs  # of the problem
+    selected: Int[Tensor, " n"]  # number of the selected pair of each query, ``[n]``
     multipliers: Float[Tensor, " N"]
-    value: float
-    gap: float
-    status: str
-    seen_size: float
-    seconds: float
+    value: float  # N(W_mm); NaN where there is none
+    gap: float  # of `value` over the bound that the multipliers prove, relative, from the kernel over all rows
+    status: str  # in a sentence
+    seen_size: float  # norm of the head's weights projected on the spans of the data
+    seconds: float  # of the solve
 
     @property
     def memory(self) -> int:

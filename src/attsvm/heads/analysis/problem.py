@@ -21,18 +21,12 @@ class SelectionProblem:
 
     Every sentence has as many inputs of the problem, one for each query, as the sentence with the most queries. Those
     that are left over have one token, and therefore no rows.
-
-    Arguments:
-        problem: of all these inputs, sentence after sentence.
-        inputs: which of them belong to the selections, in the order of `drawn`, ``[n]``.
-        drawn: the selections.
-        asked: by how much the logit of a selected token must exceed the others, fixed biases included.
     """
 
-    problem: AttentionSVM
-    inputs: Int[Tensor, " n"]
-    drawn: Choices
-    asked: float = 1.0
+    problem: AttentionSVM  # of all these inputs, sentence after sentence
+    inputs: Int[Tensor, " n"]  # which of them belong to the selections, in the order of `drawn`, ``[n]``
+    drawn: Choices  # the selections
+    asked: float = 1.0  # by how much the logit of a selected token must exceed the others, fixed biases included
 
     @property
     def rows(self) -> int:

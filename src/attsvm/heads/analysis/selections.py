@@ -83,25 +83,15 @@ _TIE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """The queries of some sentences that have a choice (two candidates or more), for one head.
+    """The queries of some sentences that have a choice (two candidates or more), for one head."""
 
-    Arguments:
-        sentence: index of the query's sentence.
-        position: of the query in it.
-        selected: position of the token with the largest logit.
-        mass: attention on it.
-        entropy: of the attention, in nats.
-        options: number of candidates.
-        tied: another candidate has the same logit to round-off, so that nothing is selected.
-    """
-
-    sentence: Int[Tensor, " n"]
-    position: Int[Tensor, " n"]
-    selected: Int[Tensor, " n"]
-    mass: Float[Tensor, " n"]
-    entropy: Float[Tensor, " n"]
-    options: Int[Tensor, " n"]
-    tied: Bool[Tensor, " n"]
+    sentence: Int[Tensor, " n"]  # index of the query's sentence
+    position: Int[Tensor, " n"]  # of the query in it
+    selected: Int[Tensor, " n"]  # position of the token with the largest logit
+    mass: Float[Tensor, " n"]  # attention on it
+    entropy: Float[Tensor, " n"]  # of the attention, in nats
+    options: Int[Tensor, " n"]  # number of candidates
+    tied: Bool[Tensor, " n"]  # another candidate has the same logit to round-off, so that nothing is selected
 
     def __len__(self) -> int:
         return len(self.sentence)

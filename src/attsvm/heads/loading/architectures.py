@@ -55,25 +55,15 @@ class Turns(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """The key-query side of one attention layer.
+    """The key-query side of one attention layer."""
 
-    Arguments:
-        attention: the module that computes it.
-        key: of the key heads; where there are fewer than query heads, groups of query heads share them.
-        query: of the query heads.
-        heads: number of query heads.
-        turns: the pairing of rotary positions, or None.
-        relative: learned biases by distance, ``[buckets, heads]``, or None.
-        slopes: of fixed biases, one for each head, or None.
-    """
-
-    attention: Any
-    key: Projection
-    query: Projection
-    heads: int
-    turns: Turns | None = None
-    relative: Float[Tensor, "buckets heads"] | None = None
-    slopes: Float[Tensor, " heads"] | None = None
+    attention: Any  # the module that computes it
+    key: Projection  # of the key heads; where there are fewer than query heads, groups of query heads share them
+    query: Projection  # of the query heads
+    heads: int  # number of query heads
+    turns: Turns | None = None  # the pairing of rotary positions, or None
+    relative: Float[Tensor, "buckets heads"] | None = None  # learned biases by distance, ``[buckets, heads]``, or None
+    slopes: Float[Tensor, " heads"] | None = None  # of fixed biases, one for each head, or None
 
     @property
     def size(self) -> int:
@@ -247,33 +237,25 @@ class Architecture:
     Arguments:
         blocks: path from the core of a model to its blocks in the order in which they run, or a function that lists
             them; a block that runs twice stands there twice.
-        attention: path from a block to its attention module.
-        projections: key and query projection of an attention module.
-        heads: the setting that holds the number of query heads.
         causal: whether a query sees only itself and the tokens before it, whatever the setting ``is_decoder`` says.
         positions: the longest sentence in tokens, from the configuration.
-        reads: texts, images, or texts and speech.
-        part: path of what is run, where it is not the whole core.
-        turns: the pairing of rotary positions, or None.
         phases: from a layer and what its attention is called with to cosines and sines.
-        slopes: of fixed biases by distance, one for each head, from the core.
         relative: learned biases ``[buckets, heads]``, and the bucket of a distance (token minus query), from the core.
-        heads_first: whether keys and queries are normalized after their heads are brought before the tokens.
     """
 
     blocks: str | Callable[[Any], Sequence[Any]]
-    attention: str
-    projections: Projections
-    heads: str = "num_attention_heads"
+    attention: str  # path from a block to its attention module
+    projections: Projections  # key and query projection of an attention module
+    heads: str = "num_attention_heads"  # the setting that holds the number of query heads
     causal: bool = False
     positions: Callable[[Any], int] = attrgetter("max_position_embeddings")
-    reads: Reads = Reads.TEXTS
-    part: str | None = None
-    turns: Turns | None = None
+    reads: Reads = Reads.TEXTS  # texts, images, or texts and speech
+    part: str | None = None  # path of what is run, where it is not the whole core
+    turns: Turns | None = None  # the pairing of rotary positions, or None
     phases: Callable[[Layer, Mapping[str, Any]], Tensor | None] = _passed_phases
-    slopes: Callable[[Any], Tensor] | None = None
+    slopes: Callable[[Any], Tensor] | None = None  # of fixed biases by distance, one for each head, from the core
     relative: Callable[[Any], tuple[Tensor, Callable[[Tensor], Tensor]]] | None = None
-    heads_first: bool = False
+    heads_first: bool = False  # whether keys and queries are normalized after their heads are brought before the tokens
 
     def is_causal(self, config: Any) -> bool:
         """Whether a query of a model with this configuration sees only itself and the tokens before it."""
