@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from attsvm.norms import Spectral as Spectral
     from attsvm.norms import SumEntry as SumEntry
     from attsvm.norms import direction_cosine as direction_cosine
+    from attsvm.norms import factor_norm as factor_norm
     from attsvm.svm import ActiveSet as ActiveSet
     from attsvm.svm import AttentionSVM as AttentionSVM
     from attsvm.svm import BatchedFrobenius as BatchedFrobenius
@@ -95,7 +96,7 @@ _GROUPS = {
         "attention",
         "token_scores optimal_tokens optimal_token_set best_risk lipschitz_bound logits logits_adjoint",
     ),
-    "norms": ("norms", "Frobenius Nuclear Spectral Entrywise MaxEntry SumEntry direction_cosine"),
+    "norms": ("norms", "Frobenius Nuclear Spectral Entrywise MaxEntry SumEntry direction_cosine factor_norm"),
     "training": (
         "descent",
         "fit Run initial_parameters GradientDescent NormalizedGradientDescent SteepestDescent MirrorDescent"

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
+from attsvm.norms import Entrywise, Frobenius, KyFan, MaxEntry, Norm, Nuclear, Spectral, SpectralOfRank, SumEntry
 
 EVERY_NORM: tuple[Norm, ...] = (
     Frobenius(),
@@ -19,6 +19,8 @@ EVERY_NORM: tuple[Norm, ...] = (
     Entrywise(2),
     Entrywise(3),
     Entrywise(50),
+    SpectralOfRank(2),
+    KyFan(2),
 )
 TOLERANCE = {torch.float64: 2e-12, torch.float32: 2e-4}
 

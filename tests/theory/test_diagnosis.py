@@ -11,6 +11,7 @@ import torch
 import attsvm
 from attsvm import KeyQuery, NormalizedGradientDescent, Weights, diagnose, fit, verify
 from attsvm.data import equal_scores, example, random_sphere
+from attsvm.norms import Projective, SpectralOfRank
 from attsvm.theory import Outcome, Standing
 
 
@@ -21,6 +22,9 @@ from attsvm.theory import Outcome, Standing
         (Weights(), NormalizedGradientDescent(0.1), attsvm.Frobenius(), Standing.PROVED_LOCALLY),
         (KeyQuery(), NormalizedGradientDescent(0.1), attsvm.Nuclear(), Standing.CONJECTURED),
         (Weights(), attsvm.SteepestDescent(attsvm.Spectral(), 0.1), attsvm.Spectral(), Standing.CONJECTURED),
+        (KeyQuery(), attsvm.SteepestDescent(attsvm.Spectral()), attsvm.Spectral(), Standing.CONJECTURED),
+        (KeyQuery(rank=2), attsvm.SteepestDescent(attsvm.Spectral()), SpectralOfRank(2), Standing.CONJECTURED),
+        (KeyQuery(rank=2), attsvm.SteepestDescent(attsvm.MaxEntry()), Projective(), Standing.CONJECTURED),
         (Weights(), attsvm.MirrorDescent(3.0, 0.1), attsvm.Entrywise(3.0), Standing.PROVED_LOCALLY),
         (Weights(), attsvm.NormalizedMirrorDescent(1.5, 0.1), attsvm.Entrywise(1.5), Standing.PROVED_LOCALLY),
         (Weights(), attsvm.Adam(0.1), attsvm.MaxEntry(), Standing.CONJECTURED),
@@ -36,6 +40,15 @@ def test_the_norm_that_belongs_to_a_training(parameterization: Any, optimizer: A
 def test_nothing_is_claimed_where_nothing_is_known() -> None:
     with pytest.raises(ValueError, match="no limit is proved or conjectured"):
         attsvm.implicit_bias(KeyQuery(), attsvm.Adam(0.1))
+
+
+@pytest.mark.parametrize("norm", [attsvm.Spectral(), attsvm.MaxEntry()], ids=repr)
+def test_muon_and_sign_on_factors_are_diagnosed(norm: Any) -> None:
+    data = random_sphere(n=3, T=4, d=5, seed=0)
+    report = diagnose(data, parameterization=KeyQuery(rank=2), optimizer=attsvm.SteepestDescent(norm))
+    assert report.bias.norm == attsvm.factor_norm(norm, 2)
+    assert bool(report.limits[0].solution.solved)
+    assert report.bias.norm.name in str(report)
 
 
 def test_a_diagnosis_prints_and_is_json() -> None:

@@ -58,6 +58,10 @@ class Norm(ABC):
         scaled, scale = split_scale(as_matrix(matrix, "matrix"))
         return self._value(scaled) * scale[..., 0, 0]
 
+    def value_beside(self, matrix: ArrayLike, dual_point: ArrayLike) -> Float[Tensor, "*batch"]:
+        """N(W), or a bound above it where the value is costly: tight if `dual_point` G attains <G, W> = N°(G) N(W)."""
+        return self.value(matrix)
+
     def dual_value(self, matrix: ArrayLike) -> Float[Tensor, "*batch"]:
         """N°(W) = max { <W, D> : N(D) <= 1 } of `matrix` W ``[*batch, d, dq]``; raises as `value` does."""
         return self.dual.value(matrix)

@@ -80,7 +80,7 @@ def certify(
     ratio = torch.where(wanted, margins / torch.where(wanted, sides, 1.0), torch.inf)
     min_margin = ratio.amin((-1, -2))
 
-    value = norm.value(weights)
+    value = norm.value_beside(weights, combined)
     short = problem.scalable & (min_margin > 0) & (min_margin < 1)
     stretch = torch.where(short, 1 / min_margin, torch.ones_like(min_margin))
     upper = torch.where(min_margin > 0, value * stretch, torch.full_like(value, torch.inf))

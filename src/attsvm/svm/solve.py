@@ -12,7 +12,17 @@ from torch import Tensor
 from attsvm.attention.linear_maps import logits
 from attsvm.data.checks import check_kind
 from attsvm.data.threads import TINY, one_thread
-from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
+from attsvm.norms import (
+    Entrywise,
+    Frobenius,
+    MaxEntry,
+    Norm,
+    Nuclear,
+    Projective,
+    Spectral,
+    SpectralOfRank,
+    SumEntry,
+)
 from attsvm.svm.certificate import Certificate, certify
 from attsvm.svm.infeasibility import proves_infeasible
 from attsvm.svm.problem import AttentionSVM
@@ -21,6 +31,7 @@ from attsvm.svm.solvers.active_set.solver import ActiveSet
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.batched.solver import BatchedFrobenius
 from attsvm.svm.solvers.block_descent.solver import BlockDescent
+from attsvm.svm.solvers.column_generation import ColumnGeneration
 from attsvm.svm.solvers.dense.conic import Conic
 from attsvm.svm.solvers.dense.linear_program import LinearProgram
 from attsvm.svm.solvers.interior.solver import InteriorPoint
@@ -310,11 +321,15 @@ def choose_solver(solver: Solver | None, problem: AttentionSVM, norm: Norm, warm
         return feasibility_solver(problem, warm)
     if isinstance(norm, Nuclear):
         return NuclearInteriorPoint()
+    if isinstance(norm, SpectralOfRank):
+        return Conic() if InteriorPoint().refusal(problem, norm) else InteriorPoint()
+    if isinstance(norm, Projective) and ColumnGeneration().refusal(problem, norm) is None:
+        return ColumnGeneration()
     if isinstance(norm, (MaxEntry, SumEntry, Entrywise, Spectral)):
         rows = int(problem.rows.flatten(1).sum(1).max()) if problem.batch_shape[0] else 0
         many = problem.batch_shape[0] >= _FEW or isinstance(norm, Spectral)
         return InteriorPoint() if many and rows <= _LARGE else _reference(norm)
-    raise ValueError(f"no solver knows the norm {norm!r}; pass solver=")
+    raise ValueError(f"no solver knows the norm {norm!r} for W of {problem.data.d} x {problem.data.dq}; pass solver=")
 
 
 def _reference(norm: Norm) -> Solver:

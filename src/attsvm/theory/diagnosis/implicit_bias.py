@@ -15,7 +15,7 @@ from attsvm.descent import (
     PolyakDescent,
     SteepestDescent,
 )
-from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear
+from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, factor_norm
 
 
 class Standing(Enum):
@@ -53,12 +53,13 @@ def implicit_bias(parameterization: Parameterization, optimizer: Optimizer) -> I
     |---|---|---|
     | W | gradient, normalized, Polyak | Frobenius |
     | (K, Q) | gradient, normalized | nuclear |
+    | (K, Q) | `SteepestDescent(N)`, N spectral or largest entry | `factor_norm(N, rank)` |
     | W | `SteepestDescent(N)` | N |
     | W | `MirrorDescent(p)` | entrywise l_p |
     | W | `Adam` | largest entry |
 
     Raises:
-        ValueError: for a combination about which nothing is known, such as sign descent on K and Q.
+        ValueError: for a combination about which nothing is known, such as mirror descent on K and Q.
 
     >>> implicit_bias(Weights(), NormalizedGradientDescent(0.1)).norm
     Frobenius()
@@ -68,6 +69,11 @@ def implicit_bias(parameterization: Parameterization, optimizer: Optimizer) -> I
     if isinstance(parameterization, KeyQuery):
         if plain or isinstance(steepest, Frobenius):
             return ImplicitBias(Nuclear(), Standing.CONJECTURED, "[TaSVM, key-query bias]")
+        if isinstance(steepest, (Spectral, MaxEntry)):
+            norm = factor_norm(steepest, parameterization.rank)
+            return ImplicitBias(
+                norm, Standing.CONJECTURED, "arXiv 2410.22069 (homogeneous networks), factors eliminated"
+            )
         raise ValueError(
             f"no limit is proved or conjectured for {optimizer!r} on K and Q; train Weights() or use gradient descent"
         )

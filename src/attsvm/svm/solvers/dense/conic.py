@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
+from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SpectralOfRank, SumEntry
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.dense.rows import DenseRows, OneSolution, loop
@@ -21,7 +21,7 @@ from attsvm.svm.solvers.dense.rows import DenseRows, OneSolution, loop
 
 @dataclass(frozen=True)
 class Conic(Solver):
-    """Clarabel, called directly: power cones for `Entrywise`, a semidefinite cone for `Spectral`.
+    """Clarabel, called directly: power cones for `Entrywise`, semidefinite ones for `Spectral` and `SpectralOfRank`.
 
     Arguments:
         tolerance: Clarabel's own, on gap and feasibility; tight, since a gap g leaves an error near sqrt(g) in the
@@ -35,12 +35,16 @@ class Conic(Solver):
     accuracy: float = 1e-07
 
     def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
-        return None if isinstance(norm, (Entrywise, Spectral)) else "it solves Entrywise and Spectral"
+        known = isinstance(norm, (Entrywise, Spectral, SpectralOfRank))
+        return None if known else "it solves Entrywise, Spectral and SpectralOfRank"
 
     def solve(
         self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
     ) -> RawSolution:
-        build = _spectral if isinstance(norm, Spectral) else partial(_entrywise, p=norm.p)  # type: ignore[attr-defined]
+        if isinstance(norm, Entrywise):
+            build = partial(_entrywise, p=norm.p)
+        else:
+            build = partial(_spectral, rank=norm.rank if isinstance(norm, SpectralOfRank) else None)
         return loop(problem, partial(_solve_one, build=build, tolerance=self.tolerance), self.workers)
 
 
@@ -110,29 +114,34 @@ def _entrywise(rows: DenseRows, p: float) -> ConicProgram:
     return program
 
 
-def _spectral(rows: DenseRows) -> ConicProgram:
-    """min t  s.t.  [[t I, W], [W^T, t I]] positive semidefinite."""
+def _spectral(rows: DenseRows, rank: int | None) -> ConicProgram:
+    """min t  s.t.  [[t I, W], [W^T, t I]] psd; with a rank also [[P, W], [W^T, Q]] psd, tr P + tr Q <= 2 rank t."""
     import clarabel
     import scipy.sparse as sp
 
     _, _, d, dq = rows.shape
-    size, order = rows.size, d + dq
-    program = _start(rows, size + 1)
-    program.cost[-1] = 1.0
-    lines, columns, entries = [], [], []
-    for j in range(order):  # upper triangle, column by column, off-diagonal times sqrt 2
-        lines.append(j * (j + 1) // 2 + j)
-        columns.append(size)
-        entries.append(-1.0)
-    for i in range(d):
-        for q in range(dq):
-            j = d + q
-            lines.append(j * (j + 1) // 2 + i)
-            columns.append(i * dq + q)
-            entries.append(-np.sqrt(2.0))
-    triangle = order * (order + 1) // 2
-    matrix = sp.csc_matrix((entries, (lines, columns)), shape=(triangle, size + 1))
-    program.add(matrix, np.zeros(triangle), clarabel.PSDTriangleConeT(order))
+    size, order, root = rows.size, d + dq, np.sqrt(2.0)
+    column, row = np.tril_indices(order)  # the upper triangle, column by column, off-diagonal times sqrt 2
+    cross = (row < d) & (column >= d)
+    corner, diagonal, own = np.flatnonzero(cross), np.flatnonzero(row == column), np.flatnonzero(~cross)
+    entry = row[corner] * dq + column[corner] - d
+    more = np.arange(0 if rank is None else len(own)) + size + 1
+    program = _start(rows, size + 1 + len(more))
+    program.cost[size] = 1.0
+
+    def add(places: np.ndarray, variables: np.ndarray, factors: np.ndarray) -> None:
+        lines, columns = np.concatenate([places, corner]), np.concatenate([variables, entry])
+        values = -np.concatenate([factors, np.full(size, root)])
+        matrix = sp.csc_matrix((values, (lines, columns)), shape=(len(row), len(program.cost)))
+        program.add(matrix, np.zeros(len(row)), clarabel.PSDTriangleConeT(order))
+
+    add(diagonal, np.full(order, size), np.ones(order))
+    if rank is not None:
+        on = (row == column)[own]
+        add(own, more, np.where(on, 1.0, root))
+        trace = np.zeros((1, len(program.cost)))
+        trace[0, size], trace[0, more[on]] = -2.0 * rank, 1.0
+        program.add(trace, np.zeros(1), clarabel.NonnegativeConeT(1))
     return program
 
 

@@ -68,7 +68,7 @@ def _sum_of_entries(rows: DenseRows) -> OneSolution:
     )
 
 
-_TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
 def _solved(
@@ -92,7 +92,7 @@ def _solved(
         b_eq=equal.right_hand_side if len(equal) else None,
         bounds=bounds,
         method="highs",
-        options=_TIGHT,
+        options=TIGHT,
     )
     if result.x is None:
         return rows.nothing(int(result.nit))

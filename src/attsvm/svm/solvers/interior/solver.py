@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from attsvm.norms import Entrywise, MaxEntry, Norm, Spectral, SumEntry
+from attsvm.norms import Entrywise, MaxEntry, Norm, Spectral, SpectralOfRank, SumEntry
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver
 from attsvm.svm.solvers.interior.interior import InteriorMethod
@@ -20,6 +20,8 @@ _CHUNK = 6e5  # numbers at a time: they should stay in a cache
 class InteriorPoint(Solver):
     """Batched primal-dual interior point for `Spectral`, `MaxEntry`, `SumEntry` and `Entrywise`.
 
+    `SpectralOfRank` too where the rank is no limit: solutions in the spans have rank at most min(n, d, dq).
+
     Arguments:
         accuracy: relative gap and violation to which the certificate must hold.
     """
@@ -27,12 +29,16 @@ class InteriorPoint(Solver):
     accuracy: float = 1e-8
 
     def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
+        if isinstance(norm, SpectralOfRank):
+            least = min(problem.data.n, problem.data.d, problem.data.dq)
+            return None if norm.rank >= least else f"it solves SpectralOfRank from rank {least} on"
         known = isinstance(norm, (Spectral, MaxEntry, SumEntry, Entrywise))
         return None if known else "it solves Spectral, MaxEntry, SumEntry and Entrywise"
 
     def solve(
         self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
     ) -> RawSolution:
+        norm = Spectral() if isinstance(norm, SpectralOfRank) else norm
         count, size = problem.batch_shape[0], problem.data.d * problem.data.dq
         chunk = max(1, int(_CHUNK / (problem.data.n**2 * problem.data.T**2 + 10 * size)))
         parts = [_solve(Rows.of(problem[first : first + chunk]), norm) for first in range(0, count, chunk)]
