@@ -280,7 +280,7 @@ def factors(quick: bool) -> Iterator[dict[str, Any]]:
         limits = [predict_limit(draw.data(seed)) for seed in range(10 if quick else 20)]
         nuclear = [predict_limit(limit.graph, attsvm.Nuclear()) for limit in limits]
         data = batch_of(limits)
-        for steps in (200, 2000) if quick else (1000, 8000):
+        for steps in (200, 2000) if quick else (500, 4000):
             run = attsvm.fit(
                 data, loss=Log(), parameterization=attsvm.KeyQuery(), optimizer=NormalizedGradientDescent(0.1),
                 steps=steps, record=[steps], keep=["risk"],
@@ -304,7 +304,7 @@ def factors(quick: bool) -> Iterator[dict[str, Any]]:
 
 def rates(quick: bool) -> Iterator[dict[str, Any]]:
     """Exponents a in t^a between doublings of t: of the direction, the finite part and, normalized, of the risk."""
-    last = 1000 if quick else 8000
+    last = 1000 if quick else 4000
     marks = [last // 2**power for power in range(5, -1, -1)]
     for name, optimizer, noise in (
         ("normalized descent, acyclic", NormalizedGradientDescent(0.1), 0.0),
@@ -312,7 +312,7 @@ def rates(quick: bool) -> Iterator[dict[str, Any]]:
         ("gradient descent, with cycles", attsvm.GradientDescent(1.0), 0.3),
     ):
         draw = Draw(6, 8, 24, 4, noise)
-        limits = [predict_limit(draw.data(seed)) for seed in range(30)]
+        limits = [predict_limit(draw.data(seed)) for seed in range(20)]
         limits = [limit for limit in limits if limit.graph.acyclic == (noise == 0)]
         data = batch_of(limits)
         run = attsvm.fit(data, loss=Log(), optimizer=optimizer, steps=last, record=marks, keep=["risk", "weights"])

@@ -11,7 +11,7 @@ import torch
 import attsvm
 from attsvm.attention import Log
 from attsvm.descent import Run
-from attsvm.next_token import from_ids, predict_limit, train, verify
+from attsvm.next_token import from_ids, predict_limit, respond, train, verify
 from next_token.samples import random_samples
 
 
@@ -63,6 +63,24 @@ def test_plain_descent_is_on_its_way_and_the_comparison_says_so():
     # Its risk is what the data set promises: the mean of -log of the attention on the label.
     mass = (run.attention * data.values[..., 0]).sum(-1)
     assert float(run.risk) == pytest.approx(float(-mass.log().mean()), rel=1e-12)
+
+
+def test_tokens_level_under_w_svm_share_by_what_the_limit_does_not_name():
+    """After 2, token 0 beats 1 in two samples, 3 in one and 2 in all three; nothing compares these three.
+
+    W_svm puts them level and W_fin = 0. Orthonormal logits of losers fall like -log(samples t), so that plain descent
+    tends to shares like 1/2 : 1 : 1/3.
+    """
+    limit = predict_limit(from_ids([[0, 1, 2], [0, 1, 2], [0, 3, 2]], [0, 0, 0], np.eye(4)))
+    answer = limit.answer([1, 3, 2])
+    assert not answer.decided
+    assert answer.probabilities == pytest.approx((1 / 3,) * 3)
+    run = attsvm.fit(
+        limit.data.dataset, loss=Log(), optimizer=attsvm.GradientDescent(1.0), initial="zeros", steps=500, keep=["risk"]
+    )
+    trained = respond(limit.data, run.weights, [1, 3, 2])
+    for word, share in {"1": 3 / 11, "3": 6 / 11, "2": 2 / 11}.items():
+        assert trained[word] == pytest.approx(share, abs=0.05)  # 1/3 is far from all three
 
 
 def test_wrong_directions_do_not_hold():
