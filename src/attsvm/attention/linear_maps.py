@@ -92,12 +92,8 @@ def flat_products(
 class SharedPairs:
     """The maps of data sets whose tokens and queries come from one vocabulary each.
 
-    Windows of a text share their words: all logits are entries of the table ``E W E^T``.
-
-    Attributes:
-        embeddings: E of each data set ``[batch, K, d]``.
-        pair: the entry of each token of each input, K times its number plus that of the query ``[batch, n, T]``; any at
-            masked tokens.
+    Windows of a text share their words: all logits are entries of the table ``E W E^T``. `pair` is the entry of each
+    token of each input, K times its number plus that of the query; any at masked tokens.
     """
 
     embeddings: Float[Tensor, "batch K d"]

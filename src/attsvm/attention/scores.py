@@ -57,12 +57,8 @@ def tie_line(data: TokenDataset, scores: Float[Tensor, "*batch n T"], head: Head
     A score is a sum of products and known to a few units of round-off of their sizes, so that a tie of the mathematics
     shows as a difference of that order, and a difference of that order may be a tie. The line is 1e-12 (1e-5 for
     float32 data) of the largest score of the input in size or, for a linear h, of the largest ``sum_j |v_j x_itj|``,
-    which does not shrink where the products cancel. A prediction head of zero ties everything.
-
-    Arguments:
-        data: ``[*batch]`` data sets.
-        scores: `token_scores`, or `effective_scores` of a nonlinear head.
-        head: the prediction head of the scores.
+    which does not shrink where the products cancel. A prediction head of zero ties everything. The scores are
+    `token_scores`, or `effective_scores` of a nonlinear head.
     """
     size = scores.masked_fill(torch.isinf(scores), 0.0).abs().amax(-1)
     if isinstance(head, LinearHead):

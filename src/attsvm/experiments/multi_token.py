@@ -51,25 +51,19 @@ _JUDGED = 5  # draws of a kind
 
 @dataclass(frozen=True, kw_only=True)
 class MultiToken(Configuration):
-    """Random data on the sphere, head 1^T relu(V^T x) with V Gaussian of Frobenius norm 1, W from PyTorch's start.
-
-    Arguments:
-        accepted: instances wanted for each d by the paper's protocol, from at most `cap` draws.
-        draws: for each d, by the other protocols.
-        split_steps: of the protocol with the split gradient, after those of the paper.
-    """
+    """Random data on the sphere, head 1^T relu(V^T x) with V Gaussian of Frobenius norm 1, W from PyTorch's start."""
 
     n: int = 3
     T: int = 4
     dimensions: tuple[int, ...] = (4, 6, 8, 10)
-    accepted: int = 500
+    accepted: int = 500  # instances wanted for each d by the paper's protocol, from at most `cap` draws
     steps: int = 2001
     chunk_size: int = 2000
     cap: int = 200_000
-    draws: int = 2000
+    draws: int = 2000  # for each d, by the other protocols
     decaying_steps: int = 32_000
     decaying_step: float = 2.0
-    split_steps: int = 1000
+    split_steps: int = 1000  # of the protocol with the split gradient, after those of the paper
     falling: float = -0.3
     steady: float = -0.1
     threshold: float = 1e-3

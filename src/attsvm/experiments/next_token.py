@@ -60,12 +60,9 @@ _APART = 1_000_000  # between the numbers of data sets of two shapes
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSamples(Configuration):
-    """Embeddings on the sphere, windows drawn evenly, labels by levels of priority.
+    """Embeddings on the sphere, windows drawn evenly, labels by levels of priority."""
 
-    Arguments:
-        shapes: (K, d, n, T): size of the vocabulary, dimension, number of windows, tokens of each.
-    """
-
+    # Size of the vocabulary, dimension, number of windows, tokens of each.
     shapes: tuple[tuple[int, int, int, int], ...] = ((4, 4, 8, 4), (8, 8, 16, 4), (16, 24, 32, 6), (8, 5, 16, 4))
     datasets: int = 250  # of each shape
     alike: int = 1  # number of tokens of a level
@@ -321,17 +318,12 @@ NEXT_TOKEN_CYCLIC = Experiment(
 
 @dataclass(frozen=True, kw_only=True)
 class BundledText(Configuration):
-    """The first words of the text that comes with the package; the words after them give fresh windows.
-
-    Arguments:
-        dimensions: values of d; the last exceeds the size of the vocabulary.
-        draws: embeddings drawn on the sphere for each d, orthonormal where d allows; the first of each d is trained on.
-    """
+    """The first words of the text that comes with the package; the words after them give fresh windows."""
 
     words: int = 1000  # how many of the text are learned
     window: int = 8  # tokens of a sample
-    dimensions: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 64, 96)
-    draws: int = 6
+    dimensions: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 64, 96)  # the last exceeds the size of the vocabulary
+    draws: int = 6  # of embeddings for each d, on the sphere, orthonormal where d allows; the first is trained on
     steps: int = 2000  # of training
     fresh: int = 200  # windows from the rest of the text, all of whose words are known
 

@@ -81,19 +81,13 @@ class Judged:
 
 @dataclass(frozen=True)
 class SeedRow:
-    """One check in every seed: what was measured and what it says, in the order of the seeds.
-
-    Arguments:
-        what, expected, why, fails_if: those of the check.
-        measured: by seed.
-        verdicts: by seed; not judged where a seed does not have this check.
-    """
+    """One check in every seed: what was measured and what it says, in the order of the seeds."""
 
     what: str
     expected: str
     why: str
     measured: Sequence[str]
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[Verdict]  # not judged where a seed does not have this check
     fails_if: str = ""
 
     def count(self, verdict: Verdict) -> int:

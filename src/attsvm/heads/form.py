@@ -23,19 +23,14 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class LayerStates:
-    """What the heads of a layer see in one sentence.
-
-    Arguments:
-        phases: ``cos + i sin`` of the angle of every frequency at every position, as the model has them; None without
-            rotary positions.
-        buckets: of the distance from query (row) to token (column); None without learned biases by distance.
-    """
+    """What the heads of a layer see in one sentence."""
 
     keys: Float[Tensor, "T D"]  # input of the key projection
     queries: Float[Tensor, "T E"]  # input of the query projection
     allowed: Bool[Tensor, "T T"]  # tokens (columns) that a query (row) may look at
+    # cos + i sin of the angle of every frequency at every position, as the model has them, for rotary positions
     phases: Complex[Tensor, "T F"] | None = None
-    buckets: Int[Tensor, "T T"] | None = None
+    buckets: Int[Tensor, "T T"] | None = None  # of the distance from query (row) to token, for learned biases
 
     def of(self, form: HeadWeights) -> Self:
         """What this head sees: the columns of keys and queries that are its own."""

@@ -58,14 +58,11 @@ class Speed:
 class FigureSummary(Judged):
     """What one finished experiment comes to: checks, counts, pictures and CPU seconds, for tables and summary.json.
 
-    Arguments:
-        experiment, folder, configuration, counts: as everywhere.
-        checks: expected against measured; the speed is one of them where a factor is expected.
-        cpu_seconds: computing, compiling, importing, drawing.
+    The speed is one of the checks where a factor is expected.
     """
 
     pictures: Sequence[Path]
-    cpu_seconds: Mapping[str, float]
+    cpu_seconds: Mapping[str, float]  # computing, compiling, importing, drawing
     wall_seconds: float
     speed: Speed | None
     notes: Sequence[str]

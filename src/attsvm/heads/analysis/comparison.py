@@ -38,15 +38,11 @@ _RANK = 1e-2
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """How close the weights are, the selections this is about, and what holds the solution in place.
-
-    Arguments:
-        shares: of each constraint in the sum of all multipliers, ``[n, T]``; 0 where nothing is solved.
-    """
+    """How close the weights are, the selections this is about, and what holds the solution in place."""
 
     closeness: Closeness  # the numbers
     drawn: Choices  # the selections
-    shares: Float[Tensor, "n T"]
+    shares: Float[Tensor, "n T"]  # of each constraint in the sum of all multipliers; 0 where nothing is solved
     solution: SVMSolution | None = None  # of a plain head; None where there is none to use
 
 
@@ -58,18 +54,9 @@ def compare_with_max_margin(
     norm: Norm,
     settings: Settings,
 ) -> Compared:
-    """Solve the max-margin problem of the selections `drawn`, and say how close W is to its solution W_mm.
+    """How close W is to W_mm, the solution of the max-margin problem of `drawn`, which is asked to make `held_out` too.
 
-    Arguments:
-        form: W, of a head or of a control.
-        views: the sentences that the selections are about.
-        drawn: the selections that W_mm must make.
-        held_out: selections of other sentences, on which the agreement of W_mm is counted.
-        norm: whose smallest solution W_mm is.
-        settings: accuracy, limits and quantile.
-
-    Raises:
-        ValueError: if the logits of the head depend on positions and the norm is not Frobenius.
+    A ValueError if the logits of the head depend on positions and the norm is not Frobenius.
     """
     if not form.plain:
         return _compare_lifted(form, views, drawn, held_out, norm, settings)

@@ -39,18 +39,14 @@ _BARRED = (
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Candidates of some queries, pair after pair.
-
-    Arguments:
-        phases: cos + i sin of every angle at its distance, ``[N, F]``; None without rotary positions.
-    """
+    """Candidates of some queries, pair after pair."""
 
     form: HeadWeights  # of the head, whose channels make the kernel
     queries: Float[Tensor, "n E"]  # what the query projection sees, ``[n, E]``
     query: Int[Tensor, " N"]  # number of the query of each pair, ``[N]``
     token: Int[Tensor, " N"]  # position of its token, ``[N]``
     keys: Float[Tensor, "N D"]  # what the key projection sees, ``[N, D]``
-    phases: Complex[Tensor, "N F"] | None
+    phases: Complex[Tensor, "N F"] | None  # cos + i sin of every angle at its distance, for rotary positions
     buckets: Int[Tensor, " N"] | None  # of its distance, ``[N]``; None without learned biases by distance
 
     @classmethod
@@ -130,15 +126,11 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class LiftedSolution:
-    """W_mm of a head with positions, as multipliers of the rows of its problem.
-
-    Arguments:
-        multipliers: of every pair, 0 for the selected ones, ``[N]``; the combination of the rows has norm 1.
-    """
+    """W_mm of a head with positions, as multipliers of the rows of its problem."""
 
     pairs: Pairs  # of the problem
     selected: Int[Tensor, " n"]  # number of the selected pair of each query, ``[n]``
-    multipliers: Float[Tensor, " N"]
+    multipliers: Float[Tensor, " N"]  # 0 for the selected pairs; the combination of the rows has norm 1
     value: float  # N(W_mm); NaN where there is none
     gap: float  # of `value` over the bound that the multipliers prove, relative, from the kernel over all rows
     status: str  # in a sentence

@@ -153,11 +153,7 @@ def quiet() -> Iterator[None]:
 
 
 def read_gguf(path: Path, name: str) -> tuple[Any, Any, tuple[str, ...]]:
-    """The float32 core of a GGUF file, its tokenizer, and notes; quantized weights are dequantized.
-
-    Raises:
-        ValueError: if the packages that read it are missing, the file is damaged, or its architecture is not read.
-    """
+    """The float32 core of a GGUF file, its tokenizer, and notes; quantized weights are dequantized."""
     try:
         import accelerate  # noqa: F401
         import gguf
