@@ -126,7 +126,7 @@ def test_every_experiment_has_a_card_and_every_scene_exists():
     assert re.findall(r"^- \[!\[\]\(\.\./images/thumbnails/(.+)\.png\)", index, flags=re.MULTILINE) == list(EXPERIMENTS)
     scripts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/attsvm/app/playground").rglob("*.js"))
     for scene in re.findall(r'data-(?:scene="|playground="scene=)([\w-]+)', index):
-        assert f'name: "{scene}"' in scripts or f"{scene}: {{ preset:" in scripts, scene
+        assert any(each in scripts for each in (f'name: "{scene}"', f"{scene}: {{ preset:", f'scene: "{scene}"')), scene
 
 
 def test_the_reference_by_task_has_every_name_at_the_top():

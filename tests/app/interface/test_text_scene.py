@@ -119,6 +119,9 @@ def test_what_cannot_be_read_or_asked_is_said(scene: Playground) -> None:
         assert samples.first.inner_text().startswith(words)
         assert not scene.find(".priorities").is_visible()
         assert not scene.find(".shares").is_visible()
+    scene.page.evaluate("() => { location.hash = 'theme=dark'; }")
+    scene.until(lambda: scene.page.evaluate(f"{_ROOT}.firstChild.dataset.theme") == "dark")
+    assert text.input_value() == "one two", "another theme leaves what was typed"
     scene.page.evaluate("() => { location.hash = 'scene=text&window=99'; }")
     scene.until(lambda: "window must be a whole number from 1 to 16" in scene.find(".toast").inner_text())
 

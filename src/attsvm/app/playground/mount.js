@@ -375,9 +375,15 @@ export function mount(element, options = {}) {
   if (ownsAddress) {
     listen(window, "hashchange", () => {
       const asked = readAddress(location.hash);
-      presentation.set({ ...asked.display, embed: asked.display.embed || opening.display.embed });
+      // An address that names no scene leaves the one on screen.
+      const kept = asked.state === null && location.hash !== "" ? display().text : null;
+      presentation.set({
+        ...asked.display,
+        embed: asked.display.embed || opening.display.embed,
+        text: asked.display.text ?? kept,
+      });
       if (asked.state !== null) setState(asked.state);
-      else if (location.hash === "" && asked.display.text === null) setState(opening.state); // the Back button, to where the page was opened
+      else if (location.hash === "") setState(opening.state); // the Back button, to where the page was opened
       if (asked.sentence !== null) narration.say(`${asked.sentence}.`);
     });
   }
