@@ -45,4 +45,4 @@ def lowest_versions(*extras: str) -> list[str]:
 
 
 if __name__ == "__main__":  # what `make lowest` installs
-    sys.stdout.write("\n".join(lowest_versions("app", "dask", "heads", "reference")) + "\n")
+    sys.stdout.write("\n".join(lowest_versions("app", "dask", "heads", "gguf", "reference")) + "\n")

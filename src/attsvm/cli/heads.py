@@ -18,7 +18,9 @@ from attsvm.cli.common.report import plural, print_json, print_table, status_lin
 if TYPE_CHECKING:
     from attsvm.heads import HeadsReport, Progress, Texts
 
-Model = Annotated[str, Argument(metavar="MODEL", help="Folder of a model, or its name on the Hugging Face hub.")]
+Model = Annotated[
+    str, Argument(metavar="MODEL", help="Folder of a model, a GGUF file, or a name on the Hugging Face hub.")
+]
 TextsFile = Annotated[
     str, option("--texts", "FILE", f"A file with one text per line, or texts of the package: {listed(SAMPLES)}.")
 ]

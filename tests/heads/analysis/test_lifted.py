@@ -138,6 +138,8 @@ def test_other_norms_are_refused():
     drawn = choices(views, form)
     with pytest.raises(ValueError, match="norms must be Frobenius for heads whose logits depend on positions; got nuc"):
         compare_with_max_margin(form, views, drawn, drawn, Nuclear(), Settings())
+    with pytest.raises(ValueError, match="norms must be Frobenius for heads whose logits depend on positions; got nuc"):
+        analyze(load(lately("Llama")), [[3, 4, 5]], norms=(Frobenius(), Nuclear()))
 
 
 def test_selections_that_nothing_separates_are_told():

@@ -21,12 +21,19 @@ RELATIVE = r"adds products of contents and relative positions to its logits"
 CLIPPED = r"clips its keys and queries"
 
 
+def _made_up_rope():
+    config = transformers.LlamaConfig()
+    config.rope_parameters = {"rope_type": "made_up", "rope_theta": 100.0}
+    return config
+
+
 @pytest.mark.parametrize(("config", "sentence"), [
     (transformers.DebertaConfig(relative_attention=True), RELATIVE),
     (transformers.DebertaV2Config(relative_attention=True), RELATIVE),
     (transformers.BertConfig(position_embedding_type="relative_key_query"), RELATIVE),
     (transformers.OlmoConfig(clip_qkv=8.0), CLIPPED),
     (transformers.MptConfig(attn_config={"clip_qkv": 8.0}), CLIPPED),
+    (_made_up_rope(), r"has rotary positions of the kind 'made_up', which the transformers library does not know"),
     (transformers.GPTNeoConfig(), r"lets a query see only a window of tokens"),
     (transformers.LongformerConfig(), r"lets a query see only a window of tokens"),
     (transformers.FalconConfig(), r"has the architecture 'falcon', which is not supported; supported are albert, bart"),

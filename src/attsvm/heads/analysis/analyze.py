@@ -93,6 +93,9 @@ def analyze(
         raise ValueError(f"model must come from load() or from_arrays(); got {type(model).__name__}")
     began = time.perf_counter()
     chosen = _chosen_heads(model, layers, heads)
+    others = [norm.name for norm in norms if not isinstance(norm, Frobenius)]
+    if others and not all(model.weights(*place).plain for place in chosen):
+        raise ValueError(f"norms must be Frobenius for heads whose logits depend on positions; got {others[0]}")
     sentences, repeated = _sentences(model, texts)
     kept = None if cache is None else HeadCache(cache, model, sentences, settings)
     with contextlib.nullcontext() if kept is None else kept.open():

@@ -363,12 +363,24 @@ _BY_SETTING = (
 )
 
 
+def _unknown_turns(settings: Mapping[str, Any]) -> str | None:
+    """A kind of rotary positions that the library cannot compute, if these settings ask for one, in some layers."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    known = {"default", *ROPE_INIT_FUNCTIONS}
+    asked = [settings, *(part for part in settings.values() if isinstance(part, dict))]
+    return next((part["rope_type"] for part in asked if part.get("rope_type", "default") not in known), None)
+
+
 def refusal(config: Any) -> str | None:
     """Why the logits of such a model are no sum of channels that are read, after the model's name; or None."""
     if str(getattr(config, "position_embedding_type", None)).startswith("relative_key"):
         return RELATIVE
     if config.model_type in _BY_TYPE:
         return _BY_TYPE[config.model_type]
+    unknown = _unknown_turns(getattr(config, "rope_parameters", None) or {})
+    if unknown is not None:
+        return f"has rotary positions of the kind {unknown!r}, which the transformers library does not know"
     clipped = config.model_type == "mpt" and config.attn_config.clip_qkv
     settings = (why for why, names in _BY_SETTING if any(getattr(config, name, None) for name in names))
     return CLIPPED if clipped else next(settings, None)

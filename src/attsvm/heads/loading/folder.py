@@ -34,7 +34,8 @@ def read_config(folder: Path) -> Any:
     if model_type not in CONFIG_MAPPING:
         raise ValueError(unsupported(str(folder), model_type))
     try:
-        return CONFIG_MAPPING[model_type].from_dict(settings)
+        with quiet():
+            return CONFIG_MAPPING[model_type].from_dict(settings)
     except Exception as error:  # each configuration class checks in its own way
         raise ValueError(f"{path} is not a valid {model_type} configuration: {reason(error)}") from None
 

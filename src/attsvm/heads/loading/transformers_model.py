@@ -57,7 +57,6 @@ class TransformersModel(HeadModel):
         self.layers, self.heads = len(self._layers), self._layers[0].heads
         self.width = self._layers[0].query.weight.shape[0]
         if self._layers[0].norms is not None:
-            self.width = self._layers[0].size
             self.architecture += ", head space"
             if HEAD_SPACE not in notes:
                 self.notes = (*notes, HEAD_SPACE)
