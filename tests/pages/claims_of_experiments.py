@@ -254,6 +254,22 @@ def optimizer_geometry() -> Iterator[str]:
     yield f"are counted for each norm: {sum(rest.values())} in all seeds, of the largest entry"
 
 
+@sentences("cones")
+def cones() -> Iterator[str]:
+    own, found = partial(numbers, "cones"), summary("cones")
+    datasets = found["configuration"]["datasets"]
+    yield f"Each seed has {datasets} data sets here"
+    middle, large = (cosines(own(f"local, mu = 1e-05, norm {radius}"), 2) for radius in (100, 1000))
+    yield f"{middle} of the starts return from norm 100, and {large} from norm 1000 on these data sets."
+    grows = "local: returned from the narrowest cone"
+    yield f"With so few data sets it holds in {held('cones', grows)} seeds"
+    failing = [place for place, verdict in enumerate(check("cones", grows)["verdicts"]) if verdict != "holds"]
+    ends = [measured("cones", grows, place) for place in (0, 1)]
+    assert all(ends[0][place] == ends[1][place] for place in failing)
+    missing = sum(own("no other local optimum"))
+    yield f"Of the {datasets * len(found['seeds'])} data sets, {missing:.0f} have no locally optimal selection besides"
+
+
 # ------------------------------------------------------------------------- pages about several experiments
 
 
@@ -357,3 +373,21 @@ def proved_transformer() -> Iterator[str]:
     yield f"in the first layer and between {second} in the second (means of three models)"
     before, after = (measured("attention-sparsity", "norm of the key-query", place) for place in (0, 1))
     yield f"grows to {span([b / a for a, b in zip(before, after, strict=True)], lambda value: f'{value:.1f}')} times"
+
+
+@claims("docs/proved.md")
+def proved_cones() -> Iterator[str]:
+    own, found = partial(numbers, "cones"), summary("cones")
+
+    def share(kind: str, radius: int) -> str:
+        return counts([100 * each for each in own(f"{kind}, mu = 1e-05, norm {radius}")])
+
+    there = found["configuration"]["datasets"] * len(found["seeds"]) - sum(own("no other local optimum"))
+    yield (
+        f"return in {share('local', 1)} % of the cases from norm 1 and in {share('local', 1000)} % from norm 1,000,"
+        f" by the seed ({there:.0f} data sets in eight seeds)."
+    )
+    assert share("global", 1000) == "100"
+    yield f"Around the optimal selection it is {share('global', 1)} % and all."
+    assert share("not local", 1) == "0"
+    yield f"hold none of their starts from norm 1, and {share('not local', 1000)} % from norm 1,000."
