@@ -75,7 +75,11 @@ html_js_files = [("page.js", {"defer": "defer"}), ("idea.js", {"defer": "defer"}
 
 
 def setup(app):
-    """Write the playground as one file beside the HTML pages."""
+    """Write the playground as one file beside the HTML pages; lead links to programs of the gallery to their pages."""
+
+    def to_the_gallery(built, page, source):  # on GitHub the links lead to the programs themselves
+        source[0] = source[0].replace("](gallery/README.rst)", "](examples/index)")
+        source[0] = re.sub(r"\]\(gallery/(\w+)\.py\)", r"](examples/\1)", source[0])
 
     def write_playground(built, error):
         if error is None and built.builder.format == "html":
@@ -83,4 +87,5 @@ def setup(app):
 
             write_page(Path(built.outdir) / "playground-page.html", docs="./")
 
+    app.connect("source-read", to_the_gallery)
     app.connect("build-finished", write_playground)

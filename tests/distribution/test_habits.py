@@ -76,3 +76,14 @@ def test_what_is_never_executed() -> None:
     for path in (ROOT / "src").glob("attsvm/**/*.py"):
         assert not broken.search(path.read_text(encoding="utf-8")), path
     assert "torch>=2.6" in (ROOT / "pyproject.toml").read_text(encoding="utf-8")  # CVE-2025-32434
+
+
+PAGES = [*ROOT.glob("*.md"), *(path for path in ROOT.glob("docs/**/*.md") if "_build" not in path.parts)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_and_pictures_lead_to_files_on_github_too(page: Path) -> None:
+    prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", prose)]
+    inside = [link for link in links if link and not link.startswith(("https://", "http://", "mailto:"))]
+    assert [link for link in inside if not (page.parent / link).is_file()] == []
