@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pages.reading import claims, power, results, span
+from pages.reading import claims, power, results, row, short, span
 
 PREDICTION = "docs/prediction.md"
 SHIPPED = "270 growing steps"
@@ -154,3 +154,60 @@ def rounding() -> Iterator[str]:
     assert max(each["early_distance"] for each in rows) < 1e-30
     final = [each["final_cosine"] for each in rows if each["size"] == "n=6 T=8 d=10"]
     yield f"the smallest cosine over ten data sets is {final[0]:.2f} for W and {final[1]:.2f} for (K, Q)."
+
+
+@claims("docs/proved.md")
+def next_token() -> Iterator[str]:
+    rows = results("next_token_theorem")["rows"]
+    own, few = rows[:10], rows[10:]
+    assert sum(each["feasible"] for each in own) == 1000
+    assert all(each["both_right"] == each["grown"] == each["problems"] for each in own)
+    yield f"tokens, {sum(each['with_cycles'] for each in own)} of them with cycles)"
+    yield (
+        f"all 1,000 are right in both parts. The smallest cosine outside S_fin is"
+        f" {short(min(each['smallest_cosine'] for each in own), 4)}"
+    )
+    yield f"is {power(max(each['largest_distance_share'] for each in own))}. These steps are accelerated"
+    clash, feasible, grown, right = (
+        sum(each[name] for each in few) for name in ("proved_infeasible", "feasible", "grown", "both_right")
+    )
+    assert clash + feasible == 200
+    assert grown == right
+    rest = [one for each in few for one in each["rest"]]
+    early = sum(one["holds_at_last"] for one in rest)
+    assert all(one["stages"][-1]["cosine"] > one["stages"][1]["cosine"] for one in rest if not one["holds_at_last"])
+    yield (
+        f"Of 200 problems {clash} clash, each with a proof. Of the other {feasible}, {grown} reach that norm in 16,000"
+        f" steps, and all {grown} hold. The other {len(rest)} have a W_svm of norm"
+        f" {span([one['svm_norm'] for one in rest], lambda value: f'{value:,.0f}')} and are still growing; {early} of"
+        f" them hold already"
+    )
+
+
+@claims("docs/proved.md")
+def next_token_rates() -> Iterator[str]:
+    rates = results("next_token_rates")
+    normalized, plain = "normalized descent, acyclic", "gradient descent, acyclic"
+    last = row(rates, training=normalized, steps=4000)
+    early, later = (row(rates, training=normalized, steps=steps)["median_log_risk"] for steps in (250, 500))
+    yield f"with a = {last['exponent_of_direction']:.2f} over the last doubling, to 4,000 steps"
+    yield f"the logarithm of the loss goes from {early:.2f} to {later:.2f} between 250 and 500 steps"
+    slow = row(rates, training=plain, steps=4000)
+    yield (
+        f"its norm is {slow['median_norm_over_svm']:.1f} times that of W_svm after 4,000, and its direction"
+        f" {short(slow['median_distance_of_directions'], 2)} away."
+    )
+    finite = row(rates, training="gradient descent, with cycles", steps=4000)["exponent_of_finite_part"]
+    yield f"converges like t^a with a = {finite:.2f}."
+    factors = results("next_token_factors")
+    acyclic, cyclic = (row(factors, noise=noise, steps=4000) for noise in (0.0, 0.3))
+    assert acyclic["nearer_to_nuclear"] == acyclic["problems"] == 20
+    yield (
+        f"the median cosine with it is {short(acyclic['median_cosine_nuclear'], 4)} after 4,000 normalized steps (least"
+        f" {short(acyclic['smallest_cosine_nuclear'], 3)}), with the Frobenius one"
+        f" {short(acyclic['median_cosine_frobenius'], 3)}, and all 20 are nearer to the nuclear one."
+    )
+    yield (
+        f"With cycles it is {short(cyclic['median_cosine_nuclear'], 3)}, and {cyclic['nearer_to_nuclear']} of 20 are:"
+        f" steps of one size never let the finite part settle (it is {short(cyclic['median_finite_distance'], 2)} away)"
+    )
