@@ -107,9 +107,10 @@ def _trained(
 @torch.no_grad()
 def _measured(
     configuration: AttentionSparsity, model: VisionTransformer, test: tuple[Tensor, Tensor]
-) -> Iterator[dict[str, float | int]]:
+) -> list[dict[str, float | int]]:
     """A row for each head: how sparse [CLS] attends, how large K Q^T is, how wide the margins of its choices."""
     accuracy = float((model(test[0]).argmax(-1) == test[1]).double().mean())
+    rows: list[dict[str, float | int]] = []
     for layer, own in enumerate(model.attentions):
         attention, seen = own.attention, own.seen
         keys, queries = (part.double() for part in own.key_query())
@@ -121,7 +122,7 @@ def _measured(
             logits = torch.einsum("bti,ij,bj->bt", states, weights, states[:, 0])
             best = logits.topk(2, -1).values
             margin = (best[:, 0] - best[:, 1]) / torch.linalg.matrix_norm(weights)
-            yield {
+            found: dict[str, float | int] = {
                 "layer": layer,
                 "head": head,
                 "accuracy": accuracy,
@@ -132,6 +133,8 @@ def _measured(
                 "margin_low": float(margin.quantile(0.1)),
                 "margin_median": float(margin.median()),
             }
+            rows.append(found)
+    return rows
 
 
 @torch.no_grad()
