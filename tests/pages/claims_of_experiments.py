@@ -270,6 +270,21 @@ def cones() -> Iterator[str]:
     yield f"Of the {datasets * len(found['seeds'])} data sets, {missing:.0f} have no locally optimal selection besides"
 
 
+@sentences("convergence-types")
+def convergence_types() -> Iterator[str]:
+    own, found = partial(numbers, "convergence-types"), summary("convergence-types")
+    yield f"Each seed has {found['configuration']['datasets']} data sets for each d."
+    stray = "saturated runs that are not locally optimal"
+    few, all_of_them = (sum(measured("convergence-types", stray, place)) for place in (0, 1))
+    yield (
+        f"Of {all_of_them:,.0f} saturated runs in all seeds, {few:.0f} are not locally optimal, all of them at d = 2."
+    )
+    assert sum(own("not local, d = 2")) == few
+    yield f"There also {cosines(own('not saturated, d = 2'), 2)} of the runs are not saturated"
+    undecided = [sum(values) for reason, values in found["counts"].items() if "decided" in reason]
+    yield f"could not be decided: {sum(undecided)} in all seeds."
+
+
 # ------------------------------------------------------------------------- pages about several experiments
 
 
@@ -391,3 +406,27 @@ def proved_cones() -> Iterator[str]:
     yield f"Around the optimal selection it is {share('global', 1)} % and all."
     assert share("not local", 1) == "0"
     yield f"hold none of their starts from norm 1, and {share('not local', 1000)} % from norm 1,000."
+
+
+@claims("docs/proved.md")
+def proved_conditions() -> Iterator[str]:
+    types, gradient = partial(numbers, "convergence-types"), partial(numbers, "first-gradient")
+    yield (
+        f"{cosines(types('global, d = 20'), 2)} of the runs end at the optimal selection at d = 20, where B1 holds on"
+        f" {cosines(types('B1, optimal SVM, d = 20'), 2)} of the data sets and the first gradient is favourable on"
+        f" {cosines(gradient('favourable, d = 20'), 2)}."
+    )
+    b1 = [cosines(types(f"B1, optimal SVM, d = {d}"), 2) for d in (84, 320)]
+    yield f"B1 holds on {b1[0]} of them at d = 84 and on {b1[1]} at d = 320"
+    yield f"other local optima, on {cosines(types('B1, every SVM, d = 160'), 2)} at d = 160."
+    for what in ("stay in the margin cone", "reach the optimal selection"):
+        assert held("first-gradient", f"favourable, one large step: {what}") == "8 of 8"
+    yield f"all of {sum(gradient('favourable')):,.0f} runs after one large step"
+    leave = counts(measured("first-gradient", "favourable, small steps: leave", 0))
+    yield f"{leave} in a seed leave the cone for a while, and {counts(gradient('favourable, small steps elsewhere'))}"
+
+
+@claims("docs/public-code.md")
+def public_types() -> Iterator[str]:
+    shares = [cosines(numbers("convergence-types", f"B1, optimal SVM, d = {d}"), 2) for d in (20, 84, 320)]
+    yield f"as the paper says: {shares[0]} at d = 20, {shares[1]} at 84, {shares[2]} at 320."
