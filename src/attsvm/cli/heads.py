@@ -28,6 +28,9 @@ Images = Annotated[
     Path | None,
     option("--images", "FOLDER", "PNG and JPEG files for a vision model, or a .npz file with an array called images."),
 ]
+ModelType = Annotated[
+    str | None, option("--model-type", "NAME", "Architecture, such as bert, where config.json does not say it.")
+]
 Most = Annotated[int, Option("--most-texts", metavar="N", min=1, help="Read at most N lines of FILE, or N images.")]
 Layers = Annotated[str | None, option("--layers", "LIST", "Such as 0,3 or 2-5; all by default.")]
 Heads = Annotated[str | None, option("--heads", "LIST", "Such as 0,3 or L3H7,L0H2; all by default.")]
@@ -49,6 +52,7 @@ def heads(
     model: Model,
     texts: TextsFile = "sample",
     images: Images = None,
+    model_type: ModelType = None,
     most_texts: Most = 1000,
     layers: Layers = None,
     heads: Heads = None,
@@ -78,7 +82,7 @@ def heads(
     if images is not None and texts != "sample":
         raise ValueError("--images and --texts exclude each other: a model looks at images or reads texts")
     given = _texts(texts, most_texts) if images is None else attsvm.heads.Texts((), "")
-    loaded = attsvm.heads.load(model, images=images, most_images=most_texts)
+    loaded = attsvm.heads.load(model, images=images, most_images=most_texts, model_type=model_type)
     with status_line(f"Heads of {loaded.name}", quiet=quiet or json) as tell:
 
         def progress(at: Progress) -> None:

@@ -252,6 +252,15 @@ class TestBadInput:
         assert found["L0H0"].comparisons[0].head.agreement == once["L0H0"].comparisons[0].head.agreement
         assert "1 text repeats another and was left out" in analyze(model, [*texts[:2], texts[0]], **options).notes
 
+    def test_a_tokenizer_that_does_not_know_the_texts_is_told_first(self):
+        states, one = [torch.eye(4)[None]], torch.eye(4)[None, None]
+        known, unknown = (
+            analyze(from_arrays(states, one, one, tokens=[["a", "b", "c", name]]), heads=["L0H0"], confidence=0.9)
+            for name in ("d", "[UNK]")
+        )
+        assert unknown.notes[0].startswith("WARNING: 25% of the tokens are unknown ones")
+        assert not any("unknown" in note for note in known.notes)
+
     def test_no_confident_query_says_what_to_try(self):
         nothing = analyze(MODEL, heads=["L0H2"], confidence=0.9)["L0H2"]
         assert "no query has more than 0.9 of its attention" in nothing.outcome

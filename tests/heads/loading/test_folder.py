@@ -251,6 +251,18 @@ def test_damaged_or_unknown_configurations(folder, content, sentence):
     assert "\n" not in str(caught.value)
 
 
+def test_an_architecture_that_only_the_user_knows(folder):
+    path = folder / "config.json"
+    settings = json.loads(path.read_text())
+    kind = settings.pop("model_type")
+    with pytest.raises(ValueError, match=r"must be bert, as .*config.json says; got gpt2"):
+        load(folder, model_type="gpt2")
+    path.write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=r"name it, such as --model-type bert \(model_type= in Python\)"):
+        load(folder)
+    assert load(folder, model_type=kind).architecture == "bert"
+
+
 def test_weights_of_another_architecture(folder):
     change_config(folder, model_type="distilbert")
     with pytest.raises(ValueError, match=r"tiny-bert lacks \d+ weights that its architecture needs, such as "):
@@ -295,7 +307,7 @@ def test_quantized_weights(folder):
 
 def test_other_files(tmp_path, folder):
     for name, sentence in (
-        ("model.onnx", r"model.onnx must be a model folder or a Whisper .pt file; got '.onnx'"),
+        ("model.onnx", r"model.onnx must be a model folder, a .gguf file or a Whisper .pt file; got '.onnx'"),
         ("empty.pt", r"empty.pt is not a readable weights file"),
     ):
         (tmp_path / name).touch()

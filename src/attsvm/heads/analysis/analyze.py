@@ -106,7 +106,7 @@ def analyze(
         layers=model.layers,
         heads_per_layer=model.heads,
         width=model.width,
-        notes=(*model.notes, *_notes(model, sentences, repeated, kept)),
+        notes=(*_notes(model, sentences, repeated, kept), *model.notes),
         sentences=len(sentences),
         tokens=sum(len(sentence) for sentence in sentences),
         settings=settings,
@@ -223,6 +223,10 @@ def _held_out(count: int, settings: Settings) -> Tensor:
 
 def _notes(model: HeadModel, sentences: Sequence[Sentence], repeated: int, kept: HeadCache | None) -> list[str]:
     notes = []
+    tokens = [token for sentence in sentences for token in sentence.tokens]
+    unknown = sum(token in ("[UNK]", "<unk>") for token in tokens) / max(len(tokens), 1)
+    if unknown > 0.1:
+        notes.append(f"WARNING: {unknown:.0%} of the tokens are unknown ones: the tokenizer does not fit these texts")
     if kept is not None and kept.damaged:
         names = ", ".join(path.name for path in kept.damaged)
         notes.append(f"kept results were damaged, and their heads were analysed again: {names}")

@@ -20,7 +20,7 @@ from torch import Tensor
 from attsvm.heads.loading.architectures import architecture_of, unsupported
 
 
-def read_config(folder: Path) -> Any:
+def read_config(folder: Path, kind: str | None = None) -> Any:
     """The configuration of a folder, as the transformers library's own class for it; none that asks to run code."""
     path = folder / "config.json"
     if not path.is_file():
@@ -28,9 +28,14 @@ def read_config(folder: Path) -> Any:
     settings = read_settings(path)
     from transformers import CONFIG_MAPPING
 
-    model_type = settings.get("model_type")
+    model_type = settings.setdefault("model_type", kind)
     if not isinstance(model_type, str):
-        raise ValueError(f"{path} has no model_type, so its architecture is unknown")
+        raise ValueError(
+            f"{path} has no model_type, so its architecture is unknown; name it, such as --model-type bert"
+            " (model_type= in Python)"
+        )
+    if kind not in (None, model_type):
+        raise ValueError(f"--model-type (model_type=) must be {model_type}, as {path} says; got {kind}")
     if model_type not in CONFIG_MAPPING:
         raise ValueError(unsupported(str(folder), model_type))
     try:

@@ -34,6 +34,7 @@ def load(
     audio_features: ArrayOrList | None = None,
     images: ArrayOrList | str | os.PathLike[str] | None = None,
     most_images: int = 1000,
+    model_type: str | None = None,
 ) -> HeadModel:
     """A model whose heads can be read exactly, as ``softmax(X K Q^T z)`` with what its positions add.
 
@@ -50,6 +51,7 @@ def load(
             ``preprocessor_config.json`` says; a .npz or .safetensors file with an array called images; or an array.
             Arrays must be scaled as the model expects, ``[n, channels, height, width]``.
         most_images: read at most this many from a folder or file.
+        model_type: the architecture of a folder whose config.json does not name it, such as ``"bert"``.
 
     Returns:
         A `HeadModel`; its `notes` say what was changed on the way.
@@ -62,7 +64,7 @@ def load(
     audio = None if audio_features is None else as_tensor(audio_features, "audio_features")
     pictures = _pictures(images, most_images)
     if isinstance(source, str | os.PathLike):
-        return _from_path(source, tokenizer, audio, pictures)
+        return _from_path(source, tokenizer, audio, pictures, model_type)
     if is_lens(source):
         return LensModel(source, choose_tokenizer(tokenizer, None, None))
     if isinstance(source, nn.Module) and hasattr(getattr(source, "config", None), "model_type"):
@@ -89,7 +91,11 @@ def _pictures(images: object, most: int) -> Pictures | None:
 
 
 def _from_path(
-    source: str | os.PathLike[str], tokenizer: object, audio: Tensor | None, images: Pictures | None
+    source: str | os.PathLike[str],
+    tokenizer: object,
+    audio: Tensor | None,
+    images: Pictures | None,
+    model_type: str | None,
 ) -> HeadModel:
     path = Path(source).expanduser()
     if path.is_file():
@@ -98,7 +104,7 @@ def _from_path(
         raise ValueError(f"{path} does not exist; give a model folder or a .pt file of Whisper")
     folder = path if path.is_dir() else hub_folder(str(source))
     name = path.resolve().name if path.is_dir() else str(source)
-    config = read_config(folder)
+    config = read_config(folder, model_type)
     architecture = architecture_of(config, name)
     weights = read_weights(folder)
     notes = precision_notes(weights)
