@@ -161,7 +161,9 @@ class InteriorMethod:
                 rho = rho - (line.delta * residual).sum((1, 2))
             right = ((missing + centre - rows.margins(w) + shift * (rho / kappa)[:, None]) * size)[..., None]
             x = torch.cholesky_solve(right, factor)
-            dlam = (x + torch.cholesky_solve(right - h @ x, factor))[..., 0] * size
+            if isinstance(self.cone, Definite):
+                x = x + torch.cholesky_solve(right - h @ x, factor)
+            dlam = x[..., 0] * size
             dm = rows.combine(dlam)
             dw = w + line.theta(dm)
             if line.delta is not None:
