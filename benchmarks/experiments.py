@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.experiments import EXPERIMENTS, AcrossSeeds, Judged, SweepResult, Verdict
+from attsvm.experiments.multi_token import followed, used
 from attsvm.experiments.seeds import SeedRow, judge
 from benchmarks.record import RESULTS
 
@@ -203,6 +204,27 @@ def optimizer_geometry(result: SweepResult) -> Numbers:
     return {"mirror 1.1, least attention": least.min()}
 
 
+_KEPT = {
+    "paper's protocol, mean": ("paper", "distance_generalized", np.mean),
+    "paper's protocol, median": ("paper", "distance_generalized", np.median),
+    "paper's protocol, median, W_svm alone": ("paper", "distance_svm", np.median),
+    "paper's protocol, median, one token": ("paper", "distance_one_token", np.median),
+    "with the public 1e-9, mean": ("public constant", "distance_generalized", np.mean),
+    "decaying steps, median": ("decaying", "distance_generalized", np.median),
+}
+
+
+def multi_token(result: SweepResult) -> Numbers:
+    """Means and medians of 1 - cosine for every d, and how many of the runs that went on keep several tokens."""
+    found = {
+        f"{name}, d = {d}": measure(used(result, column, d, protocol))
+        for d in result.configuration["dimensions"]
+        for name, (protocol, column, measure) in _KEPT.items()
+    }
+    several = followed(result, 0.0, "kept") > result.configuration["n"]
+    return found | {"followed, all pull, several kept": several.sum()}
+
+
 FURTHER: Mapping[str, Callable[[SweepResult], Numbers]] = {
     "optimizer-geometry": optimizer_geometry,
     "convergence-types": convergence_types,
@@ -215,6 +237,7 @@ FURTHER: Mapping[str, Callable[[SweepResult], Numbers]] = {
     "hyperplanes": plane_runs,
     "attention-sparsity": attention_sparsity,
     "causal": causal,
+    "multi-token": multi_token,
 }
 
 
@@ -320,6 +343,14 @@ def _table_of_layers(numbers: Mapping[str, Sequence[float]]) -> list[str]:
     return rows
 
 
+def _table_of_kept(numbers: Mapping[str, Sequence[float]]) -> list[str]:
+    dimensions = list(dict.fromkeys(name.rpartition("= ")[2] for name in numbers if ", d = " in name))
+    rows = [f"| 1 - cosine | {' | '.join(f'd = {d}' for d in dimensions)} |", "|---" * (len(dimensions) + 1) + "|"]
+    return rows + [
+        f"| {name} | {' | '.join(spread(numbers[f'{name}, d = {d}'], '.2g') for d in dimensions)} |" for name in _KEPT
+    ]
+
+
 TABLES: Mapping[str, Callable[[Mapping[str, Sequence[float]]], list[str]]] = {
     "convergence-types": _table_of_types,
     "first-gradient": _table_of_gradients,
@@ -328,6 +359,7 @@ TABLES: Mapping[str, Callable[[Mapping[str, Sequence[float]]], list[str]]] = {
     "trajectories": _table_of_planes,
     "hyperplanes": _table_of_planes,
     "attention-sparsity": _table_of_layers,
+    "multi-token": _table_of_kept,
 }
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from benchmarks.experiments import page_block, put_into
 
-from pages import claims_of_benchmarks, claims_of_heads  # noqa: F401  they register what pages say
+from pages import claims_of_benchmarks, claims_of_heads, claims_of_next_token  # noqa: F401  they register what pages say
 from pages.claims_of_experiments import SUMMARIES, page_of, summary
 from pages.reading import CLAIMS, NUMBER, problems, read, text_of, words
 
