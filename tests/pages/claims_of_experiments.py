@@ -285,6 +285,22 @@ def convergence_types() -> Iterator[str]:
     yield f"could not be decided: {sum(undecided)} in all seeds."
 
 
+SEVERAL = "1 - cosine to W_fin + C W_svm"
+
+
+def several(what: str) -> list[list[float]]:
+    """What a check of `multi-token` measured, by seed: the numbers of all d, one after the other."""
+    return [list(each) for each in zip(*(measured("multi-token", what, place) for place in range(4)), strict=True)]
+
+
+def listed(what: str) -> str:
+    return ", ".join(span(each, lambda value: f"{value:.2g}".lstrip("0")) for each in zip(*several(what), strict=True))
+
+
+def kept_by_decaying_steps() -> str:
+    return cosines([each for seed in several("share accepted, decaying") for each in seed], 2)
+
+
 # ------------------------------------------------------------------------- pages about several experiments
 
 
@@ -430,3 +446,12 @@ def proved_conditions() -> Iterator[str]:
 def public_types() -> Iterator[str]:
     shares = [cosines(numbers("convergence-types", f"B1, optimal SVM, d = {d}"), 2) for d in (20, 84, 320)]
     yield f"as the paper says: {shares[0]} at d = 20, {shares[1]} at 84, {shares[2]} at 320."
+
+
+@claims("docs/public-code.md")
+def public_several() -> Iterator[str]:
+    yield f"| here, means | {listed(f'{SEVERAL}, means')} |"
+    yield f"| here, medians | {listed('medians: generalized')} |"
+    yield f"| here with eps = 1e-9, means | {listed(f'{SEVERAL} with the public 1e-9')} |"
+    yield f"| accepted, here | {listed('share accepted, paper')} |"
+    yield f"by their trend, keep {kept_by_decaying_steps()}."

@@ -6,6 +6,7 @@ import re
 import pytest
 from benchmarks.experiments import page_block, put_into
 
+from attsvm.experiments import EXPERIMENTS
 from pages import claims_of_benchmarks, claims_of_heads, claims_of_next_token  # noqa: F401  they register what pages say
 from pages.claims_of_experiments import SUMMARIES, page_of, summary
 from pages.reading import CLAIMS, NUMBER, problems, read, text_of, words
@@ -33,6 +34,11 @@ def test_a_changed_digit_is_seen(page):
             seen += 1
             assert problems(page, changed), text[place - 30 : place + 30]
     assert seen or not NUMBER.search(words(text))
+
+
+def test_every_experiment_of_the_papers_has_a_summary():
+    without = set(EXPERIMENTS) - set(SUMMARIES)
+    assert all(name.startswith("next-token") for name in without), without
 
 
 @pytest.mark.parametrize("experiment", SUMMARIES)
