@@ -63,7 +63,7 @@ def test_the_manifest_says_how_it_was_made(tmp_path, file):
     assert manifest["device"] == "cpu"
     assert manifest["step"] == manifest["steps"] == 40
     assert manifest["versions"]["attsvm"] == attsvm.__version__
-    assert manifest["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(manifest["versions"]["torch"])  # where it is built for CUDA, that is added
     assert set(manifest["versions"]) >= {"numpy", "numba", "python"}
     assert manifest["wall_seconds"] > 0
     assert manifest["notes"] == []
