@@ -34,6 +34,7 @@ LOSSES: Mapping[str, Callable[[], Loss]] = {
     "logistic": lambda: attsvm.Logistic(),
     "exponential": lambda: attsvm.Exponential(),
     "linear": lambda: attsvm.attention.Linear(),
+    "log": lambda: attsvm.attention.Log(),
 }
 NORMS: Mapping[str, Callable[[], Norm]] = {
     "frobenius": lambda: attsvm.Frobenius(),
