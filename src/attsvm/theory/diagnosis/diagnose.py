@@ -94,7 +94,7 @@ class Start:
         return tuple("inside" if inside else "outside" if outside else "not known" for inside, outside in pairs)
 
     def __str__(self) -> str:
-        said = "Proved locally if the start is inside the cone of the theorem; "
+        said = "Proved locally if the start is inside the cone of the theorem and its other conditions hold; "
         places = self.places
         if self.inside.ndim == 0:
             said += f"this start: {places[0]}"
