@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
-from benchmarks.experiments import page_block
-
-from pages.claims_of_experiments import measured, numbers, page_of, sentences
-from pages.reading import NUMBER, claims, results, span, words
+from pages.claims_of_experiments import measured, numbers, sentences
+from pages.reading import claims, span
 
 PULL, SILENT = "split gradient, every input", "split gradient, an input"
 
@@ -45,13 +42,3 @@ def next_token_cyclic() -> Iterator[str]:
     assert near == every
     yield f"In eight seeds all {sum(every):.0f} data sets that came to 100 times"
     assert sum(measured("next-token-cyclic", "all data sets turn", 3)) == 1  # "the one that is called stuck"
-
-
-def four_seeds(experiment: str) -> Iterator[str]:
-    """The tables of a page whose experiment was computed with four seeds so far."""
-    table = page_block(results(f"four_seeds/{experiment}"))
-    yield from (line for line in table.splitlines() if NUMBER.search(words(line)))
-
-
-for each in ("next-token-acyclic", "next-token-text"):
-    claims(page_of(each))(partial(four_seeds, each))
