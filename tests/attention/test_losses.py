@@ -134,7 +134,7 @@ def test_custom_loss_states_no_bounds() -> None:
 @pytest.mark.parametrize("wrong", ["logistic", Logistic, 3])
 def test_what_is_no_loss(wrong: object) -> None:
     with pytest.raises(
-        ValueError, match=r"loss must be Logistic\(\), Exponential\(\), Linear\(\) or a function of the margin"
+        ValueError, match=r"loss must be Logistic\(\), Exponential\(\), Linear\(\), Log\(\) or a function of the margin"
     ):
         as_loss(wrong)  # type: ignore[arg-type]
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
+from attsvm.norms import Entrywise, Frobenius, KyFan, MaxEntry, Norm, Nuclear, Spectral, SpectralOfRank, SumEntry
 
 from .checks import EVERY_NORM, check_laws, check_norm_laws, inner, random_matrices
 
@@ -158,7 +158,8 @@ def test_unitary_invariance_where_claimed_and_only_there(norm: Norm) -> None:
 
 
 def test_the_invariant_norms_are_these() -> None:
-    assert {norm for norm in EVERY_NORM if norm.unitarily_invariant} == {Frobenius(), Nuclear(), Spectral()}
+    invariant = {Frobenius(), Nuclear(), Spectral(), SpectralOfRank(2), KyFan(2)}
+    assert {norm for norm in EVERY_NORM if norm.unitarily_invariant} == invariant
 
 
 @every_norm

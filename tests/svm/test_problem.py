@@ -202,7 +202,7 @@ class Taxicab(Norm):
 
 def test_unknown_norms() -> None:
     problem = AttentionSVM(DATA, [0, 0])
-    with pytest.raises(ValueError, match=r"no solver knows the norm Taxicab\(\); pass solver="):
+    with pytest.raises(ValueError, match=r"no solver knows the norm Taxicab\(\) for W of 4 x 4; pass solver="):
         solve(problem, Taxicab())
     with pytest.raises(ValueError, match=r"CVXPY has no expression for Taxicab\(\)"):
         solve(problem, Taxicab(), solver=Cvxpy())

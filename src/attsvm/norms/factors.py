@@ -145,7 +145,8 @@ class KyFan(Norm):
     ) -> Float[Tensor, "*batch d dq"]:
         """sigma less its projection onto the dual ball, of the one size that leaves a norm of `radius`: bisection."""
         left, sizes, right = thin_svd(matrix)
-        low, high = torch.zeros_like(sizes[..., :1]), sizes[..., :1].clone()
+        low = torch.zeros_like(sizes[..., :1])
+        high = torch.maximum(sizes[..., :1], sizes.sum(-1, keepdim=True) / self.rank)
         for _ in range(100):
             middle = (low + high) / 2
             left_over = (sizes - _onto_capped(sizes, middle, self.rank))[..., : self.rank].sum(-1, keepdim=True)
