@@ -21,7 +21,8 @@ from attsvm.experiments.local_convergence import LOCAL_CONVERGENCE
 from attsvm.experiments.loss_comparison import LOSS_COMPARISON
 from attsvm.experiments.multi_input import MULTI_INPUT
 from attsvm.experiments.multi_token import MULTI_TOKEN
-from attsvm.experiments.next_token import NEXT_TOKEN_ACYCLIC, NEXT_TOKEN_CYCLIC, NEXT_TOKEN_TEXT
+from attsvm.experiments.next_token import NEXT_TOKEN_ACYCLIC, NEXT_TOKEN_CYCLIC
+from attsvm.experiments.next_token_text import NEXT_TOKEN_TEXT
 from attsvm.experiments.optimizer_geometry import OPTIMIZER_GEOMETRY
 from attsvm.experiments.plane_runs import HYPERPLANES, TRAJECTORIES
 from attsvm.experiments.quadratic_head import QUADRATIC_HEAD

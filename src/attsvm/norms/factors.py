@@ -59,7 +59,18 @@ def _checked_rank(rank: object) -> int:
 
 
 @dataclass(frozen=True)
-class SpectralOfRank(Norm):
+class _OfRank(Norm):
+    """A norm of the singular values that knows a rank."""
+
+    rank: int
+    unitarily_invariant = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rank", _checked_rank(self.rank))
+
+
+@dataclass(frozen=True)
+class SpectralOfRank(_OfRank):
     """max(sigma_1, sum_i sigma_i / rank); dual to Ky Fan's norm, unitarily invariant.
 
     Its unit ball is the convex hull of the matrices of spectral norm 1 and at most this rank; where the rank of W is
@@ -70,12 +81,6 @@ class SpectralOfRank(Norm):
     >>> SpectralOfRank(2).value(W), SpectralOfRank(2).dual_value(W)
     (tensor(3.5000), tensor(5.))
     """
-
-    rank: int
-    unitarily_invariant = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", _checked_rank(self.rank))
 
     @property
     def name(self) -> str:
@@ -105,19 +110,13 @@ class SpectralOfRank(Norm):
 
 
 @dataclass(frozen=True)
-class KyFan(Norm):
+class KyFan(_OfRank):
     """The sum of the `rank` largest singular values; dual to `SpectralOfRank`, unitarily invariant.
 
     >>> import torch
     >>> KyFan(2).value(torch.diag(torch.tensor([3.0, -2.0, 1.0])))
     tensor(5.)
     """
-
-    rank: int
-    unitarily_invariant = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", _checked_rank(self.rank))
 
     @property
     def name(self) -> str:

@@ -1,0 +1,219 @@
+"""[2403.08081] a text: which relations of its words clash in d dimensions, and the trained layer against the automaton.
+
+Embeddings are drawn several times for each d. On the first draw whose relations do not clash a layer is trained, and
+asked windows from the rest of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attsvm.experiments.base import Check, Experiment, Verdict
+from attsvm.experiments.common import rises
+from attsvm.experiments.next_token import DISTANCE
+from attsvm.next_token import (
+    LimitPrediction,
+    NextTokenData,
+    from_text,
+    predict_limit,
+    respond,
+    train,
+    verify,
+    village,
+    words,
+)
+from attsvm.sweep import Configuration, Piece, SweepResult, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundledText(Configuration):
+    """The first words of the text that comes with the package; the words after them give fresh windows."""
+
+    words: int = 1000  # how many of the text are learned
+    window: int = 8  # tokens of a sample
+    dimensions: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 64, 96)  # the last exceeds the size of the vocabulary
+    draws: int = 6  # of embeddings for each d, on the sphere, orthonormal where d allows; the first is trained on
+    steps: int = 2000  # of training
+    fresh: int = 200  # windows from the rest of the text, all of whose words are known
+
+    runs_field: ClassVar[str | None] = "draws"
+
+    def quick(self) -> Self:
+        return self.with_values(dimensions=(16, 48, 96), fresh=50)
+
+
+def tasks(configuration: BundledText) -> Sequence[Task]:
+    """One task for each d."""
+    return [Task(f"d{d:03d}", {"d": d}) for d in configuration.dimensions]
+
+
+def compute(configuration: BundledText, task: Task, device: torch.device) -> Piece:
+    """Find the graph, solve or find the clash for each draw; train on the first draw and ask the layer."""
+    tokens, d = words(village()), task.values["d"]
+    learned, rest = " ".join(tokens[: configuration.words]), tokens[configuration.words :]
+    rows: list[dict[str, Any]] = []
+    answers = np.empty((0, 4))
+    for draw in range(configuration.draws):
+        data = from_text(learned, window=configuration.window, d=d, seed=[(configuration.seed, 1000 * d + draw)])
+        limit = predict_limit(data)
+        graph = limit.graph
+        several = sum(len(each) > 1 for each in graph.members)
+        rows.append({
+            "d": d, "draw": draw, "K": data.K, "samples": data.n, "left_out": data.left_out,
+            "relations": len(graph.last), "strict": int(graph.strict.sum()), "components": len(graph.level),
+            "shared": several, "feasible": bool(limit.solution.solved), "infeasible": bool(limit.solution.infeasible),
+            "clash": len(limit.clash), **dict.fromkeys(_ASKED, np.nan),
+        })  # fmt: skip
+        if draw == 0 and limit.finite is not None:
+            fresh = _windows(configuration, data, rest)
+            measured, answers = _asked(limit, train(limit, configuration.steps).weights, fresh)
+            rows[-1] |= measured
+    table = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    counts = {f"d={d}: relations clash": int(table["infeasible"].sum())}
+    return Piece(tables={"texts": table}, arrays={"answers": answers}, counts=counts)
+
+
+_ASKED = (
+    "cosine", "growth", "finite_distance", "largest_seen", "largest_by_graph", "largest_by_svm", "by_graph", "by_svm",
+    "open",
+)  # fmt: skip
+
+
+def _windows(configuration: BundledText, data: NextTokenData, rest: Sequence[str]) -> list[list[str]]:
+    """The first windows of the rest of the text that hold known words only and end in a last token of the data."""
+    last = {data.words[token] for token in data.last.tolist()}
+    size = configuration.window
+    every = (list(rest[start : start + size]) for start in range(len(rest) - size))
+    known = (window for window in every if set(window) <= set(data.words) and window[-1] in last)
+    return [window for _, window in zip(range(configuration.fresh), known, strict=False)]
+
+
+def _asked(limit: LimitPrediction, weights: Tensor, fresh: list[list[str]]) -> tuple[dict[str, float], np.ndarray]:
+    """How far the trained layer is from the limit, and its answers from the predicted ones (total variation).
+
+    Returns:
+        Numbers by name, and for every word of every fresh window: d, who decides (0: the graph, 1: W_svm, 2: the limit
+        leaves open how words share), predicted and trained probability.
+    """
+    found, data = verify(limit, weights), limit.data
+
+    def apart(window: Sequence[str] | Sequence[int]) -> tuple[float, int, list[tuple[float, ...]]]:
+        said, trained = limit.answer(window), respond(data, weights, window)
+        predicted = dict(zip(said.words, said.probabilities, strict=True))
+        kind = 0 if said.by_graph else 1 if said.decided else 2
+        rows: list[tuple[float, ...]] = [
+            (data.d, kind, predicted.get(word, 0.0), share) for word, share in trained.items()
+        ]
+        return sum(abs(one - other) for *_, one, other in rows) / 2, kind, rows
+
+    seen = [apart(ids[ids >= 0].tolist())[0] for ids in torch.unique(data.ids, dim=0)]
+    asked = [apart(window) for window in fresh]
+    distance, kind = (np.array([each[place] for each in asked]) for place in (0, 1))
+    return {
+        "cosine": found.cosine,
+        "growth": found.growth,
+        "finite_distance": found.finite_distance / (1 + found.finite_norm),
+        "largest_seen": max(seen),
+        "largest_by_graph": float(distance[kind == 0].max(initial=0.0)),
+        "largest_by_svm": float(distance[kind == 1].max(initial=0.0)),
+        **{name: float((kind == place).sum()) for place, name in enumerate(("by_graph", "by_svm", "open"))},
+    }, np.array([row for *_, rows in asked for row in rows])
+
+
+def checks(result: SweepResult) -> Sequence[Check]:
+    """What the graph holds, where relations clash, and whether the trained layer is the predicted automaton."""
+    table = {name: result.column("texts", name) for name in result.tables["texts"].column_names}
+    dimensions, draws = result.configuration["dimensions"], result.configuration["draws"]
+    shares = [float(result.column("texts", "feasible", d=d).mean()) for d in dimensions]
+    independent = table["d"] >= table["K"]
+    undecided = int((~table["feasible"] & ~table["infeasible"]).sum())
+    trained = ~np.isnan(table["growth"]) & (table["draw"] == 0)
+    long = result.configuration["steps"] >= BundledText.steps
+    short = "" if long else f"asked after {BundledText.steps:,} steps"
+
+    def first(name: str) -> int:
+        return int(table[name][0])
+
+    def met(what: str, expected: str, name: str, bound: float, many: str) -> Check:
+        largest = table[name][trained]
+        return Check(what, expected, f"largest {largest.max():.1e} of {len(largest)} layers{many}",
+                     Verdict.of(bool((largest <= bound).all()), enough=long), f"one is above {bound:g}",
+                     short)  # fmt: skip
+
+    graph, svm, open_ = (int(table[name][trained].sum()) for name in ("by_graph", "by_svm", "open"))
+    cosine = table["cosine"][trained]
+    return [
+        Check("the graph", "(read off the text)",
+              f"{first('relations'):,} relations, {first('strict'):,} strict, in {first('samples')} samples of"
+              f" {first('K')} words; {first('shared')} of {first('components'):,} components hold several words",
+              Verdict.MEASURED),
+        Check("neither solved nor proved to clash", "none", f"{undecided} of {len(table['d'])}",
+              Verdict.of(undecided == 0), "there is one"),
+        Check("clashes with independent embeddings, d >= K", "none: weights can order them in any way",
+              f"{table['infeasible'][independent].sum()} of {independent.sum()}",
+              Verdict.of(not table["infeasible"][independent].any(), enough=bool(independent.any())), "there is one",
+              "" if independent.any() else "no d is as large as the vocabulary"),
+        Check("share of draws without a clash, over all d", "rises to 1",
+              ", ".join(f"{share:.2f} at {d}" for share, d in zip(shares, dimensions, strict=True)),
+              Verdict.of(rises(shares, draws) and shares[-1] == 1, enough=draws >= _DRAWS),
+              "it falls, or does not rise, by more than chance, or does not come to 1",
+              "" if draws >= _DRAWS else f"asked of {_DRAWS} draws"),
+        Check("trained layers: cosine with W_svm outside S_fin", "tends to 1 (theorem)",
+              f"least {cosine.min():.5f} of {len(cosine)} layers",
+              Verdict.of(bool((cosine >= 0.99).all()), enough=long), "one is below .99", short),
+        met("trained layers: distance from W_fin over 1 + ||W_fin||", "tends to 0 (theorem)", "finite_distance",
+            DISTANCE, ""),
+        met("windows of the text: trained attention against the automaton, total variation", "tends to 0 (theorem)",
+            "largest_seen", 1e-3, ""),
+        met("fresh windows that the graph decides: the same", "tends to 0 (theorem)", "largest_by_graph", 1e-3,
+            f", {graph} windows"),
+        Check("fresh windows that W_svm decides: the same", "(tends to 0, more slowly where its margin is small)",
+              f"largest {table['largest_by_svm'][trained].max():.1e}, {svm} windows; {open_} left open",
+              Verdict.MEASURED),
+    ]  # fmt: skip
+
+
+_DRAWS = 6
+
+NEXT_TOKEN_TEXT = Experiment(
+    id="next-token-text",
+    source="new",
+    title="What a layer learns from a text",
+    shows="in few dimensions priorities clash; in enough, the trained layer is the automaton that the graph predicts",
+    seconds=40,
+    default=BundledText(),
+    columns={
+        "texts": {
+            "d": "dimension of an embedding",
+            "draw": "number of the draw of embeddings",
+            "K": "different words",
+            "samples": "windows whose next word occurs in them",
+            "left_out": "windows whose next word does not",
+            "relations": "edges of the priority graphs",
+            "strict": "those between components",
+            "components": "of all graphs",
+            "shared": "components of several words",
+            "feasible": "whether the certificate proves a solution of the Graph-SVM",
+            "infeasible": "whether the certificate proves that relations clash",
+            "clash": "relations in the proof of a clash",
+            "cosine": "of the trained W and W_svm outside S_fin; NaN where nothing was trained, as below",
+            "growth": "norm of W outside S_fin over ||W_svm||",
+            "finite_distance": "||Pi_fin W - W_fin|| / (1 + ||W_fin||)",
+            "largest_seen": "largest total variation between trained attention and automaton, windows of the text",
+            "largest_by_graph": "the same, fresh windows that the graph decides",
+            "largest_by_svm": "the same, fresh windows that W_svm decides",
+            "by_graph": "fresh windows that the graph decides",
+            "by_svm": "fresh windows that W_svm decides",
+            "open": "fresh windows of which the limit leaves open how words share",
+        }
+    },
+    tasks=tasks,
+    compute=compute,
+    checks=checks,
+)
