@@ -102,6 +102,19 @@ class HeadWeights:
         turned = [sizes[:, None] * self.query[:, self.pairs[:, side]].T for side in (0, 1)]
         return torch.cat([rows, *turned])
 
+    @property
+    def energies(self) -> Float[Tensor, " channels"]:
+        """Squared norms of the channels: of (A_f, B_f) for every frequency, of A_0, and of the learned biases.
+
+        For one frequency ``||A||^2 + ||B||^2 = (|k1|^2 + |k2|^2) (|q1|^2 + |q2|^2)``.
+        """
+        kept = self.unturned
+        still = ((self.key[:, kept].T @ self.key[:, kept]) * (self.query[:, kept].T @ self.query[:, kept])).sum()
+        bias = still.new_zeros(()) if self.relative is None else self.relative.square().sum()
+        pairs = torch.zeros(0, 2, dtype=torch.int64) if self.pairs is None else self.pairs
+        turned = [factor[:, pairs].square().sum((0, 2)) for factor in (self.key, self.query)]
+        return torch.cat([turned[0] * turned[1], torch.stack([still, bias])])
+
     def turned(self, states: Float[Tensor, "T m"], phases: Tensor | None) -> Float[Tensor, "T m"]:
         """Keys or queries of the head after its rotary positions."""
         if self.pairs is None:

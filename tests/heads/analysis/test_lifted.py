@@ -104,6 +104,36 @@ def test_kernel_and_written_out_problem_have_one_solution(case, seed):
 
 
 @pytest.mark.parametrize("case", CASES)
+def test_channels_of_the_head_and_of_the_solution_are_those_written_out(case):
+    views, form = positioned(case, 5)
+    drawn = choices(views, form).confident(0.3)
+    found = solve_lifted(form, views, drawn, Settings(accuracy=1e-10))
+    others = torch.ones(len(found.pairs), dtype=torch.bool)
+    others[found.selected] = False
+    rows = lifted_rows(views, form, drawn)
+    best = rows.T @ found.multipliers[others].numpy()
+    turned, still = 2 * ("turned" in case), "half" in case or "turned" not in case
+
+    def channels(flat: np.ndarray) -> list[np.ndarray]:
+        """Frequencies, what is not turned, biases."""
+        blocks = np.split(flat[: len(flat) - 4 * ("bias" in case)], 2 * turned + still)
+        sides = [np.concatenate(blocks[2 * f : 2 * f + 2]) for f in range(turned)]
+        return [*sides, blocks[-1] if still else np.zeros(1), flat[-4:] if "bias" in case else np.zeros(1)]
+
+    own = written_out(form)
+    for energies, flat in ((form.energies, own), (found.energies, best)):
+        assert energies.tolist() == pytest.approx([float(part @ part) for part in channels(flat)], rel=1e-7, abs=1e-12)
+    logits = found.pairs.channel_logits()
+    gaps = (logits[found.selected][found.pairs.query] - logits)[others]
+    for channel, part in enumerate(zip(*map(channels, [*rows, own]), strict=True)):
+        assert gaps[:, channel].tolist() == pytest.approx([float(row @ part[-1]) for row in part[:-1]], abs=1e-9)
+    stack = best[: len(best) - 4 * ("bias" in case)].reshape(-1, WIDTH)
+    for measured, expected in ((found.stacked, stack), (form.stacked, own[: len(stack) * WIDTH].reshape(-1, WIDTH))):
+        values = torch.linalg.svdvals(measured)[:WIDTH]
+        assert values.tolist() == pytest.approx(np.linalg.svd(expected)[1][: len(values)].tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_the_projection_is_that_of_the_written_out_spans(case):
     views, form = positioned(case, 3, count=3)
     drawn = choices(views, form).confident(0.0)

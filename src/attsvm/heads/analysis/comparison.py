@@ -119,8 +119,7 @@ def _compare_lifted(
     found = solve_lifted(form, views, drawn, settings)
     pairs, lam, value = found.pairs, found.multipliers, found.value
     shares = torch.zeros(len(drawn), max(len(view.sentence) for view in views), dtype=torch.float64)
-    bias = 0.0 if form.relative is None else float(form.relative.norm())
-    size = math.hypot(float(form.stacked.norm()), bias)
+    size = math.sqrt(float(form.energies.sum()))
     result = partial(
         Closeness,
         norm=norm.name,
@@ -152,6 +151,7 @@ def _compare_lifted(
         max_margin=1 / value,
         cosine=product / size if size > 0 else math.nan,
         cosine_projected=product / found.seen_size if found.seen_size > 0 else math.nan,
+        spectrum=spectrum(found.stacked),
         support_rows=int((lam > 0).sum()),
         support_queries=len(torch.unique(pairs.query[lam > 0])),
         agreement=hits,

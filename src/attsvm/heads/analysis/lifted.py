@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Complex, Float, Int
@@ -74,11 +75,18 @@ class Pairs:
         phases, buckets = (None if part is None else part[index] for part in (self.phases, self.buckets))
         return Pairs(self.form, self.queries, self.query[index], self.token[index], self.keys[index], phases, buckets)
 
+    def channel_logits(self) -> Float[Tensor, "N channels"]:
+        """What every frequency, the coordinates that are not turned, and learned biases add to the head's logits."""
+        form, count = self.form, len(self)
+        keys = form.turned(self.keys @ form.key, self.phases)
+        parts = keys * (self.queries @ form.query)[self.query]
+        turned = parts.new_zeros(count, 0) if form.pairs is None else parts[:, form.pairs].sum(-1)
+        bias = parts.new_zeros(count) if form.relative is None else form.relative[self.buckets]
+        return torch.cat([turned, parts[:, form.unturned].sum(-1, keepdim=True), bias[:, None]], -1)
+
     def logits(self) -> Float[Tensor, " N"]:
         """The logits of the head itself, without a fixed bias."""
-        keys = self.form.turned(self.keys @ self.form.key, self.phases)
-        found = (keys * (self.queries @ self.form.query)[self.query]).sum(-1)
-        return found if self.form.relative is None else found + self.form.relative[self.buckets]
+        return self.channel_logits().sum(-1)
 
     def token_kernel(self, other: Pairs) -> Float[Tensor, "N M"]:
         """<x, x'> (<p, p'> + 1): products of lifted tokens."""
@@ -146,12 +154,42 @@ class LiftedSolution:
         """Logit of the selected pair minus that of each pair of the same query."""
         return logits[self.selected][self.pairs.query] - logits
 
-    def logits(self, other: Pairs) -> Float[Tensor, " M"]:
-        """The logits of W_mm / N(W_mm) at other pairs."""
+    @cached_property
+    def support(self) -> tuple[Pairs, Float[Tensor, " S"]]:
+        """The pairs whose features make up W_mm / N(W_mm), and the factor of each."""
         shares = (-self.multipliers).index_add(0, self.selected[self.pairs.query], self.multipliers)
         used = torch.nonzero(shares)[:, 0]
-        few = self.pairs[used]
-        return other.kernel(few, other.token_kernel(few)) @ shares[used]
+        return self.pairs[used], shares[used]
+
+    def logits(self, other: Pairs) -> Float[Tensor, " M"]:
+        """The logits of W_mm / N(W_mm) at other pairs."""
+        few, shares = self.support
+        return other.kernel(few, other.token_kernel(few)) @ shares
+
+    @property
+    def stacked(self) -> Float[Tensor, "n E"]:
+        """A matrix with the singular values of the stack W_mm / N(W_mm), without learned biases.
+
+        It is ``sum_i u_i z_i^T`` with u_i a combination of lifted tokens of query i; only products of the u count.
+        """
+        few, shares = self.support
+        sums = shares.new_zeros(len(few.queries), len(few)).index_put_((few.query, torch.arange(len(few))), shares)
+        values, vectors = torch.linalg.eigh(sums @ few.token_kernel(few) @ sums.T)
+        return (vectors * values.clamp(min=0.0).sqrt()).T @ few.queries
+
+    @property
+    def energies(self) -> Float[Tensor, " channels"]:
+        """Squared norms of the channels of W_mm / N(W_mm), in the order of `HeadWeights.energies`; their sum is 1."""
+        few, shares = self.support
+        content = (few.keys @ few.keys.T) * (few.queries @ few.queries.T)[few.query][:, few.query]
+        still = (shares @ content @ shares * few.form.unturned.any())[None]
+        turned, bias = still[:0], torch.zeros_like(still)
+        if few.form.pairs is not None and few.phases is not None:
+            sides = torch.view_as_real(few.phases) * shares[:, None, None]
+            turned = (sides * (content @ sides.flatten(1)).view_as(sides)).sum((0, 2))
+        if few.form.relative is not None and few.buckets is not None:
+            bias = torch.zeros_like(few.form.relative).index_add(0, few.buckets, shares).square().sum()[None]
+        return torch.cat([turned, still, bias])
 
 
 def solve_lifted(
