@@ -53,6 +53,8 @@ def test_schedules(options, expected):
         ("l2", attsvm.Frobenius()),
         ("l3", attsvm.Entrywise(3)),
         ("linf", attsvm.MaxEntry()),
+        ("gamma2", attsvm.norms.Gamma2()),
+        ("spectral3", attsvm.norms.SpectralOfRank(3)),
     ],
 )
 def test_norms(name, expected):

@@ -6,7 +6,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.norms import Entrywise, Frobenius, KyFan, MaxEntry, Norm, Nuclear, Spectral, SpectralOfRank, SumEntry
+from attsvm.norms import (
+    Entrywise,
+    Frobenius,
+    KyFan,
+    LargestRow,
+    MaxEntry,
+    Norm,
+    Nuclear,
+    Spectral,
+    SpectralOfRank,
+    SumEntry,
+    SumOfRows,
+)
 
 EVERY_NORM: tuple[Norm, ...] = (
     Frobenius(),
@@ -21,6 +33,8 @@ EVERY_NORM: tuple[Norm, ...] = (
     Entrywise(50),
     SpectralOfRank(2),
     KyFan(2),
+    LargestRow(),
+    SumOfRows(),
 )
 TOLERANCE = {torch.float64: 2e-12, torch.float32: 2e-4}
 

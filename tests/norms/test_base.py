@@ -11,7 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attsvm.norms import Entrywise, Frobenius, KyFan, MaxEntry, Norm, Nuclear, Spectral, SpectralOfRank, SumEntry
+from attsvm import norms
+from attsvm.norms import (
+    Entrywise,
+    Frobenius,
+    KyFan,
+    MaxEntry,
+    Norm,
+    Nuclear,
+    Spectral,
+    SpectralOfRank,
+    SumEntry,
+)
 
 from .checks import EVERY_NORM, check_laws, check_norm_laws, inner, random_matrices
 
@@ -178,7 +189,7 @@ def test_norms_are_values(norm: Norm) -> None:
     assert norm == dataclasses.replace(norm)
     assert hash(norm) == hash(dataclasses.replace(norm))
     assert norm.dual.dual == norm
-    assert eval(repr(norm)) == norm
+    assert eval(repr(norm), vars(norms)) == norm
     assert len({norm, norm.dual.dual}) == 1
     with pytest.raises(dataclasses.FrozenInstanceError):
         norm.anything = 1  # type: ignore[attr-defined]

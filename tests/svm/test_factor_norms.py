@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
 import pytest
 import torch
 
-from attsvm.data import random_sphere
-from attsvm.norms import Projective, Spectral, SpectralOfRank
+from attsvm.data import TokenDataset, random_sphere
+from attsvm.norms import Gamma2, Projective, Spectral, SpectralOfHeads, SpectralOfRank
 from attsvm.svm import AttentionSVM, Status, solve
 from cases import case
 
@@ -77,3 +78,44 @@ def test_spectral_of_rank(rank: int) -> None:
     else:
         assert solution.solver == "Conic"
         assert float(solution.certificate.primal_value) >= float(spectral) * (1 - 1e-9)
+
+
+def test_gamma_2_against_cvxpy() -> None:
+    data = random_sphere(n=3, T=4, d=4, dq=3, seed=11)
+    problem = AttentionSVM(data, random_selection(data, 11))
+    solution = solve(problem, Gamma2()).require_solved()
+    matrix, sides = margins(data, problem.reference)
+    block, t = cp.Variable((7, 7), PSD=True), cp.Variable()
+    held = matrix @ cp.reshape(block[:4, 4:], (12,), order="C") >= sides
+    program = cp.Problem(cp.Minimize(t), [held, cp.diag(block) <= t])
+    program.solve(solver="CLARABEL")
+    assert solution.solver == "Conic"
+    assert float(solution.certificate.relative_gap) <= 1e-7
+    assert float(solution.certificate.primal_value) == pytest.approx(program.value, rel=1e-6)
+
+
+def test_heads_that_share_a_matrix() -> None:
+    """Queries of head h stand in block h; fused, heads are at least as long as the longest alone, at most all."""
+    data = random_sphere(n=4, T=3, d=3, seed=12)
+
+    def part(whole: TokenDataset, half: slice) -> TokenDataset:
+        return TokenDataset(whole.tokens[half], whole.queries[half], whole.labels[half])
+
+    apart = torch.zeros(4, 6, dtype=torch.float64)
+    apart[:2, :3], apart[2:, 3:] = data.queries[:2], data.queries[2:]
+    selected = random_selection(data, 12)
+    fused = solve(AttentionSVM(replace(data, queries=apart), selected), SpectralOfHeads(2)).require_solved()
+    alone = [
+        float(solve(AttentionSVM(part(data, half), selected[half]), Spectral()).certificate.primal_value)
+        for half in (slice(0, 2), slice(2, 4))
+    ]
+    value = float(fused.certificate.primal_value)
+    assert max(alone) * (1 - 1e-7) <= value <= sum(alone) * (1 + 1e-7)
+    low, high = SpectralOfHeads(2).bracket(fused.weights)
+    assert low * (1 - 1e-7) <= value <= high * (1 + 1e-7)
+
+
+def test_heads_need_their_columns() -> None:
+    data = random_sphere(n=2, T=3, d=3, seed=0)
+    with pytest.raises(ValueError, match="multiple of 2 columns; it has 3"):
+        solve(AttentionSVM(data, [0, 0]), SpectralOfHeads(2))

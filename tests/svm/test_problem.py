@@ -169,7 +169,7 @@ def test_bad_attention(attention: np.ndarray, message: str) -> None:
         (BatchedFrobenius(), Spectral(), "it solves the Frobenius norm"),
         (BlockDescent(), Nuclear(), "it solves the Frobenius norm"),
         (LinearProgram(), Frobenius(), "it solves MaxEntry and SumEntry"),
-        (Conic(), SumEntry(), "it solves Entrywise, Spectral and SpectralOfRank"),
+        (Conic(), SumEntry(), "it solves Entrywise, Spectral, SpectralOfRank, Gamma2"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -40,7 +40,7 @@ _RAY = (
 )
 _MOST_ELEMENTS = 100
 
-Norm = Annotated[str, option("--norm", "NAME", f"One of {listed(SVM_NORMS)}, or l3, l1.75 and the like.")]
+Norm = Annotated[str, option("--norm", "NAME", f"One of {listed(SVM_NORMS)}, or l3, l1.75, spectral2 and the like.")]
 Exponent = Annotated[float | None, option("--p", "P", "Exponent of --norm entrywise.")]
 _SELECT = (
     "optimal (the best-scored token of every input); reached:FILE (what a saved run selects); or a FILE with"

@@ -1,6 +1,7 @@
 """Matrix norms, each with its dual, steepest direction, prox and projection, and the cosine between directions.
 
-The norms of factors that `factor_norm` makes (`SpectralOfRank`, `Projective`) and their duals are here by name too.
+The norms of factors that `factor_norm` makes (`SpectralOfRank`, `Projective`, `Gamma2`), `SpectralOfHeads`, the longest
+row and their duals are here by name too.
 """
 
 from attsvm.norms.base import Norm
@@ -10,19 +11,25 @@ from attsvm.norms.factors import KyFan as KyFan
 from attsvm.norms.factors import SpectralOfRank as SpectralOfRank
 from attsvm.norms.factors import factor_norm
 from attsvm.norms.frobenius import Frobenius
+from attsvm.norms.largest_row import LargestRow as LargestRow
+from attsvm.norms.largest_row import SumOfRows as SumOfRows
 from attsvm.norms.max_entry import MaxEntry
 from attsvm.norms.nuclear import Nuclear
 from attsvm.norms.projective import InfinityToOne as InfinityToOne
-from attsvm.norms.projective import Projective as Projective
+from attsvm.norms.projective import Projective
+from attsvm.norms.semidefinite import Gamma2
+from attsvm.norms.semidefinite import SpectralOfHeads as SpectralOfHeads
 from attsvm.norms.spectral import Spectral
 from attsvm.norms.sum_entry import SumEntry
 
 __all__ = [
     "Entrywise",
     "Frobenius",
+    "Gamma2",
     "MaxEntry",
     "Norm",
     "Nuclear",
+    "Projective",
     "Spectral",
     "SumEntry",
     "direction_cosine",

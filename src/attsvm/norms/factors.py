@@ -11,9 +11,11 @@ from torch import Tensor
 from attsvm.norms._linalg import singular_values, thin_svd
 from attsvm.norms.base import Norm
 from attsvm.norms.frobenius import Frobenius
+from attsvm.norms.largest_row import LargestRow
 from attsvm.norms.max_entry import MaxEntry
 from attsvm.norms.nuclear import Nuclear
 from attsvm.norms.projective import Projective
+from attsvm.norms.semidefinite import Gamma2
 from attsvm.norms.spectral import Spectral
 
 
@@ -26,6 +28,7 @@ def factor_norm(norm: Norm, rank: int | None = None) -> Norm:
     |---|---|
     | `Frobenius()` | `Nuclear()` |
     | `Spectral()` (Muon) | `Spectral()`; with a rank, the largest norm below the infimum, `SpectralOfRank(rank)` |
+    | `LargestRow()` | `Gamma2()`, from a rank of at least that of W on |
     | `MaxEntry()` (sign) | `Projective()`, the limit of large ranks, up to the factor 1 / rank |
 
     That training tends to these problems is derived, not proved.
@@ -47,8 +50,11 @@ def factor_norm(norm: Norm, rank: int | None = None) -> Norm:
         return Spectral() if rank is None else SpectralOfRank(rank)
     if isinstance(norm, MaxEntry):
         return Projective()
+    if isinstance(norm, LargestRow):
+        return Gamma2()
     raise ValueError(
-        f"no norm of K Q^T is known for steps in {norm!r}; Frobenius(), Spectral() and MaxEntry() have one"
+        f"no norm of K Q^T is known for steps in {norm!r}; Frobenius(), Spectral(), MaxEntry() and LargestRow() have"
+        " one"
     )
 
 

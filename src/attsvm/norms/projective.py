@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attsvm.data.checks import ArrayLike
 from attsvm.norms.base import Norm, as_matrix
+from attsvm.norms.semidefinite import Gamma2
 
 EXACT = 16
 """Rows or columns, whichever are fewer, up to which all signs are tried."""
@@ -106,38 +107,19 @@ class InfinityToOne(Norm):
     def bracket(self, matrix: ArrayLike, starts: int = 20) -> tuple[float, float]:
         """Bounds below and above, for one matrix of any size: ascent, and Grothendieck's semidefinite program.
 
-        Ascent from `starts` signs takes u = sign(W v) and v = sign(W^T u) in turns. Any y with
-        diag(y) - [[0, W], [W^T, 0]] psd gives sum y / 2 above; the program finds the least, at most 1.7823 times the
-        norm.
+        Ascent from `starts` signs takes u = sign(W v) and v = sign(W^T u) in turns; the program is that of the dual of
+        `Gamma2`, at most 1.7823 times the norm.
         """
-        import clarabel
-        import scipy.sparse as sp
-
         whole = as_matrix(matrix, "matrix").double().cpu().numpy()
         if whole.ndim != 2:
             raise ValueError(f"bracket takes one matrix [d, dq]; got shape {list(whole.shape)}")
-        scale = np.abs(whole).max() or 1.0
-        one, (d, dq) = whole / scale, whole.shape
         low = 0.0
-        for v in np.where(np.random.default_rng(0).random((starts, dq)) < 0.5, -1.0, 1.0):
+        for v in np.where(np.random.default_rng(0).random((starts, whole.shape[1])) < 0.5, -1.0, 1.0):
             before = -1.0
-            while (now := np.abs(one @ v).sum()) > before:
-                before, v = now, np.where(np.where(one @ v < 0, -1.0, 1.0) @ one < 0, -1.0, 1.0)
+            while (now := np.abs(whole @ v).sum()) > before:
+                before, v = now, np.where(np.where(whole @ v < 0, -1.0, 1.0) @ whole < 0, -1.0, 1.0)
             low = max(low, before)
-        order = d + dq
-        block = np.zeros((order, order))
-        block[:d, d:], block[d:, :d] = one, one.T
-        column, row = np.tril_indices(order)  # the upper triangle, column by column, off-diagonal times sqrt 2
-        diagonal = np.flatnonzero(row == column)
-        picks = sp.csc_matrix((-np.ones(order), (diagonal, np.arange(order))), shape=(len(row), order))
-        sides = -block[row, column] * np.where(row == column, 1.0, np.sqrt(2.0))
-        settings = clarabel.DefaultSettings()
-        settings.verbose = False
-        cones = [clarabel.PSDTriangleConeT(order)]
-        nothing = sp.csc_matrix((order, order))
-        y = np.array(clarabel.DefaultSolver(nothing, np.full(order, 0.5), picks, sides, cones, settings).solve().x)
-        y += max(0.0, -float(np.linalg.eigvalsh(np.diag(y) - block)[0])) + 1e-12 * order
-        return low * scale, float(y.sum() / 2 * scale)
+        return low, float(Gamma2().dual_value(torch.from_numpy(whole)))
 
 
 def _each(matrix: Tensor) -> np.ndarray:

@@ -12,11 +12,11 @@ from torch import Tensor
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, as_mask, as_tensor, check_kind, check_shape, place
 from attsvm.norms import Entrywise, Frobenius, Norm, Nuclear
+from attsvm.norms.semidefinite import ConicProgram
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solution import SVMSolution
 from attsvm.svm.solve import solve
 from attsvm.svm.solvers.base import Solver
-from attsvm.svm.solvers.dense.conic import ConicProgram
 from attsvm.svm.solvers.nuclear.polish import FACE
 
 

@@ -23,6 +23,7 @@ from attsvm.norms import (
     SpectralOfRank,
     SumEntry,
 )
+from attsvm.norms.semidefinite import Semidefinite
 from attsvm.svm.certificate import Certificate, certify
 from attsvm.svm.infeasibility import proves_infeasible
 from attsvm.svm.problem import AttentionSVM
@@ -323,6 +324,8 @@ def choose_solver(solver: Solver | None, problem: AttentionSVM, norm: Norm, warm
         return NuclearInteriorPoint()
     if isinstance(norm, SpectralOfRank):
         return Conic() if InteriorPoint().refusal(problem, norm) else InteriorPoint()
+    if isinstance(norm, Semidefinite):
+        return Conic()
     if isinstance(norm, Projective) and ColumnGeneration().refusal(problem, norm) is None:
         return ColumnGeneration()
     if isinstance(norm, (MaxEntry, SumEntry, Entrywise, Spectral)):

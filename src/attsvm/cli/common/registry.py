@@ -42,6 +42,8 @@ NORMS: Mapping[str, Callable[[], Norm]] = {
     "spectral": lambda: attsvm.Spectral(),
     "max-entry": lambda: attsvm.MaxEntry(),
     "sum-entry": lambda: attsvm.SumEntry(),
+    "projective": lambda: attsvm.norms.Projective(),
+    "gamma2": lambda: attsvm.norms.Gamma2(),
 }
 SVM_NORMS = (*NORMS, "entrywise")
 SOLVERS: Mapping[str, Callable[[], Solver]] = {
@@ -93,7 +95,9 @@ def _steepest(norm: str, momentum: float) -> _Rule:
 
 def _named_steepest(step: float | Schedule, options: OptimizerOptions) -> Optimizer:
     if options.norm is None:
-        raise ValueError(f"--optimizer steepest needs --norm: one of {', '.join(NORMS)}, or l1.5 and the like")
+        raise ValueError(
+            f"--optimizer steepest needs --norm: one of {', '.join(NORMS)}, l1.5 or spectral2 and the like"
+        )
     return attsvm.SteepestDescent(norm_named(options.norm), step, options.momentum or 0.0)
 
 
@@ -151,12 +155,12 @@ def loss_named(name: str) -> Loss:
 
 
 def norm_named(name: str) -> Norm:
-    """The norm of this name; l<p> is the entrywise l_p norm.
+    """The norm of this name; l<p> is the entrywise l_p norm, spectral<m> the spectral norm of rank m.
 
-    >>> norm_named("l1"), norm_named("l1.75"), norm_named("linf")
-    (SumEntry(), Entrywise(p=1.75), MaxEntry())
+    >>> norm_named("l1"), norm_named("l1.75"), norm_named("linf"), norm_named("spectral2")
+    (SumEntry(), Entrywise(p=1.75), MaxEntry(), SpectralOfRank(rank=2))
     """
-    return _entry_norm(name) or NORMS[_known(name, NORMS, "norm")]()
+    return _numbered_norm(name) or NORMS[_known(name, NORMS, "norm")]()
 
 
 def svm_norm_named(name: str, p: float | None) -> Norm:
@@ -165,7 +169,7 @@ def svm_norm_named(name: str, p: float | None) -> Norm:
     >>> svm_norm_named("entrywise", 3.0), svm_norm_named("l3", None)
     (Entrywise(p=3.0), Entrywise(p=3.0))
     """
-    norm = _entry_norm(name)
+    norm = _numbered_norm(name)
     known = name if norm is not None else _known(name, SVM_NORMS, "norm")
     if known == "entrywise":
         if p is None:
@@ -176,8 +180,11 @@ def svm_norm_named(name: str, p: float | None) -> Norm:
     return norm or NORMS[known]()
 
 
-def _entry_norm(name: str) -> Norm | None:
-    """l<p>, or None for other names."""
+def _numbered_norm(name: str) -> Norm | None:
+    """l<p> or spectral<m>, or None for other names."""
+    rank = name.removeprefix("spectral")
+    if rank != name and rank.isdecimal():
+        return attsvm.norms.SpectralOfRank(int(rank))
     if not name.startswith("l"):
         return None
     try:

@@ -15,7 +15,7 @@ from attsvm.descent import (
     PolyakDescent,
     SteepestDescent,
 )
-from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, factor_norm
+from attsvm.norms import Entrywise, Frobenius, LargestRow, MaxEntry, Norm, Nuclear, Spectral, factor_norm
 
 
 class Standing(Enum):
@@ -53,7 +53,7 @@ def implicit_bias(parameterization: Parameterization, optimizer: Optimizer) -> I
     |---|---|---|
     | W | gradient, normalized, Polyak | Frobenius |
     | (K, Q) | gradient, normalized | nuclear |
-    | (K, Q) | `SteepestDescent(N)`, N spectral or largest entry | `factor_norm(N, rank)` |
+    | (K, Q) | `SteepestDescent(N)`, N spectral, largest entry or largest row | `factor_norm(N, rank)` |
     | W | `SteepestDescent(N)` | N |
     | W | `MirrorDescent(p)` | entrywise l_p |
     | W | `Adam` | largest entry |
@@ -69,7 +69,7 @@ def implicit_bias(parameterization: Parameterization, optimizer: Optimizer) -> I
     if isinstance(parameterization, KeyQuery):
         if plain or isinstance(steepest, Frobenius):
             return ImplicitBias(Nuclear(), Standing.CONJECTURED, "[TaSVM, key-query bias]")
-        if isinstance(steepest, (Spectral, MaxEntry)):
+        if isinstance(steepest, (Spectral, MaxEntry, LargestRow)):
             norm = factor_norm(steepest, parameterization.rank)
             return ImplicitBias(
                 norm, Standing.CONJECTURED, "arXiv 2410.22069 (homogeneous networks), factors eliminated"

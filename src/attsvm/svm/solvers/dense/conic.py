@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SpectralOfRank, SumEntry
+from attsvm.norms.semidefinite import ConicProgram, Semidefinite
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.dense.rows import DenseRows, OneSolution, loop
@@ -21,7 +22,7 @@ from attsvm.svm.solvers.dense.rows import DenseRows, OneSolution, loop
 
 @dataclass(frozen=True)
 class Conic(Solver):
-    """Clarabel, called directly: power cones for `Entrywise`, semidefinite ones for `Spectral` and `SpectralOfRank`.
+    """Clarabel, called directly: power cones for `Entrywise`, semidefinite ones for `Spectral` and norms of factors.
 
     Arguments:
         tolerance: Clarabel's own, on gap and feasibility; tight, since a gap g leaves an error near sqrt(g) in the
@@ -35,48 +36,21 @@ class Conic(Solver):
     accuracy: float = 1e-07
 
     def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
-        known = isinstance(norm, (Entrywise, Spectral, SpectralOfRank))
-        return None if known else "it solves Entrywise, Spectral and SpectralOfRank"
+        if isinstance(norm, Semidefinite):
+            norm.check_width(problem.data.dq)
+        known = isinstance(norm, (Entrywise, Spectral, SpectralOfRank, Semidefinite))
+        return None if known else "it solves Entrywise, Spectral, SpectralOfRank, Gamma2 and SpectralOfHeads"
 
     def solve(
         self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
     ) -> RawSolution:
         if isinstance(norm, Entrywise):
             build = partial(_entrywise, p=norm.p)
+        elif isinstance(norm, Semidefinite):
+            build = partial(_semidefinite, norm=norm)
         else:
             build = partial(_spectral, rank=norm.rank if isinstance(norm, SpectralOfRank) else None)
         return loop(problem, partial(_solve_one, build=build, tolerance=self.tolerance), self.workers)
-
-
-@dataclass(eq=False)
-class ConicProgram:
-    """min cost^T x  s.t.  A x + s = b, s in a product of cones, for Clarabel."""
-
-    cost: np.ndarray
-    blocks: list[Any] = field(default_factory=list)
-    sides: list[np.ndarray] = field(default_factory=list)
-    cones: list[object] = field(default_factory=list)
-
-    def add(self, matrix: Any, side: np.ndarray, *cones: object) -> None:
-        """Rows of A, dense or sparse, with their b and the cones of their s."""
-        self.blocks.append(matrix)
-        self.sides.append(side)
-        self.cones += cones
-
-    def solve(self, **settings: float) -> Any:
-        """Clarabel's answer, under settings by its own names."""
-        import clarabel
-        import scipy.sparse as sp
-
-        options = clarabel.DefaultSettings()
-        options.verbose = False
-        for name, value in settings.items():
-            setattr(options, name, value)
-        variables = len(self.cost)
-        matrix = sp.vstack([sp.csc_matrix(block) for block in self.blocks]).tocsc()
-        nothing = sp.csc_matrix((variables, variables))
-        sides = np.concatenate(self.sides)
-        return clarabel.DefaultSolver(nothing, self.cost, matrix, sides, self.cones, options).solve()
 
 
 def _start(rows: DenseRows, variables: int) -> ConicProgram:
@@ -111,6 +85,14 @@ def _entrywise(rows: DenseRows, p: float) -> ConicProgram:
     columns = np.concatenate([size + entries, np.full(size, 2 * size), entries])
     cones = sp.csc_matrix((-np.ones(3 * size), (lines, columns)), shape=(3 * size, 2 * size + 1))
     program.add(cones, np.zeros(3 * size), *[clarabel.PowerConeT(1.0 / p)] * size)
+    return program
+
+
+def _semidefinite(rows: DenseRows, norm: Semidefinite) -> ConicProgram:
+    """min t  s.t.  N(W) <= t, as the norm itself states it."""
+    program = _start(rows, norm.variables(*rows.shape[2:]))
+    program.cost[rows.size] = 1.0
+    norm.add_ball(program, *rows.shape[2:])
     return program
 
 

@@ -1,0 +1,284 @@
+"""Norms of factors whose value is that of a semidefinite program: gamma_2, and the spectral norm of heads fused in one.
+
+    N(W_1 | ... | W_H) = min t  s.t.  [[A_h, W_h], [W_h^T, B_h]] psd for all h,  cap(sum A_h) <= t, cap(sum B_h) <= t
+    N°(G_1 | ... | G_H) = min tr U + tr V  s.t.  [[U, G_h / 2], [G_h^T / 2, V]] psd for all h
+
+The cap is the largest diagonal entry (U, V diagonal) or the largest eigenvalue (U, V any). Clarabel solves both; what
+it returns is shifted until the matrices are positive semidefinite, so that values are bounds from above, exact to
+about 1e-9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attsvm.norms.base import Norm
+
+
+@dataclass(eq=False)
+class ConicProgram:
+    """min cost^T x  s.t.  A x + s = b, s in a product of cones, for Clarabel."""
+
+    cost: np.ndarray
+    blocks: list[Any] = field(default_factory=list)
+    sides: list[np.ndarray] = field(default_factory=list)
+    cones: list[object] = field(default_factory=list)
+
+    def add(self, matrix: Any, side: np.ndarray, *cones: object) -> None:
+        """Rows of A, dense or sparse, with their b and the cones of their s."""
+        self.blocks.append(matrix)
+        self.sides.append(side)
+        self.cones += cones
+
+    def solve(self, **settings: float) -> Any:
+        """Clarabel's answer, under settings by its own names."""
+        import clarabel
+        import scipy.sparse as sp
+
+        options = clarabel.DefaultSettings()
+        options.verbose = False
+        for name, value in settings.items():
+            setattr(options, name, value)
+        variables = len(self.cost)
+        matrix = sp.vstack([sp.csc_matrix(block) for block in self.blocks]).tocsc()
+        nothing = sp.csc_matrix((variables, variables))
+        sides = np.concatenate(self.sides)
+        return clarabel.DefaultSolver(nothing, self.cost, matrix, sides, self.cones, options).solve()
+
+
+@dataclass(frozen=True)
+class Semidefinite(Norm):
+    """A norm of the form above. There is no projection and no prox."""
+
+    whole: ClassVar[bool]
+    """Whether the cap is the largest eigenvalue, not the largest diagonal entry."""
+
+    @property
+    def count(self) -> int:
+        """H, the number of heads side by side in W."""
+        return 1
+
+    @property
+    def dual(self) -> Norm:
+        """The dual norm, the other program."""
+        return SemidefiniteDual(self)
+
+    def check_width(self, dq: int) -> None:
+        """Raise unless W of so many columns holds the heads side by side."""
+        if dq % self.count:
+            raise ValueError(f"W of {self.count} heads needs a multiple of {self.count} columns; it has {dq}")
+
+    def variables(self, d: int, dq: int) -> int:
+        """How many the program has: W, row by row, then t, then A_h and B_h."""
+        width = dq // self.count
+        return d * dq + 1 + self.count * (d * (d + 1) + width * (width + 1)) // 2
+
+    def add_ball(self, program: ConicProgram, d: int, dq: int) -> None:
+        """N(W) <= t: the blocks first, then the caps of A and of B."""
+        import clarabel
+        import scipy.sparse as sp
+
+        self.check_width(dq)
+        size, width, total = d * dq, dq // self.count, len(program.cost)
+        row, column = _triangle(d + width)
+        cross = (row < d) & (column >= d)
+        corner, own = np.flatnonzero(cross), np.flatnonzero(~cross)
+        scale = np.where(row == column, 1.0, np.sqrt(2.0))
+        places = np.concatenate([corner, own])
+        for head in range(self.count):
+            entry = row[corner] * dq + head * width + column[corner] - d
+            variable = np.concatenate([entry, size + 1 + head * len(own) + np.arange(len(own))])
+            matrix = sp.csc_matrix((-scale[places], (places, variable)), shape=(len(row), total))
+            program.add(matrix, np.zeros(len(row)), clarabel.PSDTriangleConeT(d + width))
+        for inside, order in ((column[own] < d, d), (row[own] >= d, width)):
+            first = np.flatnonzero(inside)  # the triangle of A or of B, in its own order
+            line, other = _triangle(order)
+            kept = np.flatnonzero((line == other) | self.whole)
+            diagonal = np.flatnonzero((line == other)[kept])
+            factor = np.where((line == other)[kept], 1.0, np.sqrt(2.0))
+            places = np.concatenate([np.tile(np.arange(len(kept)), self.count), diagonal])
+            heads = [size + 1 + head * len(own) + first[kept] for head in range(self.count)]
+            variable = np.concatenate([*heads, np.full(len(diagonal), size)])
+            values = np.concatenate([np.tile(factor, self.count), -np.ones(len(diagonal))])
+            matrix = sp.csc_matrix((values, (places, variable)), shape=(len(kept), total))
+            cone = clarabel.PSDTriangleConeT(order) if self.whole else clarabel.NonnegativeConeT(order)
+            program.add(matrix, np.zeros(len(kept)), cone)
+
+    def _solve(self, matrix: np.ndarray, fixed: np.ndarray, side: np.ndarray, cost: np.ndarray) -> Any:
+        """The program with some of the variables (W, t) `fixed`, in its first rows, and a cost on these variables."""
+        import clarabel
+        import scipy.sparse as sp
+
+        variables = self.variables(*matrix.shape)
+        program = ConicProgram(np.concatenate([cost, np.zeros(variables - len(cost))]))
+        rows = sp.csc_matrix((np.ones(len(fixed)), (np.arange(len(fixed)), fixed)), shape=(len(fixed), variables))
+        program.add(rows, side, clarabel.ZeroConeT(len(fixed)))
+        self.add_ball(program, *matrix.shape)
+        return program.solve(tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
+
+    def bounded(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
+        """N(W) from above, and G with <G, W> = N(W) N°(G)."""
+        if not matrix.any():
+            return 0.0, np.zeros_like(matrix)
+        d, width = matrix.shape[0], matrix.shape[1] // self.count
+        cost = np.concatenate([np.zeros(matrix.size), np.ones(1)])
+        found = self._solve(matrix, np.arange(matrix.size), matrix.ravel(), cost)
+        row, column = _triangle(d + width)
+        own = np.flatnonzero((row >= d) | (column < d))
+        shift, sums = 0.0, np.zeros((d + width, d + width))
+        for head, part in enumerate(np.split(matrix, self.count, axis=1)):
+            block = np.zeros((d + width, d + width))
+            first = matrix.size + 1 + head * len(own)
+            block[row[own], column[own]] = block[column[own], row[own]] = np.array(found.x)[first : first + len(own)]
+            block[:d, d:], block[d:, :d] = part, part.T
+            shift, sums = max(shift, -float(np.linalg.eigvalsh(block)[0])), sums + block
+        tops = [self._cap(sums[:d, :d]), self._cap(sums[d:, d:])]
+        return max(tops) + self.count * shift, -np.array(found.z)[: matrix.size].reshape(matrix.shape)
+
+    def dual_bounded(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
+        """N°(G) from above, and D with N(D) <= 1, up to round-off, that attains it."""
+        if not matrix.any():
+            return 0.0, np.zeros_like(matrix)
+        d, width = matrix.shape[0], matrix.shape[1] // self.count
+        found = self._solve(matrix, np.array([matrix.size]), np.ones(1), -matrix.ravel())
+        last, caps = np.array(found.z), []
+        for order in (width, d):  # the multipliers of the last two cones
+            row, column = _triangle(order)
+            if self.whole:
+                part, last = last[-len(row) :], last[: -len(row)]
+                cap = np.zeros((order, order))
+                cap[row, column] = cap[column, row] = part / np.where(row == column, 1.0, np.sqrt(2.0))
+            else:
+                cap, last = np.diag(last[-order:]), last[:-order]
+            caps.append(cap)
+        block = np.zeros((d + width, d + width))
+        block[:d, :d], block[d:, d:] = caps[1], caps[0]
+        shift = 0.0
+        for part in np.split(matrix / 2, self.count, axis=1):
+            block[:d, d:], block[d:, :d] = part, part.T
+            shift = max(shift, -float(np.linalg.eigvalsh(block)[0]))
+        value = float(np.trace(block)) + (d + width) * shift
+        return value, np.array(found.x)[: matrix.size].reshape(matrix.shape)
+
+    def _cap(self, matrix: np.ndarray) -> float:
+        return float(np.linalg.eigvalsh(matrix)[-1] if self.whole else matrix.diagonal().max())
+
+    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
+        self.check_width(matrix.shape[-1])
+        return _each(matrix, lambda one: np.array(self.bounded(one)[0]))
+
+    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
+        self.check_width(gradient.shape[-1])
+        return _each(gradient, lambda one: self.dual_bounded(one)[1])
+
+    def _project(
+        self, matrix: Float[Tensor, "*batch d dq"], radius: Float[Tensor, "*batch"]
+    ) -> Float[Tensor, "*batch d dq"]:
+        raise ValueError(f"the {self.name} norm has neither projection nor prox here")
+
+
+@dataclass(frozen=True)
+class SemidefiniteDual(Norm):
+    """The dual of a norm that a semidefinite program defines; no projection and no prox."""
+
+    primal: Semidefinite
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return f"dual of {self.primal.name}"
+
+    @property
+    def dual(self) -> Norm:
+        """The norm itself."""
+        return self.primal
+
+    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
+        self.primal.check_width(matrix.shape[-1])
+        return _each(matrix, lambda one: np.array(self.primal.dual_bounded(one)[0]))
+
+    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
+        self.primal.check_width(gradient.shape[-1])
+        found = _each(gradient, lambda one: self.primal.bounded(one)[1])
+        size = self._value(found)[..., None, None]
+        return found / size.masked_fill(size == 0, 1.0)
+
+    _project = Semidefinite._project
+
+
+@dataclass(frozen=True)
+class Gamma2(Semidefinite):
+    """gamma_2(W) = min { largest row of K times largest row of Q : K Q^T = W }, row lengths in l_2.
+
+    The geometry of steps on K and Q that normalize every row. Between the projective norm over 1.7823 and that norm;
+    its dual is Grothendieck's semidefinite program, as much above the (infinity -> 1) norm.
+
+    >>> import torch
+    >>> round(float(Gamma2().value(torch.eye(2).double())), 6), round(float(Gamma2().dual_value(torch.eye(2))), 6)
+    (1.0, 2.0)
+    """
+
+    name = "gamma_2"
+    whole = False
+
+
+@dataclass(frozen=True)
+class SpectralOfHeads(Semidefinite):
+    """min { ||[K_1 ... K_H]|| ||[Q_1 ... Q_H]|| : K_h Q_h^T = W_h }, spectral norms, for W = (W_1 | ... | W_H).
+
+    The geometry of Muon on the keys of several heads stored in one matrix, and on their queries; for one head the
+    spectral norm of W, for columns of K_h at least the rank of W_h.
+
+    >>> import torch
+    >>> W = torch.eye(2).double()
+    >>> [round(float(SpectralOfHeads(heads).value(torch.cat([W] * heads, 1))), 6) for heads in (1, 3)]
+    [1.0, 3.0]
+    """
+
+    heads: int
+    whole = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.heads, bool) or not isinstance(self.heads, int) or self.heads < 1:
+            raise ValueError(f"heads must be a positive integer; got {self.heads!r}")
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return f"spectral of {self.heads} fused heads"
+
+    @property
+    def count(self) -> int:
+        """H."""
+        return self.heads
+
+    def bracket(self, matrix: Float[Tensor, "d dq"]) -> tuple[float, float]:
+        """Bounds without a program: max over signs of ||sum_h +-W_h|| below,
+        (||sum_h |W_h^T| || ||sum_h |W_h| ||)^(1/2) above, |W| = (W^T W)^(1/2)."""
+        self.check_width(matrix.shape[-1])
+        parts = torch.stack(matrix.double().tensor_split(self.heads, -1))
+        bits = torch.arange(2 ** (self.heads - 1))[:, None] >> torch.arange(self.heads)
+        low = torch.linalg.matrix_norm(torch.einsum("sh,hij->sij", 1.0 - 2.0 * (bits & 1).double(), parts), 2).max()
+        left, sizes, right = torch.linalg.svd(parts, full_matrices=False)
+        sums = ((left * sizes[:, None]) @ left.mT).sum(0), ((right.mT * sizes[:, None]) @ right).sum(0)
+        high = (torch.linalg.matrix_norm(sums[0], 2) * torch.linalg.matrix_norm(sums[1], 2)).sqrt()
+        return float(low), float(high)
+
+
+def _triangle(order: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of the upper triangle, column by column, as Clarabel has it."""
+    column, row = np.tril_indices(order)
+    return row, column
+
+
+def _each(matrix: Tensor, compute: Any) -> Tensor:
+    """`compute` of every matrix of a batch, in float64."""
+    found = [compute(one) for one in matrix.detach().double().cpu().numpy().reshape(-1, *matrix.shape[-2:])]
+    shape = (*matrix.shape[:-2], *(found[0].shape if found else ()))
+    return torch.from_numpy(np.array(found)).to(matrix).view(shape)
