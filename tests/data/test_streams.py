@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attsvm.data import stream_keys, streams
-from attsvm.data.streams import Purpose, batch_shape, draw_batch
+from attsvm.data.streams import Numbers, Purpose, Seed, batch_shape, draw_batch
 
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
 
@@ -193,10 +193,40 @@ def test_batches_that_are_none(bad: object) -> None:
 
 
 def test_draw_batch_stacks_in_row_major_order() -> None:
-    drawn = draw_batch(lambda stream: {"x": stream.random((2, 2)), "y": np.float64(stream.random())}, (2, 3), 1)
+    drawn = draw_batch(lambda stream: {"x": stream.random((2, 2)), "y": stream.random(())}, (2, 3), 1)
     assert drawn["x"].shape == (2, 3, 2, 2)
     assert drawn["y"].shape == (2, 3)
     assert drawn["x"].dtype == torch.float64
     fifth = streams([(1, 4)], ())[0]
     assert np.array_equal(drawn["x"][1, 1], fifth.random((2, 2)))
     assert float(drawn["y"][1, 1]) == fifth.random()
+
+
+@pytest.mark.parametrize("purpose", [None, Purpose.CONE_DIRECTIONS])
+@pytest.mark.parametrize(
+    "seed", [0, 2**32 - 1, 2**32, 2**63 - 1, 2**64 - 1, [(5, 0), (2**32, 7), (1, 2**40), (2**50, 2**33)], [2**64, 3]]
+)
+def test_draw_batch_gives_the_numbers_of_the_streams(seed: Seed, purpose: Purpose | None) -> None:
+    """Many streams at once, their seeds hashed together, against one generator for each."""
+    count = len(seed) if isinstance(seed, list) else 3
+
+    def draw(stream: Numbers) -> dict[str, np.ndarray]:
+        normal = np.concatenate([stream.standard_normal(5), stream.standard_normal((2, 3)).reshape(-1, 6)], axis=1)
+        return {"normal": normal, "uniform": stream.uniform(-1.0, 1.0, 4), "last": stream.random(2)}
+
+    drawn = draw_batch(draw, count, seed, purpose=purpose)
+    for element, stream in enumerate(streams(seed, (count,), purpose=purpose)):
+        assert drawn["normal"][element].tolist() == stream.standard_normal(11).tolist()
+        assert drawn["uniform"][element].tolist() == stream.uniform(-1.0, 1.0, 4).tolist()
+        assert drawn["last"][element].tolist() == stream.random(2).tolist()
+
+
+def test_draw_batch_works_through_many_groups_of_streams() -> None:
+    drawn = draw_batch(lambda stream: {"x": stream.standard_normal(50_000)}, 7, 3)["x"]
+    for element, stream in enumerate(streams(3, (7,))):
+        assert np.array_equal(drawn[element], stream.standard_normal(50_000))
+
+
+def test_normal_numbers_come_before_uniform_ones() -> None:
+    with pytest.raises(ValueError, match="before uniform"):
+        draw_batch(lambda stream: {"x": stream.random(2) + stream.standard_normal(2)}, 1, 0)

@@ -15,6 +15,7 @@ from attsvm.attention.gradient import RiskGradient
 from attsvm.attention.linear_maps import flat_adjoint, flat_logits
 from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset
+from attsvm.data.streams import Numbers
 
 
 class Parameterization(ABC):
@@ -55,8 +56,8 @@ class Parameterization(ABC):
     def check_initial(self, parameters: Mapping[str, Tensor]) -> None:
         """Raise a ValueError where training could never leave this start."""
 
-    def draw(self, data: TokenDataset, stream: np.random.Generator) -> dict[str, np.ndarray]:
-        """PyTorch's default start for a linear layer, uniform on +-1/sqrt(number of inputs of the layer)."""
+    def draw(self, data: TokenDataset, stream: Numbers) -> dict[str, np.ndarray]:
+        """PyTorch's default start for a linear layer, uniform on +-1/sqrt(inputs of the layer): ``[streams, .]``."""
         return {
             name: stream.uniform(-1.0, 1.0, shape) / math.sqrt(shape[0]) for name, shape in self.shapes(data).items()
         }

@@ -26,6 +26,7 @@ from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset
 from attsvm.data.checks import check_shape
 from attsvm.data.memory import check_fits
+from attsvm.data.streams import Numbers
 
 _RANK = 1e-10  # directions shorter than this share of the longest are round-off
 _ORTHOGONAL = 1e-13  # cosine of queries that count as orthogonal
@@ -160,9 +161,9 @@ class TwoScales(Parameterization):
             )
         return {"finite": (data.d, data.dq), "growing": (data.d, data.dq)}
 
-    def draw(self, data: TokenDataset, stream: np.random.Generator) -> dict[str, np.ndarray]:
-        shape = (data.d, data.dq)  # the start of `Weights()`; `normal_form` takes it apart
-        return {"finite": stream.uniform(-1.0, 1.0, shape) / math.sqrt(data.d), "growing": np.zeros(shape)}
+    def draw(self, data: TokenDataset, stream: Numbers) -> dict[str, np.ndarray]:
+        whole = stream.uniform(-1.0, 1.0, (data.d, data.dq)) / math.sqrt(data.d)
+        return {"finite": whole, "growing": np.zeros_like(whole)}  # as `Weights()` does; `normal_form` takes it apart
 
     def normal_form(self, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
         whole = self.weights(parameters)

@@ -76,10 +76,9 @@ def place(where: Sequence[int], axes: Sequence[str]) -> str:
 
 def check_finite(tensor: Tensor, name: str, axes: Sequence[str]) -> None:
     """Raise with the first position of a NaN or an infinity; `axes` name the trailing axes."""
-    bad = ~torch.isfinite(tensor)
-    if not bool(bad.any()):
+    if not tensor.numel() or all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor)):
         return
-    where = torch.nonzero(bad)[0].tolist()
+    where = torch.nonzero(~torch.isfinite(tensor))[0].tolist()
     at = f" at {place(where, axes)}" if where else ""
     raise ValueError(f"{name} must be finite; got {float(tensor[tuple(where)])}{at}")
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from attsvm.data.checks import check_positive
 from attsvm.data.dataset import TokenDataset
 from attsvm.data.random import draw_dataset, unit
-from attsvm.data.streams import Batch, Seed, draw_batch
+from attsvm.data.streams import Batch, Numbers, Seed, draw_batch
 
 # Keys are the first two coordinates; the third one carries the score (v = e3).
 _FIRST_TWO = torch.eye(2, 3, dtype=torch.float64)
@@ -43,9 +43,9 @@ def multi_input(*, batch: Batch = None, seed: Seed = 0) -> TokenDataset:
     centres = np.array([(1.0, 0.0)] + 3 * [(-1.0, 1.0)] + 3 * [(-0.5, -0.5)])
     scores = np.array([1.0] + 6 * [0.5])
 
-    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(stream: Numbers) -> dict[str, np.ndarray]:
         keys = centres + 0.2 * stream.standard_normal((3, 7, 2))
-        return {"tokens": np.concatenate([keys, np.broadcast_to(scores[:, None], (3, 7, 1))], axis=-1)}
+        return {"tokens": np.concatenate([keys, np.broadcast_to(scores[:, None], (len(keys), 3, 7, 1))], axis=-1)}
 
     tokens = draw_batch(draw, batch, seed)["tokens"]
     return _scored(tokens)
@@ -83,10 +83,10 @@ def trajectories(*, batch: Batch = None, seed: Seed = 29) -> TokenDataset:
     """
     centres = np.array([(-1.0, 0.0), (1.0, 0.0)])
 
-    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(stream: Numbers) -> dict[str, np.ndarray]:
         head = unit(stream, 2)
         tokens = centres[:, None] + 0.3 * stream.standard_normal((2, 3, 2))
-        return {"head": head, "tokens": tokens, "queries": unit(stream, 2, 2), "labels": np.ones(2)}
+        return {"head": head, "tokens": tokens, "queries": unit(stream, 2, 2), "labels": np.ones((len(head), 2))}
 
     return draw_dataset(draw, batch, seed)
 
@@ -98,11 +98,12 @@ def hyperplanes(*, batch: Batch = None, seed: Seed = 13) -> TokenDataset:
     in both inputs for the default seed, though not for every seed.
     """
 
-    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(stream: Numbers) -> dict[str, np.ndarray]:
         head = unit(stream, 2)
         others = np.array([-1.0, 0.0]) + 0.5 * stream.standard_normal((2, 4, 2))
-        tokens = np.concatenate([np.array([[(1.0, 0.5)], [(1.0, -0.5)]]), others], axis=1)
-        return {"head": head, "tokens": tokens, "queries": unit(stream, 2, 2), "labels": np.ones(2)}
+        first = np.broadcast_to(np.array([[(1.0, 0.5)], [(1.0, -0.5)]]), (len(others), 2, 1, 2))
+        tokens = np.concatenate([first, others], axis=2)
+        return {"head": head, "tokens": tokens, "queries": unit(stream, 2, 2), "labels": np.ones((len(head), 2))}
 
     return draw_dataset(draw, batch, seed)
 

@@ -13,7 +13,7 @@ import torch
 
 from attsvm.data.checks import check_count, check_positive
 from attsvm.data.dataset import TokenDataset
-from attsvm.data.streams import Batch, Seed, draw_batch
+from attsvm.data.streams import Batch, Numbers, Seed, draw_batch
 
 
 def random_sphere(
@@ -52,7 +52,7 @@ def random_sphere(
     """
     n, T, d, dq = _checked_sizes(n, T, d, dq)
 
-    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(stream: Numbers) -> dict[str, np.ndarray]:
         head, tokens, queries = unit(stream, d), unit(stream, n, T, d), unit(stream, n, dq)
         return {"head": head, "tokens": tokens, "queries": queries, "labels": _fair_labels(stream, n)}
 
@@ -89,7 +89,7 @@ def random_gaussian(
     for scale, name in ((token_scale, "token_scale"), (query_scale, "query_scale"), (head_scale, "head_scale")):
         check_positive(scale, name)
 
-    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(stream: Numbers) -> dict[str, np.ndarray]:
         return {
             "head": head_scale * stream.standard_normal(d),
             "tokens": token_scale * stream.standard_normal((n, T, d)),
@@ -126,7 +126,7 @@ def orthonormal_tokens(
     if d < T:
         raise ValueError(f"T must be at most d for orthonormal tokens; got T = {T}, d = {d}")
 
-    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(stream: Numbers) -> dict[str, np.ndarray]:
         head, tokens = unit(stream, d), _orthonormalized(stream.standard_normal((n, T, d)))
         return {"head": head, "tokens": tokens, "queries": unit(stream, n, dq), "labels": _fair_labels(stream, n)}
 
@@ -164,30 +164,29 @@ def equal_scores(
     n, T, d, dq = _checked_sizes(n, T, d, dq)
     check_positive(gap, "gap")
 
-    def draw(stream: np.random.Generator) -> dict[str, np.ndarray]:
+    def draw(stream: Numbers) -> dict[str, np.ndarray]:
         head, tokens, queries = unit(stream, d), unit(stream, n, T, d), unit(stream, n, dq)
         labels = _fair_labels(stream, n)
         optimal = stream.random(n) * T // 1
-        scores = labels * _dot(tokens, head).mean(-1)
-        wanted = scores[:, None] + gap * (np.arange(T) == optimal[:, None])
+        along = head[:, None, None]
+        scores = labels * _dot(tokens, along).mean(-1)
+        wanted = scores[..., None] + gap * (np.arange(T) == optimal[..., None])
         for _ in range(2):  # once leaves a component of rounding size along v, twice does not
-            tokens = tokens - _dot(tokens, head)[..., None] * head
-        tokens = tokens + (labels[:, None] * wanted)[..., None] * head
+            tokens = tokens - _dot(tokens, along)[..., None] * along
+        tokens = tokens + (labels[..., None] * wanted)[..., None] * along
         return {"head": head, "tokens": tokens, "queries": queries, "labels": labels}
 
     return draw_dataset(draw, batch, seed).to(device, dtype)
 
 
-def unit(stream: np.random.Generator, *shape: int) -> np.ndarray:
+def unit(stream: np.random.Generator | Numbers, *shape: int) -> np.ndarray:
     """Vectors of the last axis uniform on the unit sphere."""
     normal = stream.standard_normal(shape)
     vectors: np.ndarray = normal / np.sqrt(_dot(normal, normal))[..., None]
     return vectors
 
 
-def draw_dataset(
-    draw: Callable[[np.random.Generator], dict[str, np.ndarray]], batch: Batch, seed: Seed
-) -> TokenDataset:
+def draw_dataset(draw: Callable[[Numbers], dict[str, np.ndarray]], batch: Batch, seed: Seed) -> TokenDataset:
     """The data set whose element b is what `draw` makes of stream (seed, b): tokens, queries, labels and head."""
     parts = draw_batch(draw, batch, seed)
     return TokenDataset(parts["tokens"], parts["queries"], parts["labels"], head=parts["head"])
@@ -199,7 +198,7 @@ def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return summed
 
 
-def _fair_labels(stream: np.random.Generator, n: int) -> np.ndarray:
+def _fair_labels(stream: Numbers, n: int) -> np.ndarray:
     return np.where(stream.random(n) < 0.5, -1.0, 1.0)
 
 
@@ -207,12 +206,12 @@ def _orthonormalized(vectors: np.ndarray) -> np.ndarray:
     """Gram-Schmidt, each vector cleaned twice; LAPACK's QR would round differently from machine to machine."""
     frame = np.empty_like(vectors)
     for t in range(vectors.shape[-2]):
-        x = vectors[:, t]
+        x = vectors[..., t, :]
         for _ in range(2):
-            before = frame[:, :t]
-            x = x - (_dot(before, x[:, None])[..., None] * before).sum(-2)
-            x = x / np.sqrt(_dot(x, x))[:, None]
-        frame[:, t] = x
+            before = frame[..., :t, :]
+            x = x - (_dot(before, x[..., None, :])[..., None] * before).sum(-2)
+            x = x / np.sqrt(_dot(x, x))[..., None]
+        frame[..., t, :] = x
     return frame
 
 

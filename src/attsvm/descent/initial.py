@@ -14,7 +14,7 @@ from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_finite, check_kind, check_same_kind
 from attsvm.data.memory import check_fits, in_words
-from attsvm.data.streams import Purpose, Seed, stream_keys, streams
+from attsvm.data.streams import Numbers, Purpose, Seed, draw_batch, stream_keys
 from attsvm.descent.task import check_data
 
 Initial = ArrayLike | Mapping[str, ArrayLike] | str | float | None
@@ -160,16 +160,12 @@ def _shapes(
 def _drawn(
     data: TokenDataset, parameterization: Parameterization, starts: int, seeds: Sequence[tuple[int, int]]
 ) -> dict[str, Tensor]:
-    each = [
-        [parameterization.draw(data, stream) for _ in range(starts)]
-        for stream in streams(seeds, (len(seeds),), purpose=Purpose.STARTING_POINT)
-    ]
-    return {
-        name: torch.from_numpy(np.stack([[element[start][name] for element in each] for start in range(starts)])).to(
-            device=data.device, dtype=data.dtype
-        )
-        for name in parameterization.shapes(data)
-    }
+    def draw(stream: Numbers) -> dict[str, np.ndarray]:
+        each = [parameterization.draw(data, stream) for _ in range(starts)]
+        return {name: np.stack([one[name] for one in each], axis=1) for name in each[0]}
+
+    drawn = draw_batch(draw, len(seeds), seeds, purpose=Purpose.STARTING_POINT)
+    return {name: value.transpose(0, 1).to(device=data.device, dtype=data.dtype) for name, value in drawn.items()}
 
 
 def _named(
