@@ -54,7 +54,7 @@ def measured(result: SweepResult, epoch: int) -> list[dict[str, object]]:
     report = analyze(checkpoint(result, recorded.index(epoch)), queries=QUERIES, confidence=0.0)
     rows = []
     for head in report:
-        control = head.comparisons[0].random_weights if head.comparisons else None
+        control = head.comparisons[0].random_weights if head.comparisons else ()
         rows.append({
             "epoch": epoch,
             "head": head.name,

@@ -43,6 +43,7 @@ HeldOut = Annotated[
     float, option("--held-out", "SHARE", "Share of the texts kept apart, to test the solution's predictions on.")
 ]
 LeaveOut = Annotated[bool, flag("--leave-out-sinks", "The first token and delimiters are not candidates.")]
+Draws = Annotated[int, option("--draws", "N", "Draw each control N times; the table shows their range.")]
 Seed = Annotated[int, option("--seed", "N", "Seed of the draws and the controls.")]
 Html = Annotated[Path | None, option("--html", "FILE", "Where to write the report; FOLDER/heads.html by default.")]
 
@@ -61,6 +62,7 @@ def heads(
     confidence: Confidence = 0.5,
     held_out: HeldOut = 0.2,
     leave_out_sinks: LeaveOut = False,
+    draws: Draws = 5,
     html: Html = None,
     out: Out = Path("out/heads"),
     seed: Seed = 0,
@@ -92,7 +94,7 @@ def heads(
         report = attsvm.heads.analyze(
             loaded, given.lines or None, layers=wanted_layers, heads=wanted_heads, norms=norms, queries=queries,
             confidence=confidence, held_out=held_out, leave_out=attsvm.heads.SINKS if leave_out_sinks else (),
-            seed=seed, cache=folder / "cache", progress=progress,
+            draws=draws, seed=seed, cache=folder / "cache", progress=progress,
         )  # fmt: skip
     with new_result(folder) as staging:
         if html is not None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 
@@ -28,10 +29,11 @@ def report() -> HeadsReport:
 def test_the_heads_are_recognised(report):
     assert [head.name for head in report][-1] == "L0H2"  # sorted by selectivity
     before, first, nothing = (report[f"L0H{k}"] for k in range(3))
-    assert before.rule == "always the token before"
+    assert before.rule.startswith("the token before, or else ")  # the first token has none before it
+    assert before.rule_agreement == 1.0
     assert before.kinds[SelectionKind.FIRST] + before.kinds[SelectionKind.PREVIOUS] == pytest.approx(1.0)
     assert before.selectivity.confident == 1.0
-    assert first.main_kind is SelectionKind.FIRST
+    assert first.main_kind == SelectionKind.FIRST
     assert first.rule_agreement == 1.0
     assert nothing.selectivity.tied == nothing.selectivity.queries
     assert nothing.comparisons == ()
@@ -44,14 +46,17 @@ def test_a_planted_head_is_near_max_margin_and_its_controls_are_not(report):
     assert found.head.solved
     assert found.head.gap <= 1e-3
     assert first.efficiency.smallest > 0.5
-    assert 0 < found.random_weights.efficiency_projected.smallest < 0.5
-    assert found.untrained.efficiency_projected.smallest < 0.5
-    assert found.shuffled.efficiency_projected.smallest == pytest.approx(
-        first.efficiency.smallest
-    )  # nothing to shuffle
+    for control in (found.random_weights, found.shuffled, found.untrained):
+        assert len(control) == 5
+        assert control[0].margins
+        assert not any(draw.margins for draw in control[1:])
+    assert all(0 < draw.efficiency_projected.smallest < 0.5 for draw in found.random_weights)
+    assert all(draw.efficiency_projected.smallest < 0.5 for draw in found.untrained)
+    assert all(len({draw.max_margin for draw in control}) == 5 for control in (found.random_weights, found.untrained))
+    assert {draw.efficiency_projected.smallest for draw in found.shuffled} == {first.efficiency.smallest}  # no change
     assert found.head.agreement == 1.0
     assert first.attention_error < 1e-12
-    assert first.untrained_selectivity.confident < 0.5
+    assert all(twin.confident < 0.5 for twin in first.untrained_selectivity)
 
 
 def test_support_tokens_are_shown_in_their_sentences(report):
@@ -85,13 +90,15 @@ def replace_times(head: HeadReport) -> HeadReport:
     """Without wall times, which never repeat."""
     plain = to_plain(head)
     for comparison in plain["comparisons"]:
-        for found in filter(None, comparison.values()):
+        head = comparison.pop("head")
+        for found in (head, *itertools.chain(*comparison.values())):
             found["seconds"] = 0.0
+        comparison["head"] = head
     return from_plain(HeadReport, plain)
 
 
 def test_two_norms_stand_side_by_side():
-    both = analyze(MODEL, heads=[1], norms=(Frobenius(), Nuclear()), queries=30, other_queries=8)
+    both = analyze(MODEL, heads=[1], norms=(Frobenius(), Nuclear()), queries=30, other_queries=8, draws=1)
     head = both["L0H1"]
     assert head.comparison("nuclear").head.queries == 8
     assert head.comparison("Frobenius").head.queries == 30
@@ -102,21 +109,21 @@ def test_two_norms_stand_side_by_side():
 
 
 def test_sinks_can_be_left_out():
-    kept = analyze(MODEL, heads=[0], queries=30, leave_out=SINKS)["L0H0"]
+    kept = analyze(MODEL, heads=[0], queries=30, leave_out=SINKS, draws=1)["L0H0"]
     assert kept.kinds[SelectionKind.FIRST] == 0
     assert kept.kinds[SelectionKind.PREVIOUS] > 0.5
 
 
 def test_without_an_untrained_twin_the_report_says_so():
-    alone = analyze(planted(twin=False), heads=[1], queries=20)
-    assert alone["L0H1"].comparisons[0].untrained is None
+    alone = analyze(planted(twin=False), heads=[1], queries=20, draws=1)
+    assert alone["L0H1"].comparisons[0].untrained == ()
     assert any("no untrained model" in note for note in alone.notes)
     assert not any(verdict.control == "the untrained model" for verdict in alone.verdicts)
 
 
 def test_progress_and_memory():
     told: list[Progress] = []
-    found = analyze(MODEL, heads=[1], queries=20, progress=told.append)
+    found = analyze(MODEL, heads=[1], draws=1, queries=20, progress=told.append)
     assert [now.done for now in told] == [0, 1]
     assert told[-1].message == "L0H1"
     tokens = sum(len(sentence) for sentence in MODEL.sentences)
@@ -162,16 +169,16 @@ class TestCache:
             assert to_plain(replace_times(resumed[name])) == to_plain(replace_times(report[name]))
 
     def test_other_settings_texts_or_weights_are_other_results(self, tmp_path):
-        analyze(MODEL, heads=[1], queries=20, cache=tmp_path)
-        analyze(MODEL, heads=[1], queries=21, cache=tmp_path)
+        analyze(MODEL, heads=[1], draws=1, queries=20, cache=tmp_path)
+        analyze(MODEL, heads=[1], draws=1, queries=21, cache=tmp_path)
         analyze(planted(seed=9), heads=[1], queries=20, cache=tmp_path)
         assert len(list(tmp_path.glob("*-L0H1.head"))) == 3
 
     def test_a_damaged_file_is_made_anew(self, tmp_path):
-        analyze(MODEL, heads=[1], queries=20, cache=tmp_path)
+        analyze(MODEL, heads=[1], draws=1, queries=20, cache=tmp_path)
         (file,) = tmp_path.iterdir()
         whole = file.read_text()
-        kept = HeadCache(tmp_path, MODEL, MODEL.sentences, Settings(queries=20))
+        kept = HeadCache(tmp_path, MODEL, MODEL.sentences, Settings(queries=20, draws=1))
         assert kept.read(0, 1).outcome == "solved"
         digit = max(place for place, letter in enumerate(whole) if letter == "4")
         other = f"{whole[:digit]}5{whole[digit + 1 :]}"  # valid JSON that says another number
@@ -179,11 +186,13 @@ class TestCache:
             file.write_text(broken)
             assert kept.read(0, 1) is None
         assert kept.damaged == [file] * 6
-        again = analyze(MODEL, heads=[1], queries=20, cache=tmp_path)
+        again = analyze(MODEL, heads=[1], draws=1, queries=20, cache=tmp_path)
         assert again["L0H1"].outcome == "solved"
         assert f"kept results were damaged, and their heads were analysed again: {file.name}" in again.notes
         assert kept.read(0, 1) is not None
-        assert not any("damaged" in note for note in analyze(MODEL, heads=[1], queries=20, cache=tmp_path).notes)
+        assert not any(
+            "damaged" in note for note in analyze(MODEL, heads=[1], draws=1, queries=20, cache=tmp_path).notes
+        )
 
     def test_another_version_is_another_result(self, tmp_path, monkeypatch):
         keys = [HeadCache(tmp_path, MODEL, MODEL.sentences, Settings()).key]
@@ -195,7 +204,7 @@ class TestCache:
         kept = HeadCache(tmp_path, MODEL, MODEL.sentences, Settings())
         (tmp_path / ".left.partial").write_text("half")
         with kept.open(), pytest.raises(ValueError, match=f"another process is computing into {tmp_path}; wait for it"):
-            analyze(MODEL, heads=[1], queries=20, cache=tmp_path)
+            analyze(MODEL, heads=[1], draws=1, queries=20, cache=tmp_path)
         assert list(tmp_path.iterdir()) == []
 
     def test_a_folder_that_cannot_be_made(self, tmp_path):
@@ -291,7 +300,7 @@ class TestBadInput:
         assert "L0H2" in str(found)
 
     def test_all_sentences_but_none_held_out(self):
-        whole = analyze(MODEL, heads=[1], queries=20, held_out=0.0)["L0H1"]
+        whole = analyze(MODEL, heads=[1], draws=1, queries=20, held_out=0.0)["L0H1"]
         assert math.isnan(whole.comparisons[0].head.agreement)
         assert whole.held_out_queries == 0
 

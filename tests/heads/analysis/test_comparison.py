@@ -6,11 +6,11 @@ import torch
 
 import attsvm
 from attsvm.heads import HeadWeights, Settings
-from attsvm.heads.analysis.comparison import agreement, best_rule, compare_with_max_margin, projected, spectrum
+from attsvm.heads.analysis.comparison import agreement, compare_with_max_margin, projected, spectrum
 from attsvm.heads.analysis.problem import selection_problem
 from attsvm.heads.analysis.selections import choices
 from attsvm.norms import Frobenius, Nuclear
-from heads.analysis.written_out import drawn_from, rows, select
+from heads.analysis.written_out import drawn_from, rows
 from heads.planted import random_form, random_views, view
 
 
@@ -108,12 +108,6 @@ def test_agreement():
     worst = agreement(form.scaled(-1.0), views, drawn)
     assert worst == 0.0
     assert np.isnan(agreement(form, views, drawn[torch.zeros(0, dtype=torch.int64)]))
-
-
-def test_the_best_rule():
-    views = random_views(6)
-    after = select([0, 1, 2, 3], [0, 1, 1, 2], [1, 2, 2, 0])
-    assert best_rule(views, after, after[torch.tensor([0, 3])]) == ("always the token after", 0.5)
 
 
 def test_a_head_with_no_weights_is_measured_without_dividing_by_zero():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,9 +14,31 @@ from heads.planted import random_form, random_views
 
 def test_random_weights_have_the_same_singular_values_and_another_direction():
     form = random_form(12, 4)
-    other = same_spectrum(form, torch.Generator().manual_seed(0))
+    other = same_spectrum(form, torch.Generator().manual_seed(0), 0)
     assert torch.allclose(torch.linalg.svdvals(other.weights)[:4], torch.linalg.svdvals(form.weights)[:4])
     assert abs(float(attsvm.direction_cosine(form.weights, other.weights))) < 0.5
+
+
+def test_random_weights_keep_the_structure_of_the_head():
+    """Rotary pairs, the energy of every frequency, and keys that two heads share."""
+    one, two = random_form(12, 4), random_form(12, 4)
+    pairs = torch.tensor([[0, 2], [1, 3]])
+    one, two = replace(one, pairs=pairs), replace(two, pairs=pairs, query=two.query.flip(0))
+
+    def drawn(form, head, seed):
+        return same_spectrum(form, torch.Generator().manual_seed(head), seed)
+
+    first, second, again = drawn(one, 1, 0), drawn(two, 2, 0), drawn(one, 1, 1)
+    assert first.pairs is pairs
+    assert torch.equal(first.key, second.key)
+    assert not torch.allclose(first.query, second.query)
+    assert not torch.allclose(first.key, again.key)
+
+    def energy(form):
+        return [float(form.key[:, pair].norm() * form.query[:, pair].norm()) for pair in pairs]
+
+    assert energy(first) == pytest.approx(energy(one))
+    assert torch.allclose(torch.linalg.svdvals(first.stacked), torch.linalg.svdvals(one.stacked))
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -15,7 +15,7 @@ LINE = sentence("[CLS]", "the", "cat", ",", "the", "##s", "[SEP]", special=(0, 6
     (2, 2, SelectionKind.SELF),
     (3, 2, SelectionKind.PREVIOUS),
     (5, 6, SelectionKind.NEXT),
-    (1, 6, SelectionKind.DELIMITER),
+    (1, 6, SelectionKind.LAST),
     (1, 3, SelectionKind.DELIMITER),
     (4, 1, SelectionKind.SAME),
     (4, 2, SelectionKind.CONTENT),
@@ -36,8 +36,20 @@ def test_what_is_left_out():
     assert not left_out_tokens(plain, ()).any()
 
 
+def test_fixed_distances_and_places_are_kinds_of_their_own():
+    """What was called content: four in five selections lie three before, or two before the last."""
+    words = sentence(*"abcdefghijkl")
+    before = [(0, query, query - 3) for query in (4, 6, 8, 9)] + [(0, 3, 8)]
+    assert kind_shares([words], before)["3 before"] == 0.8
+    assert kind_shares([words], before)[SelectionKind.CONTENT] == 0.2
+    ends = [(0, query, 9) for query in (2, 4, 5)] + [(0, 1, 7)]
+    assert kind_shares([words], ends)["2 before the last"] == 0.75
+    scattered = [(0, 1, 5), (0, 2, 7), (0, 9, 3), (0, 11, 4)]
+    assert kind_shares([words], scattered)[SelectionKind.CONTENT] == 1
+
+
 def test_shares_add_up():
-    shares = kind_shares([LINE], [(0, 3, 0), (0, 3, 2), (0, 4, 1), (0, 2, 2)])
+    shares = kind_shares([LINE], [(0, 2, 0), (0, 3, 2), (0, 4, 1), (0, 2, 2)])
     assert shares[SelectionKind.FIRST] == shares[SelectionKind.SAME] == shares[SelectionKind.SELF] == 0.25
     assert sum(shares.values()) == 1
     assert sum(kind_shares([LINE], []).values()) == 0

@@ -26,18 +26,18 @@ def atoms() -> ModuleType:
 
 @pytest.mark.slow
 def test_minilm_has_a_head_for_the_token_before():
-    report = analyze(load(real("minilm")), sample_texts()[:40], heads=["L0H2", "L3H3"], queries=40)
+    report = analyze(load(real("minilm")), sample_texts()[:40], heads=["L0H2", "L3H3"], queries=40, draws=2)
     head = report["L0H2"]
     assert head.attention_error < 1e-5
-    assert head.main_kind is SelectionKind.PREVIOUS
-    assert head.rule == "always the token before"
+    assert head.main_kind == SelectionKind.PREVIOUS
+    assert head.rule.startswith("the token before, or else ")
     assert head.selectivity.confident > 0.99
     found = head.comparisons[0]
     assert found.head.solved
     assert 0.01 < head.efficiency.smallest <= 1
-    assert head.cosine > 2 * found.random_weights.cosine_projected
+    assert head.cosine > 2 * max(draw.cosine_projected for draw in found.random_weights)
     sink = report["L3H3"]
-    assert sink.main_kind is SelectionKind.FIRST
+    assert sink.main_kind == SelectionKind.FIRST
     assert sink.comparisons[0].head.agreement > 0.95
 
 

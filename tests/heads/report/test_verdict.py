@@ -27,7 +27,7 @@ def test_words_follow_the_numbers(report, factor, tone):
     found = head.comparisons[0]
     best = found.head.efficiency_projected.smallest * factor
     control = replace(found.head, efficiency_projected=replace(found.head.efficiency_projected, smallest=best))
-    made = replace(head, comparisons=(replace(found, random_weights=control),))
+    made = replace(head, comparisons=(replace(found, random_weights=(control,) * 5),))
     verdict = verdicts([made] * 20)[0]
     assert verdict.measure == "margin efficiency (smallest)"
     assert verdict.tone == tone
@@ -41,7 +41,36 @@ def test_numbers_that_do_not_exist_are_not_counted(report):
     head = report["L0H1"]
     found = head.comparisons[0]
     none = replace(found.head, efficiency_projected=replace(found.head.efficiency_projected, smallest=math.nan))
-    made = replace(head, comparisons=(replace(found, random_weights=none),))
+    made = replace(head, comparisons=(replace(found, random_weights=(none,)),))
     verdict = verdicts([made])[0]
     assert verdict.heads == 0
     assert "no head can be compared" in str(verdict)
+
+
+def test_a_verdict_shows_the_range_over_draws(report):
+    """Draws at 1/2, 1 and 3/2 of the head: it is equal to the median draw, and above every draw in no head."""
+    head = report["L0H1"]
+    found = head.comparisons[0]
+    own = found.head.efficiency_projected
+
+    def draw(factor):
+        return replace(found.head, efficiency_projected=replace(own, smallest=factor * own.smallest))
+
+    made = replace(head, comparisons=(replace(found, random_weights=tuple(map(draw, (0.25, 0.5, 1.5)))),))
+    verdict = verdicts([made] * 4)[0]
+    assert (verdict.larger, verdict.above, verdict.heads) == (4, 0, 4)
+    assert verdict.controlled.low == pytest.approx(own.smallest / 4)
+    assert verdict.controlled.high == pytest.approx(1.5 * own.smallest)
+    assert f"({own.smallest / 4:.3g} to {1.5 * own.smallest:.3g} by draw)" in str(verdict)
+    assert "larger than every draw in 0" in str(verdict)
+
+
+def test_max_margin_beats_only_the_best_rule(report):
+    """Where rule and solution agree with the head equally often, the solution is not called better."""
+    (verdict,) = [found for found in report.verdicts if "rule" in found.control]
+    assert verdict.heads == sum(bool(head.comparisons) for head in report)
+    assert verdict.tone == "unclear"
+    assert "not clearly more often than the best rule without weights" in str(verdict)
+    worse = [replace(report["L0H1"], rule_agreement=0.5)] * 20
+    (verdict,) = [found for found in verdicts(worse) if "rule" in found.control]
+    assert verdict.tone == "closer"

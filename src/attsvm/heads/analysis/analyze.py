@@ -15,7 +15,7 @@ from torch import Tensor
 from attsvm.heads.analysis.cache import HeadCache
 from attsvm.heads.analysis.head import HeadTask, analyze_head
 from attsvm.heads.analysis.kinds import SelectionKind
-from attsvm.heads.analysis.selections import LayerView, SentenceView, layers_of, state_bytes
+from attsvm.heads.analysis.selections import BUDGET, LayerView, SentenceView, layers_of, state_bytes
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.texts import sample_texts
@@ -52,6 +52,7 @@ def analyze(
     other_queries: int = 60,
     rounds: int = 60,
     examples: int = 3,
+    draws: int = 5,
     seed: int = 0,
     cache: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -68,15 +69,15 @@ def analyze(
     model with any bias has the coordinate in keys and queries; for arrays see `from_arrays`.)
 
     It says how close the head's own W = key query^T is to W_mm: margin efficiency, direction cosine, spectra, support
-    tokens, agreement on held-out sentences. The same is measured for controls: random weights with the same spectrum,
-    shuffled selections, and an untrained model of the same shape.
+    tokens, agreement on held-out sentences. The same is measured for several draws of controls: random weights with the
+    same spectrum, shuffled selections, and untrained models of the same shape.
 
     Arguments:
         model: from `load` or `from_arrays`.
         texts: to run the model on; None means the model's own sentences, or else the bundled sample.
         layers: counted from 0; None means all.
         heads: numbers within each layer, or names such as ``"L3H7"``; None means all.
-        norms, queries, confidence, held_out, leave_out, accuracy, quantile, other_queries, rounds, examples,
+        norms, queries, confidence, held_out, leave_out, accuracy, quantile, other_queries, rounds, examples, draws,
             seed: see `Settings`.
         cache: a folder in which finished heads are kept, for one process at a time; an analysis that was stopped goes
             on from there.
@@ -87,7 +88,7 @@ def analyze(
     """
     settings = Settings(
         tuple(norms), queries, confidence, held_out, tuple(leave_out), accuracy, quantile, other_queries, rounds,
-        examples, seed,
+        examples, draws, seed,
     )  # fmt: skip
     if not isinstance(model, HeadModel):
         raise ValueError(f"model must come from load() or from_arrays(); got {type(model).__name__}")
@@ -112,7 +113,7 @@ def analyze(
         settings=settings,
         heads=tuple(sorted(reports, key=lambda found: (-found.selectivity.confident, -found.selectivity.top_mass))),
         seconds=round(time.perf_counter() - began, 3),
-        memory=_memory(model, sentences, reports),
+        memory=_memory(model, sentences, reports, draws),
     )
 
 
@@ -192,20 +193,27 @@ def _sentences(model: HeadModel, texts: Sequence[Text] | None) -> tuple[list[Sen
 def _tasks(
     model: HeadModel, sentences: Sequence[Sentence], places: Sequence[tuple[int, int]], settings: Settings
 ) -> Iterator[HeadTask]:
-    """Head after head, layer by layer; the untrained twin runs alongside."""
+    """Head after head, layer by layer; the untrained twins run alongside."""
     layers = sorted({layer for layer, _ in places})
-    twin = model.untrained(settings.seed) if layers and model.has_untrained else None
-    twin_layers: Iterator[LayerView | None] = iter([None] * len(layers))
-    if twin is not None:
-        twin_layers = layers_of(twin, list(twin.sentences) or sentences, layers, settings.leave_out)
+    count = settings.draws if layers and model.has_untrained else 0
+    twins = [model.untrained(settings.draws * settings.seed + draw) for draw in range(count)]
+    budget = BUDGET // (1 + count)
     held_out = _held_out(len(sentences), settings)
-    for layer, other in zip(layers_of(model, sentences, layers, settings.leave_out), twin_layers, strict=True):
+    for layer, *others in zip(
+        *(
+            layers_of(
+                one, sentences if one is model else list(one.sentences) or sentences, layers, settings.leave_out, budget
+            )
+            for one in (model, *twins)
+        ),
+        strict=True,
+    ):
         if not any(bool((view.candidates.sum(-1) > 1).any()) for view in layer.views):
             raise ValueError("no query has two candidates or more; give longer texts, or leave out fewer tokens")
         for place in (place for place in places if place[0] == layer.index):
-            pair = None if twin is None or other is None else _own(twin.weights(*place), other)
+            pairs = [_own(twin.weights(*place), other) for twin, other in zip(twins, others, strict=True)]
             error = layer.attention_error[place[1]]
-            yield HeadTask(place, *_own(model.weights(*place), layer), pair, held_out, error, settings)
+            yield HeadTask(place, *_own(model.weights(*place), layer), pairs, held_out, error, settings)
 
 
 def _own(form: HeadWeights, layer: LayerView) -> tuple[HeadWeights, tuple[SentenceView, ...]]:
@@ -251,7 +259,7 @@ def _notes(model: HeadModel, sentences: Sequence[Sentence], repeated: int, kept:
     return notes
 
 
-def _memory(model: HeadModel, sentences: Sequence[Sentence], reports: Sequence[HeadReport]) -> int:
-    """Bytes of the hidden states of one layer (twice, for the untrained twin) and of the largest problem."""
-    states = state_bytes(model, sentences) * (2 if model.has_untrained else 1)
+def _memory(model: HeadModel, sentences: Sequence[Sentence], reports: Sequence[HeadReport], draws: int) -> int:
+    """Bytes of the hidden states of one layer, those of untrained twins included, and of the largest problem."""
+    states = state_bytes(model, sentences) * (1 + (draws if model.has_untrained else 0))
     return states + max((found.head.memory for report in reports for found in report.comparisons), default=0)

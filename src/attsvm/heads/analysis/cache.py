@@ -22,7 +22,7 @@ from attsvm.heads.model import HeadModel, Sentence
 from attsvm.heads.report.records import HeadReport
 from attsvm.sweep.manifest import to_plain
 
-_FORMAT = 2  # of the files; another number leaves older results unread
+_FORMAT = 3  # of the files; another number leaves older results unread
 _MARK = f"attsvm head {_FORMAT} sha256 ".encode()
 
 

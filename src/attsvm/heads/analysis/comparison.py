@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm.heads.analysis.kinds import RULES, Rule
 from attsvm.heads.analysis.lifted import Pairs, solve_lifted
 from attsvm.heads.analysis.problem import selection_problem
 from attsvm.heads.analysis.selections import Choices, SentenceView
@@ -239,20 +238,4 @@ def agreement(form: HeadWeights, views: Sequence[SentenceView], drawn: Choices) 
     for index in torch.unique(drawn.sentence).tolist():
         here = drawn.sentence == index
         hits += int((views[index].logits(form)[drawn.position[here]].argmax(-1) == drawn.selected[here]).sum())
-    return hits / len(drawn)
-
-
-def best_rule(views: Sequence[SentenceView], drawn: Choices, held_out: Choices) -> tuple[str, float]:
-    """The rule that agrees most often with `drawn`, and how often it agrees with `held_out` (NaN if there are none)."""
-    name = max(RULES, key=lambda name: _rule_agreement(RULES[name], views, drawn))
-    return name, _rule_agreement(RULES[name], views, held_out)
-
-
-def _rule_agreement(rule: Rule, views: Sequence[SentenceView], drawn: Choices) -> float:
-    if len(drawn) == 0:
-        return math.nan
-    hits = sum(
-        rule(views[index].sentence, position, views[index].candidates[position]) == selected
-        for index, position, selected in drawn.triples
-    )
     return hits / len(drawn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,12 +14,15 @@ from attsvm.heads.analysis.selections import Choices, SentenceView
 from attsvm.heads.form import HeadWeights
 
 
-def same_spectrum(form: HeadWeights, generator: torch.Generator) -> HeadWeights:
+def same_spectrum(form: HeadWeights, generator: torch.Generator, seed: int) -> HeadWeights:
     """Random weights of the same spectrum: the spaces of keys and of queries are each turned uniformly at random.
 
-    What is turned together, and how strong every frequency and every bias is, stays as it was.
+    What is turned together, and how strong every frequency and every bias is, stays as it was. The turn of the keys
+    depends on `seed` and on the keys alone: heads that share them share those of the control too.
     """
-    return replace(form, key=_moved(form.key, generator), query=_moved(form.query, generator))
+    digest = hashlib.sha256(repr(seed).encode() + form.key.contiguous().numpy().tobytes()).digest()
+    shared = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    return replace(form, key=_moved(form.key, shared), query=_moved(form.query, generator))
 
 
 def _moved(factor: Tensor, generator: torch.Generator) -> Tensor:

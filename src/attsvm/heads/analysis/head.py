@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attsvm.heads.analysis.comparison import Compared, best_rule, compare_with_max_margin, spectrum
+from attsvm.heads.analysis.comparison import Compared, compare_with_max_margin, spectrum
 from attsvm.heads.analysis.controls import matching_temperature, same_spectrum, shuffled
 from attsvm.heads.analysis.kinds import kind_shares
 from attsvm.heads.analysis.lifted import MOST_PAIRS
+from attsvm.heads.analysis.rules import best_rule
 from attsvm.heads.analysis.selections import Choices, SentenceView, choices, selectivity
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
@@ -32,7 +33,7 @@ class HeadTask:
     place: tuple[int, int]  # layer and head, counted from 0
     form: HeadWeights  # its weights
     views: Sequence[SentenceView]  # the sentences at its layer
-    twin: tuple[HeadWeights, Sequence[SentenceView]] | None  # the same head of an untrained model, if there is one
+    twins: Sequence[tuple[HeadWeights, Sequence[SentenceView]]]  # the same head of untrained models, if there are any
     held_out: Bool[Tensor, " sentences"]  # which sentences are kept apart
     attention_error: float  # how far its attention is from the one recomputed from `form`, for the report
     settings: Settings  # what is asked for
@@ -81,9 +82,9 @@ def analyze_head(task: HeadTask) -> HeadReport:
         confident_queries=len(confident),
         held_out_queries=len(tested),
         comparisons=tuple(comparisons),
-        untrained_selectivity=None
-        if task.twin is None
-        else selectivity(choices(task.twin[1], task.twin[0]), task.twin[1], settings.confidence),
+        untrained_selectivity=tuple(
+            selectivity(choices(seen, twin), seen, settings.confidence) for twin, seen in task.twins
+        ),
         support_tokens=support,
         examples=examples,
     )
@@ -106,15 +107,33 @@ def _compare(task: HeadTask, confident: Choices, share: float, norm: Norm) -> tu
             return None
         return compare_with_max_margin(other, seen, few, rest, norm, settings).closeness
 
-    mixed = shuffled(confident, views, task.stream("shuffled"))
-    mixed_drawn, _ = task.draw(mixed, "own", most)  # the same queries
+    def mixed(name: str) -> Closeness:
+        """The head's weights and other selections of the same queries."""
+        other, _ = task.draw(shuffled(confident, views, task.stream(name)), "own", most)
+        if torch.equal(other.selected, drawn.selected):
+            return own.closeness
+        return compare_with_max_margin(form, views, other, tested, norm, settings).closeness
+
+    def random(name: str, seed: int) -> Closeness | None:
+        return matched(same_spectrum(form, task.stream(name), seed), views, name)
+
+    draws = range(settings.draws)
     comparison = Comparison(
         head=own.closeness,
-        random_weights=matched(same_spectrum(form, task.stream("random")), views, "random"),
-        shuffled=compare_with_max_margin(form, views, mixed_drawn, tested, norm, settings).closeness,
-        untrained=None if task.twin is None else matched(*task.twin, "untrained"),
+        random_weights=_kept(random(f"random {k}", settings.draws * settings.seed + k) for k in draws),
+        shuffled=_kept(mixed(f"shuffled {k}") for k in draws),
+        untrained=_kept(matched(*twin, f"untrained {k}") for k, twin in enumerate(task.twins)),
     )
     return comparison, own
+
+
+def _kept(draws: Iterable[Closeness | None]) -> tuple[Closeness, ...]:
+    """The draws that there are; from the second on without what only drawings show."""
+    found = [draw for draw in draws if draw is not None]
+    return tuple(
+        draw if k == 0 else replace(draw, margins=(), spectrum=replace(draw.spectrum, values=()))
+        for k, draw in enumerate(found)
+    )
 
 
 def _outcome(comparisons: Sequence[Comparison], confident: int, settings: Settings) -> str:

@@ -1,10 +1,10 @@
-"""Selections in words: the token before, a delimiter, the same token again; and rules that always select so."""
+"""Selections in words: the token before, a fixed distance, a delimiter, the same token again."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from enum import Enum
+from collections.abc import Sequence
+from enum import StrEnum
 
 import torch
 from jaxtyping import Bool
@@ -15,23 +15,25 @@ from attsvm.heads.model import Sentence
 _WORD_MARKS = "Ġ▁#Ċ"  # how tokenizers write a space, a line end, or the middle of a word
 
 
-class SelectionKind(Enum):
+class SelectionKind(StrEnum):
     """A word for a selection; where several fit, the first in this order counts."""
 
     FIRST = "first"
     SELF = "self"
     PREVIOUS = "previous"
     NEXT = "next"
+    LAST = "last"
     DELIMITER = "delimiter"
     SAME = "same token"
     CONTENT = "content"
 
-    def __str__(self) -> str:
-        return self.value
-
 
 SINKS: tuple[SelectionKind, ...] = (SelectionKind.FIRST, SelectionKind.DELIMITER)
 """The tokens on which heads park attention they have no use for: to leave out, ``analyze(..., leave_out=SINKS)``."""
+
+
+FIXED = 0.3
+"""Share of a head's selections from which on a distance or a place counts as fixed."""
 
 
 def delimiters(sentence: Sentence) -> Bool[Tensor, " T"]:
@@ -65,6 +67,8 @@ def kind_of(sentence: Sentence, query: int, selected: int, marks: Bool[Tensor, "
     near = {0: SelectionKind.SELF, -1: SelectionKind.PREVIOUS, 1: SelectionKind.NEXT}
     if selected - query in near:
         return near[selected - query]
+    if selected == len(sentence) - 1:
+        return SelectionKind.LAST
     if bool(marks[selected]):
         return SelectionKind.DELIMITER
     if int(sentence.ids[selected]) == int(sentence.ids[query]):
@@ -72,37 +76,28 @@ def kind_of(sentence: Sentence, query: int, selected: int, marks: Bool[Tensor, "
     return SelectionKind.CONTENT
 
 
-def kind_shares(
-    sentences: Sequence[Sentence], selections: Sequence[tuple[int, int, int]]
-) -> dict[SelectionKind, float]:
-    """Share of each kind among selections ``(sentence, query, selected token)``; all 0 where there are none."""
+def kind_shares(sentences: Sequence[Sentence], selections: Sequence[tuple[int, int, int]]) -> dict[str, float]:
+    """Share of each kind among selections ``(sentence, query, selected token)``; all 0 where there are none.
+
+    A distance to the query, or to the end of the sentence, at which the head makes at least `FIXED` of its selections
+    is a kind of its own, such as "2 before" or "1 before the last": before delimiters, same tokens and content.
+    """
     marks = {index: delimiters(sentences[index]) for index in {index for index, _, _ in selections}}
-    counts = Counter(kind_of(sentences[index], query, token, marks[index]) for index, query, token in selections)
-    total = max(counts.total(), 1)
-    return {kind: counts[kind] / total for kind in SelectionKind}
+    total = max(len(selections), 1)
 
+    def often(places: Sequence[int]) -> set[int]:
+        return {place for place, count in Counter(places).items() if count >= FIXED * total}
 
-Rule = Callable[[Sentence, int, Tensor], int]
-"""From a sentence, the position of a query and the candidates of it, ``[T]``, to the position that the rule selects."""
-
-
-def _last_delimiter(sentence: Sentence, query: int, candidates: Bool[Tensor, " T"]) -> int:
-    marks = torch.nonzero(delimiters(sentence) & candidates)
-    return int(marks[-1]) if marks.numel() else -1
-
-
-def _same(sentence: Sentence, query: int, candidates: Bool[Tensor, " T"]) -> int:
-    ids = sentence.ids
-    others = torch.nonzero((ids == ids[query]) & candidates & (torch.arange(len(ids)) != query))
-    return int(others[0]) if others.numel() else -1
-
-
-RULES: dict[str, Rule] = {
-    "always the first token": lambda sentence, query, candidates: 0,
-    "always itself": lambda sentence, query, candidates: query,
-    "always the token before": lambda sentence, query, candidates: query - 1,
-    "always the token after": lambda sentence, query, candidates: query + 1,
-    "always the last delimiter": _last_delimiter,
-    "another token of the same name": _same,
-}
-"""What a head could do without weights; -1 or a position outside the sentence never agrees with a head."""
+    distances = often([token - query for _, query, token in selections])
+    ends = often([len(sentences[index]) - 1 - token for index, _, token in selections])
+    counts: Counter[str] = Counter()
+    for index, query, token in selections:
+        kind: str = kind_of(sentences[index], query, token, marks[index])
+        back = len(sentences[index]) - 1 - token
+        if kind in (SelectionKind.DELIMITER, SelectionKind.SAME, SelectionKind.CONTENT):
+            if token - query in distances:
+                kind = f"{abs(token - query)} {'before' if token < query else 'after'}"
+            elif back in ends:
+                kind = f"{back} before the last"
+        counts[kind] += 1
+    return {kind: counts[kind] / total for kind in dict.fromkeys([*map(str, SelectionKind), *counts])}

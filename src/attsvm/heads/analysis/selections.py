@@ -18,7 +18,7 @@ from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.model import HeadModel, Sentence, form_errors
 from attsvm.heads.report.records import Selectivity
 
-_BUDGET = 2**30  # bytes of hidden states held at once
+BUDGET = 2**30  # bytes of hidden states held at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ def layers_of(
     sentences: Sequence[Sentence],
     layers: Sequence[int],
     leave_out: Sequence[SelectionKind],
-    budget: int = _BUDGET,
+    budget: int = BUDGET,
 ) -> Iterator[LayerView]:
     """Layer after layer; the model runs once for as many layers as fit into `budget` bytes of states."""
     group = max(1, budget // max(1, state_bytes(model, sentences)))

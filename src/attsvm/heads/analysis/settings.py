@@ -26,6 +26,7 @@ class Settings:
         rounds: largest number of scans of all rows in one solve in the Frobenius norm. Ten are usual; a problem that
             takes many more is hardly separable, or not at all.
         examples: number of sentences shown with their attention for each head.
+        draws: of each control.
         seed: of the draws, the split and the controls.
     """
 
@@ -39,6 +40,7 @@ class Settings:
     other_queries: int = 60
     rounds: int = 60
     examples: int = 3
+    draws: int = 5
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -46,7 +48,14 @@ class Settings:
             raise ValueError(f"norms must be norms such as (Frobenius(), Nuclear()); got {self.norms!r}")
         if len({norm.name for norm in self.norms}) < len(self.norms):
             raise ValueError(f"norms must differ; got {', '.join(norm.name for norm in self.norms)}")
-        for name, least in (("queries", 1), ("other_queries", 1), ("rounds", 1), ("examples", 0), ("seed", 0)):
+        for name, least in (
+            ("queries", 1),
+            ("other_queries", 1),
+            ("rounds", 1),
+            ("examples", 0),
+            ("draws", 1),
+            ("seed", 0),
+        ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"{name} must be a whole number, at least {least}; got {value!r}")

@@ -1,16 +1,17 @@
 """Everything that is known about one head: the records that an analysis fills in.
 
 From the inside out: a `Closeness` says how close one matrix W is to one max-margin solution W_mm; a `Comparison` holds
-the closeness of a head in one norm beside that of its controls; a `HeadReport` is the head with all its comparisons.
+the closeness of a head in one norm beside that of every draw of its controls; a `HeadReport` is the head with all its
+comparisons.
 Numbers that do not exist (nothing solved, nothing held out) are NaN here and null in JSON.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-from attsvm.heads.analysis.kinds import SelectionKind
 
 
 @dataclass(frozen=True)
@@ -114,21 +115,42 @@ class Closeness:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """One number of a control over its draws: the median, the smallest and the largest; NaN where no draw has it."""
+
+    median: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Interval:
+        """Of the values that exist.
+
+        >>> Interval.of([3.0, math.nan, 1.0, 2.0])
+        Interval(median=2.0, low=1.0, high=3.0)
+        """
+        known = [value for value in values if not math.isnan(value)]
+        return cls(statistics.median(known), min(known), max(known)) if known else cls()
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """The closeness of a head to max-margin in one norm, beside that of its controls.
+    """The closeness of a head to max-margin in one norm, beside that of its controls, each drawn several times.
+
+    Margins and singular values are kept for the first draw of a control only.
 
     Arguments:
         head: its weights and its own selections.
-        random_weights: weights with the same spectrum and random directions, and *their* own selections; None where
-            ties leave them no confident query.
+        random_weights: weights with the same spectrum and random directions, and *their* own selections; draws that
+            ties leave without a confident query are not there.
         shuffled: the head's weights against its selections dealt out at random within each sentence.
-        untrained: the same head of a freshly initialised model, and its own selections; None where there is none.
+        untrained: the same head of freshly initialised models, and its own selections; empty where there are none.
     """
 
     head: Closeness
-    random_weights: Closeness | None
-    shuffled: Closeness
-    untrained: Closeness | None
+    random_weights: tuple[Closeness, ...]
+    shuffled: tuple[Closeness, ...]
+    untrained: tuple[Closeness, ...]
 
 
 @dataclass(frozen=True)
@@ -186,15 +208,15 @@ class HeadReport:
         layer, head: counted from 0.
         outcome: in a sentence, how far the analysis came.
         selectivity: over all queries.
-        kinds: share of each kind of selection among confident queries.
+        kinds: share of each kind of selection among confident queries (`attsvm.heads.analysis.kinds`).
         attention_error: largest difference between the model's own attention and the one recomputed from the form.
         spectrum: of the head's weights.
-        rule: the best rule without weights, on the queries of the problem.
+        rule: the best rule without weights, or two of them, on the queries of the problem.
         rule_agreement: how often it holds on held-out queries.
         confident_queries: in all sentences.
         held_out_queries: confident ones drawn from held-out sentences.
         comparisons: one for each norm; none without confident queries.
-        untrained_selectivity: of the same head of the untrained model, if there is one.
+        untrained_selectivity: of the same head of each untrained model.
         support_tokens: in the first norm, largest share first.
         examples: sentences with attention.
     """
@@ -203,7 +225,7 @@ class HeadReport:
     head: int
     outcome: str
     selectivity: Selectivity
-    kinds: dict[SelectionKind, float]
+    kinds: dict[str, float]
     attention_error: float
     spectrum: Spectrum
     rule: str
@@ -211,7 +233,7 @@ class HeadReport:
     confident_queries: int
     held_out_queries: int
     comparisons: tuple[Comparison, ...]
-    untrained_selectivity: Selectivity | None
+    untrained_selectivity: tuple[Selectivity, ...]
     support_tokens: tuple[SupportToken, ...]
     examples: tuple[Example, ...]
 
@@ -236,7 +258,7 @@ class HeadReport:
         return self.closeness.cosine_projected if self.closeness else math.nan
 
     @property
-    def main_kind(self) -> SelectionKind | None:
+    def main_kind(self) -> str | None:
         """What it selects most often; None without confident queries."""
         kind = max(self.kinds, key=lambda kind: self.kinds[kind])
         return kind if self.kinds[kind] > 0 else None

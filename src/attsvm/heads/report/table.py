@@ -8,16 +8,22 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from attsvm.heads.report.records import Closeness, HeadReport
-from attsvm.heads.report.verdict import COSINE, OWN, QUANTILE, RANDOM, SHUFFLED, SMALLEST, UNTRAINED, Measure, Part
+from attsvm.heads.report.records import Closeness, HeadReport, Interval
+from attsvm.heads.report.verdict import COSINE, QUANTILE, RANDOM, SHUFFLED, SMALLEST, UNTRAINED, Measure, Part
 
 
 def shown(value: Any) -> str:
-    """A cell of the table.
+    """A cell of the table; a control shows its range over the draws.
 
-    >>> shown(0.123456), shown(float("nan")), shown(12), shown("first")
-    ('0.123', '-', '12', 'first')
+    >>> shown(0.123456), shown(float("nan")), shown(12), shown(Interval(0.2, 0.1, 0.3))
+    ('0.123', '-', '12', '0.1 to 0.3')
     """
+    if isinstance(value, Interval):
+        return (
+            shown(value.median)
+            if value.low == value.high or math.isnan(value.median)
+            else f"{value.low:.2g} to {value.high:.2g}"
+        )
     if isinstance(value, float):
         return "-" if math.isnan(value) else f"{value:.3g}"
     return str(value)
@@ -45,18 +51,18 @@ class Column:
     brief: bool = True  # whether a terminal, which has less room, shows it too
 
 
-def _first(part: Part, number: Callable[[Closeness], Any], otherwise: Any = math.nan) -> Callable[[HeadReport], Any]:
-    """A number of the head or a control in the first norm that was asked for; `otherwise` where there is none."""
-
-    def value(head: HeadReport) -> Any:
-        found = part(head.comparisons[0]) if head.comparisons else None
-        return otherwise if found is None else number(found)
-
-    return value
+def _own(number: Callable[[Closeness], Any], otherwise: Any = math.nan) -> Callable[[HeadReport], Any]:
+    """A number of the head in the first norm that was asked for; `otherwise` where there is none."""
+    return lambda head: number(head.closeness) if head.closeness else otherwise
 
 
 def _control(key: str, title: str, meaning: str, part: Part, measure: Measure, brief: bool = True) -> Column:
-    return Column(key, title, meaning, _first(part, measure), control=True, brief=brief)
+    """A number of a control in the first norm: its range over the draws, sorted by their median."""
+
+    def value(head: HeadReport) -> Interval:
+        return Interval.of(map(measure, part(head.comparisons[0]))) if head.comparisons else Interval()
+
+    return Column(key, title, meaning, value, control=True, brief=brief)
 
 
 def _selects(head: HeadReport) -> str:
@@ -67,9 +73,11 @@ def _selects_share(head: HeadReport) -> float:
     return math.nan if head.main_kind is None else head.kinds[head.main_kind]
 
 
-def _margin_shuffled(head: HeadReport) -> float:
-    own, mixed = (_first(part, attrgetter("max_margin"))(head) for part in (OWN, SHUFFLED))
-    return mixed / own
+def _margin_shuffled(head: HeadReport) -> Interval:
+    if not head.comparisons:
+        return Interval()
+    found = head.comparisons[0]
+    return Interval.of(mixed.max_margin / found.head.max_margin for mixed in found.shuffled)
 
 
 _RANK = attrgetter("spectrum.effective_rank")
@@ -84,18 +92,18 @@ COLUMNS: tuple[Column, ...] = (
     Column("top_mass", "Top mass", "mean attention on the selected token", attrgetter("selectivity.top_mass")),
     Column("entropy", "Entropy", "mean entropy of the attention, in nats", attrgetter("selectivity.entropy"),
            brief=False),
-    Column("queries", "Queries", "confident queries in the problem", _first(OWN, attrgetter("queries"), 0)),
+    Column("queries", "Queries", "confident queries in the problem", _own(attrgetter("queries"), 0)),
     Column("efficiency", "Efficiency", "smallest normalized margin of W over the max margin; 1 is max-margin",
-           _first(OWN, SMALLEST)),
+           _own(SMALLEST)),
     _control("efficiency_random", "random",
              "the same for random weights with the same spectrum and their own selections", RANDOM, SMALLEST),
     _control("efficiency_untrained", "untrained", "the same for the same head of an untrained model",
              UNTRAINED, SMALLEST),
     Column("efficiency_quantile", "Quantile", "normalized margin at the quantile of the queries over the max margin",
-           _first(OWN, QUANTILE), brief=False),
+           _own(QUANTILE), brief=False),
     _control("quantile_random", "random", "the same for random weights", RANDOM, QUANTILE, brief=False),
     _control("quantile_untrained", "untrained", "the same for the untrained model", UNTRAINED, QUANTILE, brief=False),
-    Column("cosine", "Cosine", "direction cosine of W and the max-margin solution", _first(OWN, COSINE)),
+    Column("cosine", "Cosine", "direction cosine of W and the max-margin solution", _own(COSINE)),
     _control("cosine_random", "random", "the same for random weights", RANDOM, COSINE),
     _control("cosine_shuffled", "shuffled", "of W and the max-margin solution of shuffled selections",
              SHUFFLED, COSINE),
@@ -103,15 +111,15 @@ COLUMNS: tuple[Column, ...] = (
     Column("margin_shuffled", "Shuffled margin", "max margin of shuffled selections over that of the head's own",
            _margin_shuffled, control=True, brief=False),
     Column("effective_rank", "Rank of W", "effective rank of the head's weights", _RANK),
-    Column("effective_rank_svm", "of W_mm", "effective rank of the max-margin solution", _first(OWN, _RANK)),
+    Column("effective_rank_svm", "of W_mm", "effective rank of the max-margin solution", _own(_RANK)),
     Column("support_rows", "Support", "constraints with a positive multiplier",
-           _first(OWN, attrgetter("support_rows"), 0), brief=False),
+           _own(attrgetter("support_rows"), 0), brief=False),
     Column("agreement", "Agrees",
            "share of held-out queries on which the max-margin solution selects what the head selects",
-           _first(OWN, attrgetter("agreement")), shown_share),
+           _own(attrgetter("agreement")), shown_share),
     Column("agreement_rule", "rule", "the same for the best rule without weights", attrgetter("rule_agreement"),
            shown_share),
-    Column("gap", "Gap", "certified relative gap of the solution", _first(OWN, attrgetter("gap"))),
+    Column("gap", "Gap", "certified relative gap of the solution", _own(attrgetter("gap"))),
 )
 # fmt: on
 """The columns of the table, from left to right; numbers that depend on a norm are those of the first."""

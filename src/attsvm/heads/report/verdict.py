@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from attsvm.heads.report.records import Closeness, Comparison, HeadReport
+from attsvm.heads.report.records import Closeness, Comparison, HeadReport, Interval
 
 _CLEAR = 0.01  # a sign test below this is called a difference
 
@@ -23,8 +22,7 @@ MEASURES = {
 }
 """The numbers by which heads and controls are compared; W is projected on the spans of the data."""
 
-Part = Callable[[Comparison], Closeness | None]  # the head of a comparison, or one of its controls
-OWN: Part = attrgetter("head")
+Part = Callable[[Comparison], tuple[Closeness, ...]]  # the draws of a control
 RANDOM: Part = attrgetter("random_weights")
 SHUFFLED: Part = attrgetter("shuffled")
 UNTRAINED: Part = attrgetter("untrained")
@@ -33,13 +31,16 @@ CONTROLS = {
     "shuffled selections": SHUFFLED,
     "the untrained model": UNTRAINED,
 }
+RULE = "the best rule without weights"
 
 
-def number_pair(found: Comparison, measure: Measure, control: Part) -> tuple[float, float] | None:
-    """The number of the head and that of a control; None where one of them does not exist."""
-    other = control(found)
-    pair = (math.nan, math.nan) if other is None else (measure(found.head), measure(other))
-    return None if any(math.isnan(value) for value in pair) else pair
+Pair = tuple[float, list[float]]  # the number of a head, and those of the draws of a control
+
+
+def number_pair(found: Comparison, measure: Measure, control: Part) -> Pair | None:
+    """The number of the head and those of the draws of a control; None where one side does not exist."""
+    own, others = measure(found.head), [value for value in map(measure, control(found)) if not math.isnan(value)]
+    return None if math.isnan(own) or not others else (own, others)
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,11 @@ class Verdict:
     Arguments:
         norm, measure, control: what is compared.
         heads: number of heads where both numbers exist.
-        larger: in how many of them the trained head has the larger one.
+        larger: in how many of them the trained head has a larger one than the median of the control's draws.
+        above: in how many of those it has a larger one than every draw.
         equal: in how many they are the same, as where shuffling changes nothing.
-        trained, controlled: medians.
+        trained: median over heads.
+        controlled: the same for every draw of the control.
         p: of a two-sided sign test. Heads of one model are not independent, so it is a rough guide.
     """
 
@@ -60,9 +63,10 @@ class Verdict:
     control: str
     heads: int
     larger: int
+    above: int
     equal: int
     trained: float
-    controlled: float
+    controlled: Interval
     p: float
 
     @property
@@ -72,33 +76,53 @@ class Verdict:
             return "unclear"
         return "closer" if 2 * self.larger > self.heads - self.equal else "further"
 
+    @property
+    def against(self) -> str:
+        """The median of the control, and its range over the draws."""
+        low, high = self.controlled.low, self.controlled.high
+        draws = "" if low == high else f" ({low:.3g} to {high:.3g} by draw)"
+        return f"{self.controlled.median:.3g}{draws}"
+
     def __str__(self) -> str:
         if self.heads == 0:
             return f"{self.norm}, {self.measure}: no head can be compared with {self.control}."
-        words = {
-            "closer": "Trained heads are closer to max-margin than",
-            "further": "Trained heads are FURTHER from max-margin than",
-            "unclear": "Trained heads are not clearly closer to max-margin than",
-        }[self.tone]
         same = f", equal in {self.equal}" if self.equal else ""
+        counts = f"larger in {self.larger} of {self.heads} heads{same} (sign test p = {self.p:.1g})"
+        if self.control == RULE:
+            words = {
+                "closer": "more often than",
+                "further": "LESS often than",
+                "unclear": "not clearly more often than",
+            }
+            return (
+                f"On held-out queries the max-margin solution ({self.norm}) selects what the head selects"
+                f" {words[self.tone]} {RULE}: median {self.trained:.3g} against {self.against}, {counts}."
+            )
+        words = {"closer": "closer to", "further": "FURTHER from", "unclear": "not clearly closer to"}
         return (
-            f"{words} {self.control} by {self.measure} ({self.norm}): median {self.trained:.3g} against"
-            f" {self.controlled:.3g}, larger in {self.larger} of {self.heads} heads{same} (sign test p = {self.p:.1g})."
+            f"Trained heads are {words[self.tone]} max-margin than {self.control} by {self.measure} ({self.norm}):"
+            f" median {self.trained:.3g} against {self.against}, {counts}; larger than every draw in {self.above}."
         )
 
 
 def verdicts(heads: Sequence[HeadReport]) -> tuple[Verdict, ...]:
     """Every measure against every control that there is, for every norm that was analysed."""
-    by_norm: dict[str, list[Comparison]] = {}
-    for found in (found for head in heads for found in head.comparisons):
-        by_norm.setdefault(found.head.norm, []).append(found)
-    return tuple(
-        _verdict(norm, measure, control, comparisons)
-        for norm, comparisons in by_norm.items()
-        for measure in MEASURES
-        for control, part in CONTROLS.items()
-        if any(part(found) is not None for found in comparisons)
-    )
+    by_norm: dict[str, list[tuple[Comparison, HeadReport]]] = {}
+    for head in heads:
+        for found in head.comparisons:
+            by_norm.setdefault(found.head.norm, []).append((found, head))
+    made = []
+    for norm, pairs in by_norm.items():
+        made += [
+            _verdict(norm, measure, control, [number_pair(found, MEASURES[measure], part) for found, _ in pairs])
+            for measure in MEASURES
+            for control, part in CONTROLS.items()
+            if any(part(found) for found, _ in pairs)
+        ]
+        rules = [(found.head.agreement, [head.rule_agreement]) for found, head in pairs]
+        known = [pair for pair in rules if not math.isnan(pair[0] + pair[1][0])]
+        made += [_verdict(norm, "agreement on held-out queries", RULE, known)] if known else []
+    return tuple(made)
 
 
 def sign_test(larger: int, pairs: int) -> float:
@@ -111,14 +135,16 @@ def sign_test(larger: int, pairs: int) -> float:
     return min(1.0, 2 * tail / 2**pairs)
 
 
-def _verdict(norm: str, measure: str, control: str, comparisons: Sequence[Comparison]) -> Verdict:
-    found = (number_pair(comparison, MEASURES[measure], CONTROLS[control]) for comparison in comparisons)
-    pairs = [pair for pair in found if pair is not None]
-    different = [(own, other) for own, other in pairs if own != other]
-    larger = sum(own > other for own, other in different)
+def _verdict(norm: str, measure: str, control: str, found: Sequence[Pair | None]) -> Verdict:
+    pairs = [(own, Interval.of(others), others) for own, others in filter(None, found)]
+    different = [(own, other) for own, other, _ in pairs if own != other.median]
+    larger = sum(own > other.median for own, other in different)
+    above = sum(own > other.high for own, other in different)
+    draws = [
+        Interval.of(others[k] for _, _, others in pairs if k < len(others)).median
+        for k in range(max((len(others) for _, _, others in pairs), default=0))
+    ]
     return Verdict(
-        norm, measure, control, len(pairs), larger, len(pairs) - len(different),
-        statistics.median(own for own, _ in pairs) if pairs else math.nan,
-        statistics.median(other for _, other in pairs) if pairs else math.nan,
-        sign_test(larger, len(different)),
+        norm, measure, control, len(pairs), larger, above, len(pairs) - len(different),
+        Interval.of(own for own, _, _ in pairs).median, Interval.of(draws), sign_test(larger, len(different)),
     )  # fmt: skip

@@ -40,7 +40,7 @@
   const histogram = (found) => {
     const own = found.head.margins;
     if (!own.length) return `<p class="quiet">${escapeText(found.head.status)}</p>`;
-    const other = found.random_weights ? found.random_weights.margins : [];
+    const other = found.random_weights.length ? found.random_weights[0].margins : [];
     const f = frame(520, 250, 44, 44), bins = 32;
     const sorted = [...own, ...other].sort((a, b) => a - b);
     const high = Math.max(sorted[Math.floor(0.995 * (sorted.length - 1))], 1e-9), low = Math.min(0, sorted[0]);
@@ -61,15 +61,15 @@
     svg += label(f.left - 6, f.top + 10, percent(most), "end") + label(f.left - 6, f.top + h, "0", "end");
     svg += label(f.left + (f.width - f.left - f.right) / 2, f.height - 8, "margin of a query, over the max margin", "middle", "axis");
     return `<svg viewBox="0 0 ${f.width} ${f.height}" role="img" aria-label="Histogram of margins">${svg}</svg>` +
-      '<p class="legend"><span class="key trained">head</span><span class="key random">random weights</span></p>';
+      '<p class="legend"><span class="key trained">head</span><span class="key random">random weights, first draw</span></p>';
   };
 
   const spectra = (head, found) => {
     const curves = [
       ["trained", "W of the head", head.spectrum.values],
       ["svm", "W_mm of its selections", found.head.spectrum.values],
-      ["shuffled", "W_mm, shuffled", found.shuffled.spectrum.values],
-      ["untrained", "W_mm, untrained", found.untrained ? found.untrained.spectrum.values : []],
+      ["shuffled", "W_mm, shuffled", found.shuffled[0].spectrum.values],
+      ["untrained", "W_mm, untrained", found.untrained.length ? found.untrained[0].spectrum.values : []],
     ].filter((curve) => curve[2].length);
     const f = frame(520, 250, 44, 44), h = f.height - f.top - f.bottom, w = f.width - f.left - f.right;
     const decades = 4, last = Math.max(2, ...curves.map((curve) => curve[2].filter((v) => v > 10 ** -decades).length));
@@ -87,13 +87,41 @@
     return `<svg viewBox="0 0 ${f.width} ${f.height}" role="img" aria-label="Singular values">${svg}</svg><p class="legend">${legend}</p>`;
   };
 
+  // One number of all draws of a control: the median, and the range below it.
+  const overDraws = (draws, read, form) => {
+    const values = draws.map(read).filter((v) => v !== null && v !== undefined).sort((a, b) => a - b);
+    if (!values.length) return "–";
+    const half = values.length / 2, middle = (values[Math.ceil(half) - 1] + values[Math.floor(half)]) / 2;
+    const range = values[0] === values[values.length - 1] ? "" : `<small>${form(values[0])} to ${form(values[values.length - 1])}</small>`;
+    return form(middle) + range;
+  };
+  const whole = (value) => String(Math.round(value));
+  const measures = [
+    ["queries", "selections in the problem", (f) => f.queries, whole],
+    ["max margin", "1 / N(W_mm): the largest normalized margin that any weights have on these selections", (f) => f.max_margin, number],
+    ["efficiency", "smallest normalized margin of W over the max margin, W projected on the spans of the data; 1 is max-margin", (f) => f.efficiency_projected.smallest, number],
+    ["as it is", "the same for W as it is, not projected", (f) => f.efficiency.smallest, number],
+    [`quantile ${data.quantile}`, "normalized margin at this quantile of the queries over the max margin", (f) => f.efficiency_projected.quantile, number],
+    ["median", "normalized margin of the median query over the max margin", (f) => f.efficiency_projected.median, number],
+    ["cosine", "direction cosine of the projected W and W_mm", (f) => f.cosine_projected, number],
+    ["as it is", "the same for W as it is, not projected", (f) => f.cosine, number],
+    ["W in span", "norm of the projected W over that of W", (f) => f.in_span, number],
+    ["rank W_mm", "effective rank of the max-margin solution", (f) => f.spectrum.effective_rank, number],
+    ["support rows", "constraints with a positive multiplier", (f) => f.support_rows, whole],
+    ["support queries", "queries that have such a constraint", (f) => f.support_queries, whole],
+    ["agrees", "share of held-out queries on which W_mm selects what the head selects", (f) => f.agreement, percent],
+    ["gap", "certified relative gap of the solution", (f) => f.gap, (v) => number(v, 1)],
+  ];
   const controls = (found) => {
-    const rows = [["Head", "trained", found.head], ["Random weights, same spectrum", "random", found.random_weights], ["Shuffled selections", "shuffled", found.shuffled], ["Untrained model", "untrained", found.untrained]];
-    const heads = ["measured on", "queries", "max margin", "efficiency", "as it is", `quantile ${data.quantile}`, "median", "cosine", "as it is", "W in span", "rank W_mm", "support rows", "queries", "agrees", "gap"];
-    const cells = (f) => [f.queries, number(f.max_margin), number(f.efficiency_projected.smallest), number(f.efficiency.smallest), number(f.efficiency_projected.quantile), number(f.efficiency_projected.median),
-      number(f.cosine_projected), number(f.cosine), number(f.in_span), number(f.spectrum.effective_rank), f.support_rows, f.support_queries, percent(f.agreement), number(f.gap, 1)];
-    const body = rows.filter((row) => row[2]).map(([name, tone, f]) => `<tr><th scope="row"><span class="key ${tone}">${name}</span></th>${f.solved ? cells(f).map((c) => `<td>${c}</td>`).join("") : `<td colspan="14" style="text-align:left">${escapeText(f.status)}</td>`}</tr>`).join("");
-    return `<div class="scroll"><table class="controls"><thead><tr>${heads.map((h) => `<th scope="col">${h}</th>`).join("")}</tr></thead><tbody>${body}</tbody></table></div>`;
+    const rows = [["Head", "trained", [found.head]], ["Random weights, same spectrum", "random", found.random_weights], ["Shuffled selections", "shuffled", found.shuffled], ["Untrained model", "untrained", found.untrained]];
+    const body = rows.filter((row) => row[2].length).map(([name, tone, draws]) => {
+      const solved = draws.filter((f) => f.solved);
+      const count = draws.length > 1 ? `<small>${solved.length} of ${draws.length} draws solved</small>` : "";
+      const cells = solved.length ? measures.map(([, , read, form]) => `<td>${overDraws(solved, read, form)}</td>`).join("") : `<td colspan="${measures.length}" class="words">${escapeText(draws[0].status)}</td>`;
+      return `<tr><th scope="row"><span class="key ${tone}">${name}</span>${count}</th>${cells}</tr>`;
+    }).join("");
+    const head = measures.map(([title, help]) => `<th scope="col" title="${help}"><abbr title="${help}" tabindex="0">${title}</abbr></th>`).join("");
+    return `<div class="scroll"><table class="controls"><thead><tr><th scope="col">measured on</th>${head}</tr></thead><tbody>${body}</tbody></table></div>`;
   };
 
   const shownToken = (token) => escapeText(token).replace(/^[Ġ▁]/, "·");
@@ -137,7 +165,7 @@
     const s = head.selectivity;
     let html = `<h2 tabindex="-1">${name}</h2><p class="quiet">${escapeText(head.outcome)}</p><div class="facts">` +
       fact(percent(s.confident), "of queries confident") + fact(number(s.top_mass, 2), "mean top mass") + fact(number(s.entropy), "entropy, nats") +
-      (head.untrained_selectivity ? fact(number(head.untrained_selectivity.entropy), "entropy, untrained") : "") +
+      (head.untrained_selectivity.length ? fact(overDraws(head.untrained_selectivity, (e) => e.entropy, number), "entropy, untrained") : "") +
       kinds.map(([kind, share]) => fact(percent(share), kind)).join("") +
       fact(s.tied, "ties") + fact(number(head.spectrum.effective_rank), "effective rank of W") +
       fact(percent(head.rule_agreement), `held out: ${escapeText(head.rule || "no rule")}`) + fact(head.attention_error.toExponential(0), "attention error") + "</div>";

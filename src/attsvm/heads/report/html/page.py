@@ -17,9 +17,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from attsvm.heads.model import counted
-from attsvm.heads.report.records import HeadReport
-from attsvm.heads.report.table import COLUMNS, in_mebibytes
-from attsvm.heads.report.verdict import MEASURES, RANDOM, UNTRAINED, Measure, number_pair
+from attsvm.heads.report.records import HeadReport, Interval
+from attsvm.heads.report.table import COLUMNS, in_mebibytes, shown
+from attsvm.heads.report.verdict import MEASURES, RANDOM, RULE, UNTRAINED, Measure, number_pair
 from attsvm.sweep.manifest import to_plain
 
 if TYPE_CHECKING:
@@ -38,14 +38,16 @@ def fragment(report: HeadsReport) -> str:
 
 
 def _rendered(template: str, report: HeadsReport, **more: Markup) -> str:
-    verdicts = {(found.norm, found.measure, found.control): found for found in report.verdicts}
-    controls = list(dict.fromkeys(found.control for found in report.verdicts))
+    compared = [found for found in report.verdicts if found.control != RULE]
+    verdicts = {(found.norm, found.measure, found.control): found for found in compared}
+    controls = list(dict.fromkeys(found.control for found in compared))
     lines = [
         (norm, measure, [verdicts.get((norm, measure, control)) for control in controls])
-        for norm, measure in dict.fromkeys((found.norm, found.measure) for found in report.verdicts)
+        for norm, measure in dict.fromkeys((found.norm, found.measure) for found in compared)
     ]
     made = {"title": f"Heads of {report.model}", "subtitle": _subtitle(report), "panels": panels(report.heads)}
-    given = {"controls": controls, "lines": lines, "columns": COLUMNS, "style": _read("style.css")}
+    made["rules"] = [found for found in report.verdicts if found.control == RULE]
+    given = {"controls": controls, "compared": compared, "lines": lines, "columns": COLUMNS, "style": _read("style.css")}
     return _templates().get_template(template).render(report=report, **made, **given, **more)
 
 
@@ -58,8 +60,13 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters["sortable"] = lambda value: "" if math.isnan(value) else repr(float(value))
+    found.filters["sortable"] = _sortable
     return found
+
+
+def _sortable(value: float | Interval) -> str:
+    number = value.median if isinstance(value, Interval) else float(value)
+    return "" if math.isnan(number) else repr(number)
 
 
 def _read(name: str) -> Markup:
@@ -89,7 +96,7 @@ def _detail(report: HeadsReport) -> dict[str, Any]:
     heads = {head.name: {"name": head.name, **to_plain(head)} for head in report.heads}
     for head in heads.values():
         for found in head["comparisons"]:
-            for control in filter(None, (found["shuffled"], found["untrained"])):
+            for control in (*found["shuffled"], *found["untrained"]):
                 control["margins"] = []
     return {"quantile": report.settings.quantile, "heads": heads}
 
@@ -108,11 +115,13 @@ class _Frame:
 
 @dataclass(frozen=True)
 class _Mark:
-    """A head against one of its controls, ``random`` or ``untrained``."""
+    """A head against the draws of one of its controls, ``random`` or ``untrained``."""
 
     head: str
     control: str
-    x: float
+    x: float  # of the median draw
+    low: float
+    high: float
     y: float
     text: str
 
@@ -135,7 +144,7 @@ def panels(heads: Sequence[HeadReport]) -> list[Panel]:
 
 def _panel(title: str, measure: Measure, heads: Sequence[HeadReport]) -> Panel | None:
     points = [
-        (head.name, name, *pair)
+        (head.name, name, pair[0], Interval.of(pair[1]))
         for head in heads
         if head.comparisons
         for name, control in (("random", RANDOM), ("untrained", UNTRAINED))
@@ -143,7 +152,8 @@ def _panel(title: str, measure: Measure, heads: Sequence[HeadReport]) -> Panel |
     ]
     if not points:
         return None
-    axis, frame = _Axis.of([value for point in points for value in point[2:]]), _Frame()
+    ends = [value for _, _, own, other in points for value in (own, other.low, other.high)]
+    axis, frame = _Axis.of(ends), _Frame()
 
     def x(value: float) -> float:
         return round(frame.left + (frame.right - frame.left) * axis.place(value), 1)
@@ -153,7 +163,15 @@ def _panel(title: str, measure: Measure, heads: Sequence[HeadReport]) -> Panel |
 
     ticks = [(f"{tick:g}", x(tick), y(tick)) for tick in axis.ticks()]
     marks = [
-        _Mark(head, control, x(other), y(own), f"{head}: {own:.3g}, {control} {other:.3g}")
+        _Mark(
+            head,
+            control,
+            x(other.median),
+            x(other.low),
+            x(other.high),
+            y(own),
+            f"{head}: {own:.3g}, {control} {shown(other)}",
+        )
         for head, control, own, other in points
     ]
     return Panel(title, ticks, marks)
