@@ -17,11 +17,15 @@ import torch
 
 from attsvm.experiments import SweepResult, experiment, run
 from attsvm.heads import HeadModel, analyze, from_arrays
+from attsvm.heads.report.records import Interval
+from attsvm.heads.report.verdict import COSINE, QUANTILE, SMALLEST
 from attsvm.plots import PALETTE, house_style
 from attsvm.plots.curves import band, label_ends
 from attsvm.plots.style import FAINT, new_figure
+from attsvm.sweep.manifest import to_plain
 from benchmarks.record import RESULTS, machine
 
+MEASURES = {"efficiency": SMALLEST, "efficiency_quantile": QUANTILE, "cosine": COSINE}
 EPOCHS = (0, 1, 3, 10, 30, 100)
 QUERIES = 300
 PICTURE = Path("docs/images/heads_training.png")
@@ -54,7 +58,8 @@ def measured(result: SweepResult, epoch: int) -> list[dict[str, object]]:
     report = analyze(checkpoint(result, recorded.index(epoch)), queries=QUERIES, confidence=0.0)
     rows = []
     for head in report:
-        control = head.comparisons[0].random_weights if head.comparisons else ()
+        drawn = head.comparisons[0].random_weights if head.comparisons else ()
+        control = {name: Interval.of(map(read, drawn)) for name, read in MEASURES.items()}
         rows.append({
             "epoch": epoch,
             "head": head.name,
@@ -62,9 +67,8 @@ def measured(result: SweepResult, epoch: int) -> list[dict[str, object]]:
             "efficiency": head.efficiency.smallest,
             "efficiency_quantile": head.efficiency.quantile,
             "cosine": head.cosine,
-            "random_efficiency": None if control is None else control.efficiency_projected.smallest,
-            "random_efficiency_quantile": None if control is None else control.efficiency_projected.quantile,
-            "random_cosine": None if control is None else control.cosine_projected,
+            **{f"random_{name}": to_plain(found.median) for name, found in control.items()},
+            **{f"random_{name}_range": to_plain([found.low, found.high]) for name, found in control.items()},
         })  # fmt: skip
     return rows
 

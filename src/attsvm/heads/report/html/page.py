@@ -47,7 +47,13 @@ def _rendered(template: str, report: HeadsReport, **more: Markup) -> str:
     ]
     made = {"title": f"Heads of {report.model}", "subtitle": _subtitle(report), "panels": panels(report.heads)}
     made["rules"] = [found for found in report.verdicts if found.control == RULE]
-    given = {"controls": controls, "compared": compared, "lines": lines, "columns": COLUMNS, "style": _read("style.css")}
+    given = {
+        "controls": controls,
+        "compared": compared,
+        "lines": lines,
+        "columns": COLUMNS,
+        "style": _read("style.css"),
+    }
     return _templates().get_template(template).render(report=report, **made, **given, **more)
 
 
