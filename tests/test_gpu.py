@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import attsvm
+from attsvm.data import Counter
+from attsvm.data.counter import CounterNumbers
 
 pytestmark = [
     pytest.mark.gpu,
@@ -98,3 +101,17 @@ def test_solutions(norm: attsvm.norms.Norm, shape: tuple[int, int, int]) -> None
         float(there.certificate.ray_residual[there.infeasible].max().cpu() if bool(there.infeasible.any()) else 0)
         < 1e-10
     )
+
+
+def test_numbers_of_a_counter() -> None:
+    """Uniform numbers bit for bit, normal ones as well as logarithm and cosine agree."""
+    far, near = (CounterNumbers(Counter(9), 0, 300, 8, torch.device(kind)) for kind in ("cuda", "cpu"))
+    assert np.array_equal(far.random(101).cpu().numpy(), near.random(101))
+    np.testing.assert_allclose(far.standard_normal(1001).cpu().numpy(), near.standard_normal(1001), rtol=4e-15)
+    for name in ("random_sphere", "random_gaussian", "orthonormal_tokens", "equal_scores"):
+        draw = getattr(attsvm.data, name)
+        there, here = (draw(2, 3, 4, batch=7, seed=Counter(1), device=device) for device in ("cuda", "cpu"))
+        torch.testing.assert_close(there.tokens.cpu(), here.tokens, rtol=0, atol=1e-14)
+        assert torch.equal(there.labels.cpu(), here.labels)
+    start = [attsvm.initial_parameters(each, seed=Counter(2))["weights"].cpu() for each in (there, here)]
+    assert torch.equal(*start)

@@ -163,7 +163,7 @@ class TwoScales(Parameterization):
 
     def draw(self, data: TokenDataset, stream: Numbers) -> dict[str, np.ndarray]:
         whole = stream.uniform(-1.0, 1.0, (data.d, data.dq)) / math.sqrt(data.d)
-        return {"finite": whole, "growing": np.zeros_like(whole)}  # as `Weights()` does; `normal_form` takes it apart
+        return {"finite": whole, "growing": 0.0 * whole}  # as `Weights()` does; `normal_form` takes it apart
 
     def normal_form(self, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
         whole = self.weights(parameters)

@@ -1,5 +1,6 @@
 """Token data sets: the container, synthetic and hand-made data, real patches, files in and out."""
 
+from attsvm.data.counter import Counter
 from attsvm.data.dataset import TokenDataset
 from attsvm.data.digits import (
     DigitImages,
@@ -34,6 +35,7 @@ __all__ = [
     "one_hot_positions",
     "patches_to_images",
     # seeds
+    "Counter",
     "Seed",
     "stream_keys",
     "streams",

@@ -1,7 +1,7 @@
 """Random data sets.
 
 Element b of a batch is drawn from stream (seed, b), in float64 on the CPU, and then moved to the device and precision
-asked for: the same seed gives the same data everywhere.
+asked for: the same seed gives the same data everywhere. A seed ``Counter(7)`` draws on the device itself.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def random_sphere(
         head, tokens, queries = unit(stream, d), unit(stream, n, T, d), unit(stream, n, dq)
         return {"head": head, "tokens": tokens, "queries": queries, "labels": _fair_labels(stream, n)}
 
-    return draw_dataset(draw, batch, seed).to(device, dtype)
+    return draw_dataset(draw, batch, seed, device).to(device, dtype)
 
 
 def random_gaussian(
@@ -97,7 +97,7 @@ def random_gaussian(
             "labels": _fair_labels(stream, n),
         }
 
-    return draw_dataset(draw, batch, seed).to(device, dtype)
+    return draw_dataset(draw, batch, seed, device).to(device, dtype)
 
 
 def orthonormal_tokens(
@@ -130,7 +130,7 @@ def orthonormal_tokens(
         head, tokens = unit(stream, d), _orthonormalized(stream.standard_normal((n, T, d)))
         return {"head": head, "tokens": tokens, "queries": unit(stream, n, dq), "labels": _fair_labels(stream, n)}
 
-    return draw_dataset(draw, batch, seed).to(device, dtype)
+    return draw_dataset(draw, batch, seed, device).to(device, dtype)
 
 
 def equal_scores(
@@ -170,25 +170,28 @@ def equal_scores(
         optimal = stream.random(n) * T // 1
         along = head[:, None, None]
         scores = labels * _dot(tokens, along).mean(-1)
-        wanted = scores[..., None] + gap * (np.arange(T) == optimal[..., None])
+        chosen = stream.library.arange(T, **stream.where) == optimal[..., None]
+        wanted = scores[..., None] + chosen * (0.0 * scores[..., None] + gap)  # in the precision of the scores
         for _ in range(2):  # once leaves a component of rounding size along v, twice does not
             tokens = tokens - _dot(tokens, along)[..., None] * along
         tokens = tokens + (labels[..., None] * wanted)[..., None] * along
         return {"head": head, "tokens": tokens, "queries": queries, "labels": labels}
 
-    return draw_dataset(draw, batch, seed).to(device, dtype)
+    return draw_dataset(draw, batch, seed, device).to(device, dtype)
 
 
 def unit(stream: np.random.Generator | Numbers, *shape: int) -> np.ndarray:
     """Vectors of the last axis uniform on the unit sphere."""
     normal = stream.standard_normal(shape)
-    vectors: np.ndarray = normal / np.sqrt(_dot(normal, normal))[..., None]
+    vectors: np.ndarray = normal / _dot(normal, normal)[..., None] ** 0.5
     return vectors
 
 
-def draw_dataset(draw: Callable[[Numbers], dict[str, np.ndarray]], batch: Batch, seed: Seed) -> TokenDataset:
+def draw_dataset(
+    draw: Callable[[Numbers], dict[str, np.ndarray]], batch: Batch, seed: Seed, device: torch.device | str = "cpu"
+) -> TokenDataset:
     """The data set whose element b is what `draw` makes of stream (seed, b): tokens, queries, labels and head."""
-    parts = draw_batch(draw, batch, seed)
+    parts = draw_batch(draw, batch, seed, device=device)
     return TokenDataset(parts["tokens"], parts["queries"], parts["labels"], head=parts["head"])
 
 
@@ -199,18 +202,18 @@ def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _fair_labels(stream: Numbers, n: int) -> np.ndarray:
-    return np.where(stream.random(n) < 0.5, -1.0, 1.0)
+    return 1.0 - 2.0 * (stream.random(n) < 0.5)
 
 
 def _orthonormalized(vectors: np.ndarray) -> np.ndarray:
     """Gram-Schmidt, each vector cleaned twice; LAPACK's QR would round differently from machine to machine."""
-    frame = np.empty_like(vectors)
+    frame = 1.0 * vectors
     for t in range(vectors.shape[-2]):
-        x = vectors[..., t, :]
+        x = frame[..., t, :]
         for _ in range(2):
             before = frame[..., :t, :]
             x = x - (_dot(before, x[..., None, :])[..., None] * before).sum(-2)
-            x = x / np.sqrt(_dot(x, x))[..., None]
+            x = x / _dot(x, x)[..., None] ** 0.5
         frame[..., t, :] = x
     return frame
 

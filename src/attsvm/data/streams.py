@@ -6,15 +6,16 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.data.checks import check_count
+from attsvm.data.checks import as_device, check_count
+from attsvm.data.counter import Counter, CounterNumbers
 
-Seed = int | Sequence[int | tuple[int, int]] | torch.Generator
+Seed = int | Sequence[int | tuple[int, int]] | torch.Generator | Counter
 Batch = int | tuple[int, ...] | None
 
 _ANY = 2**40  # more numbers than any draw takes
@@ -47,7 +48,7 @@ def streams(
     Arguments:
         seed: an int s gives element b the stream (s, b). A sequence has one entry for each element: an int s means
             stream (s, 0), that of the unbatched run with seed s, and a pair (s, b) means stream (s, b). From a
-            `torch.Generator` one int64 is drawn and serves as s.
+            `torch.Generator` one int64 is drawn and serves as s. A `Counter` has no streams.
         batch_shape: () for a single data set.
         purpose: a `Purpose`, for numbers that must not repeat those of the data drawn with the same seed.
         number: a further key, for a purpose that needs many streams.
@@ -72,6 +73,9 @@ class Numbers:
 
     Every method returns ``[streams, *shape]``. Normal numbers come before uniform ones.
     """
+
+    library: ClassVar[Any] = np  # what the arrays belong to
+    where: ClassVar[dict[str, Any]] = {}  # where that library makes further arrays
 
     def __init__(self, normals: np.ndarray, uniforms: np.ndarray) -> None:
         self._left, self.used = (normals, uniforms), [0, 0]
@@ -109,6 +113,8 @@ def stream_keys(seed: Seed, batch_shape: tuple[int, ...]) -> list[tuple[int, int
     count = math.prod(batch_shape)
     if isinstance(seed, torch.Generator):
         seed = int(torch.randint(2**63 - 1, (), generator=seed, device=seed.device))
+    if isinstance(seed, Counter):
+        raise ValueError("a Counter is a seed of random data sets and of initial_parameters; give an integer here")
     if isinstance(seed, (str, bytes)) or not isinstance(seed, Sequence):
         single = _checked_key(seed, "seed")
         return [(single, element) for element in range(count)]
@@ -120,35 +126,60 @@ def stream_keys(seed: Seed, batch_shape: tuple[int, ...]) -> list[tuple[int, int
 
 
 def draw_batch(
-    draw: Callable[[Numbers], Mapping[str, np.ndarray]], batch: Batch, seed: Seed, *, purpose: int | None = None
+    draw: Callable[[Any], Mapping[str, Any]],
+    batch: Batch,
+    seed: Seed,
+    *,
+    purpose: int | None = None,
+    device: torch.device | str = "cpu",
 ) -> dict[str, Tensor]:
-    """The arrays ``[streams, ...]`` that `draw` makes of the numbers of many streams: tensors ``[*batch, ...]``.
+    """The arrays ``[streams, ...]`` that `draw` makes of `Numbers` of many streams: float64 tensors ``[*batch, ...]``.
 
-    The numbers are those of `streams`, bit for bit. One generator is set to the state of each stream in turn, and
-    `draw` is called for as many streams at once as stay in the processor's cache.
+    The numbers of an integer seed are those of `streams`, bit for bit, drawn on the CPU; those of a `Counter` are drawn
+    on the device, and only there `draw` sees tensors instead of NumPy's arrays. `draw` is called for as many streams at
+    once as stay in the processor's cache, or in a part of a GPU's memory.
     """
-    shape = batch_shape(batch)
-    keys = _philox_keys(stream_keys(seed, shape), () if purpose is None else (int(purpose),))
-    asked = Numbers(np.empty((0, _ANY)), np.empty((0, _ANY)))  # no streams: only counts what is drawn from each
-    drawn = {name: torch.empty((len(keys), *part.shape[1:]), dtype=torch.float64) for name, part in draw(asked).items()}
-    into = {name: value.numpy() for name, value in drawn.items()}
-    normals, uniforms = asked.used
-    together = max(1, _CACHED // max(normals + uniforms, 1))
-    bits = np.random.Philox(0)
-    generator, state = np.random.Generator(bits), _state()
-    numbers = np.empty((together, normals)), np.empty((together, uniforms))
-    for first in range(0, len(keys), together):
-        some = keys[first : first + together].tolist()
-        for place, key in enumerate(some):
-            state["state"]["key"] = key
-            bits.state = state  # type: ignore[assignment]  # lists, which NumPy reads ten times faster than arrays
-            if normals:
-                generator.standard_normal(out=numbers[0][place])
-            if uniforms:
-                generator.random(out=numbers[1][place])
-        for name, part in draw(Numbers(*(kind[: len(some)] for kind in numbers))).items():
-            into[name][first : first + together] = part
+    shape, place = batch_shape(batch), as_device(device, "device")
+    count = math.prod(shape)
+    if isinstance(seed, Counter):
+        lane = 0 if purpose is None else int(purpose)
+        asked: Numbers | CounterNumbers = CounterNumbers(seed, 0, 0, lane, place)
+    else:
+        place = torch.device("cpu")
+        keys = _philox_keys(stream_keys(seed, shape), () if purpose is None else (int(purpose),))
+        asked = Numbers(np.empty((0, _ANY)), np.empty((0, _ANY)))
+    made = draw(asked)  # from no streams: this only counts the numbers
+    drawn = {
+        name: torch.empty((count, *part.shape[1:]), dtype=torch.float64, device=place) for name, part in made.items()
+    }
+    together = max(1, (_CACHED if place.type == "cpu" else 2**10 * _CACHED) // max(sum(asked.used), 1))
+    for first in range(0, count, together):
+        last = min(first + together, count)
+        if isinstance(seed, Counter):
+            made = draw(CounterNumbers(seed, first, last, lane, place))
+        else:
+            made = draw(_numbers(keys[first:last], *asked.used))
+        for name, part in made.items():
+            drawn[name][first:last] = part if isinstance(part, Tensor) else torch.from_numpy(part)
     return {name: value.reshape(*shape, *value.shape[1:]) for name, value in drawn.items()}
+
+
+def _numbers(keys: np.ndarray, normals: int, uniforms: int) -> Numbers:
+    """So many numbers of the streams with these keys; one generator is set to each stream in turn."""
+    bits = np.random.Philox(0)
+    generator = np.random.Generator(bits)
+    drawn = np.empty((len(keys), normals)), np.empty((len(keys), uniforms))
+    state: dict[str, Any] = {"counter": [0, 0, 0, 0], "key": [0, 0]}
+    unused = {"buffer": [0, 0, 0, 0], "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
+    whole: Any = {"bit_generator": "Philox", "state": state, **unused}
+    for place, key in enumerate(keys.tolist()):
+        state["key"] = key  # a list, which NumPy reads ten times faster than an array
+        bits.state = whole
+        if normals:
+            generator.standard_normal(out=drawn[0][place])
+        if uniforms:
+            generator.random(out=drawn[1][place])
+    return Numbers(*drawn)
 
 
 def batch_shape(batch: Batch) -> tuple[int, ...]:
@@ -177,19 +208,6 @@ def _checked_key(value: object, name: str) -> int:
         kinds = {"seed": "an integer of at least 0, one for each element, or a torch.Generator"}
         raise ValueError(f"{name} must be {kinds.get(name, 'an integer of at least 0')}; got {value!r}")
     return int(value)
-
-
-def _state() -> dict[str, Any]:
-    """A Philox generator that has drawn nothing."""
-    start = {"counter": [0, 0, 0, 0], "key": [0, 0]}
-    return {
-        "bit_generator": "Philox",
-        "state": start,
-        "buffer": [0, 0, 0, 0],
-        "buffer_pos": 4,
-        "has_uint32": 0,
-        "uinteger": 0,
-    }
 
 
 def _philox_keys(keys: Sequence[tuple[int, int]], spawn: tuple[int, ...]) -> np.ndarray:

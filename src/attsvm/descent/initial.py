@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attsvm.attention import Head, Parameterization, Weights
 from attsvm.attention.prediction_heads import as_head
-from attsvm.data import TokenDataset
+from attsvm.data import Counter, TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_finite, check_kind, check_same_kind
 from attsvm.data.memory import check_fits, in_words
 from attsvm.data.streams import Numbers, Purpose, Seed, draw_batch, stream_keys
@@ -35,7 +35,8 @@ def initial_parameters(
     Arguments:
         data: ``[*batch]`` data sets.
         parameterization: `Weights()` (default) or `KeyQuery(rank)`.
-        seed: element b of the batch draws from stream (seed, b); or a sequence with one seed per element.
+        seed: element b of the batch draws from stream (seed, b); a sequence has one seed per element; a
+            `attsvm.data.Counter` draws on the device of the data.
         initial: as in `fit`: None draws PyTorch's default start, uniform in ±1/sqrt(d); "zeros", W, or a mapping from
             names to tensors give it. What a mapping leaves out is drawn.
         starts: number of random starts for each data set.
@@ -61,7 +62,8 @@ def initial_parameters(
     parameterization = parameterization or Weights()
     check_kind(parameterization, Parameterization, "parameterization", "Weights() or KeyQuery(rank)")
     check_size(data, parameterization, starts)
-    keys, trained = stream_keys(seed, data.batch_shape), as_head(head, data).flatten() if train_head else None
+    keys = seed if isinstance(seed, Counter) else stream_keys(seed, data.batch_shape)
+    trained = as_head(head, data).flatten() if train_head else None
     parameters, lead = starting_point(data, parameterization, keys, data.batch_shape, initial, starts, trained)
     return {name: value.reshape(*lead, *value.shape[2:]) for name, value in parameters.items()}
 
@@ -69,7 +71,7 @@ def initial_parameters(
 def starting_point(
     data: TokenDataset,
     parameterization: Parameterization,
-    seeds: Sequence[tuple[int, int]],
+    seeds: Sequence[tuple[int, int]] | Counter,
     batch_shape: tuple[int, ...],
     initial: Initial = None,
     starts: int | None = None,
@@ -90,12 +92,12 @@ def starting_point(
         several = count if count is not None else several
     if several is not None and starts is not None and starts != several:
         raise ValueError(f"starts is {starts}, but initial holds {several} of them; leave starts out")
-    count = several or starts or 1
-    parameters = {name: value.expand(count, len(seeds), *value.shape[2:]).clone() for name, value in given.items()}
+    count, runs = several or starts or 1, math.prod(batch_shape)
+    parameters = {name: value.expand(count, runs, *value.shape[2:]).clone() for name, value in given.items()}
     if any(name not in given for name in factors):
-        parameters = _drawn(data, parameterization, count, seeds) | parameters
+        parameters = _drawn(data, parameterization, count, runs, seeds) | parameters
     if trained_head is not None:
-        parameters = trained_head.broadcast((count, len(seeds))).parameters() | parameters
+        parameters = trained_head.broadcast((count, runs)).parameters() | parameters
     ordered = parameterization.normal_form({name: parameters[name] for name in shapes})
     parameterization.check_initial(ordered)
     return ordered, batch_shape if several is None and starts is None else (count, *batch_shape)
@@ -158,13 +160,13 @@ def _shapes(
 
 
 def _drawn(
-    data: TokenDataset, parameterization: Parameterization, starts: int, seeds: Sequence[tuple[int, int]]
+    data: TokenDataset, parameterization: Parameterization, starts: int, runs: int, seeds: Seed
 ) -> dict[str, Tensor]:
     def draw(stream: Numbers) -> dict[str, np.ndarray]:
         each = [parameterization.draw(data, stream) for _ in range(starts)]
-        return {name: np.stack([one[name] for one in each], axis=1) for name in each[0]}
+        return {name: stream.library.stack([one[name] for one in each], 1) for name in each[0]}
 
-    drawn = draw_batch(draw, len(seeds), seeds, purpose=Purpose.STARTING_POINT)
+    drawn = draw_batch(draw, runs, seeds, purpose=Purpose.STARTING_POINT, device=data.device)
     return {name: value.transpose(0, 1).to(device=data.device, dtype=data.dtype) for name, value in drawn.items()}
 
 
