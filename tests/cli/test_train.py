@@ -50,6 +50,15 @@ def test_a_run_is_the_same_as_in_python(tmp_path, data, file):
     assert "Optimal token selected in every input" in result.stdout
 
 
+def test_weight_decay_and_clip(tmp_path, data, file):
+    options = ("--optimizer", "newton-schulz", "--weight-decay", 0.5, "--clip", 3.0, "--parameterization", "kq")
+    assert invoke("train", file, "--steps", 20, *options, "--out", tmp_path / "out").exit_code == 0
+    optimizer = attsvm.descent.NewtonSchulzDescent(0.1, weight_decay=0.5, clip=3.0)
+    expected = attsvm.fit(data, parameterization=attsvm.KeyQuery(), optimizer=optimizer, steps=20)
+    same(Run.load(tmp_path / "out/run.safetensors"), expected)
+    refused(invoke("train", file, "--weight-decay", -1, "--out", tmp_path / "other"), "weight_decay must be")
+
+
 def test_the_manifest_says_how_it_was_made(tmp_path, file):
     out = tmp_path / "out"
     invoke("train", file, *SHORT, "--loss", "exponential", "--seed", 7, "--out", out)

@@ -23,7 +23,16 @@ from attsvm import (
     fit,
 )
 from attsvm.data import random_sphere
-from attsvm.descent import Constant, Geometric, InverseSqrt, LipschitzStep, Saturated, Settled
+from attsvm.descent import (
+    Constant,
+    Geometric,
+    InverseSqrt,
+    Lion,
+    LipschitzStep,
+    NewtonSchulzDescent,
+    Saturated,
+    Settled,
+)
 
 DATA = random_sphere(n=4, T=5, d=4, dq=3, batch=2, seed=1)
 MAKERS = (
@@ -62,6 +71,11 @@ def test_step_sizes(make: Any, size: Any) -> None:
         (lambda: SteepestDescent(MaxEntry, 0.1), r"norm must be a norm such as Spectral\(\)"),
         (lambda: MirrorDescent(1.0), r"p must .*; got 1.0 \(the exponent p comes first, then .*MirrorDescent\(p=3,"),
         (lambda: MirrorDescent(float("inf"), 0.1), "p must"),
+        (lambda: Adam(0.1, weight_decay=-0.1), "weight_decay must be finite and not negative; got -0.1"),
+        (lambda: GradientDescent(0.1, clip=0.0), "clip must be"),
+        (lambda: NewtonSchulzDescent(0.1, iterations=0), "iterations must be"),
+        (lambda: NewtonSchulzDescent(0.1, coefficients=(1.0, 2.0)), "coefficients must be three numbers"),
+        (lambda: Lion(0.1, beta2=1.0), r"beta2 must lie in \[0, 1\); got 1.0"),
         (lambda: Adam(0.1, beta1=1.0), r"beta1 must lie in \[0, 1\); got 1.0"),
         (lambda: Adam(0.1, beta2=-1), r"beta2 must lie in \[0, 1\); got -1"),
         (lambda: Adam(0.1, epsilon=-1e-8), "epsilon must be finite and not negative; got -1e-08"),

@@ -293,6 +293,8 @@ def test_exponential_beyond_its_range() -> None:
         ({"optimizer": Adam(0.1)}, "it knows gradient, normalized and sign descent without momentum"),
         ({"optimizer": SteepestDescent(MaxEntry(), 0.1, momentum=0.5)}, "without momentum"),
         ({"optimizer": SteepestDescent(Spectral(), 0.1)}, "it knows gradient, normalized and sign descent"),
+        ({"optimizer": NormalizedGradientDescent(0.1, weight_decay=0.1)}, "it knows no weight decay"),
+        ({"optimizer": GradientDescent(0.1, weight_decay=0.1, clip=3.0)}, "it knows no weight decay and QK-clip"),
         ({"head": torch.nn.Linear(3, 1).double()}, "it knows LinearHead, ReluHead and QuadraticHead"),
         ({"head": ReluHead(200 * np.eye(3)), "loss": Exponential()}, "scores beyond 300"),
         ({"train_head": True}, "it needs a fixed head"),

@@ -30,13 +30,23 @@ from attsvm import (
     SteepestDescent,
     SumEntry,
     TokenDataset,
+    Weights,
     best_risk,
     fit,
+    logits,
     optimal_tokens,
 )
-from attsvm.attention import Linear, evaluate
+from attsvm.attention import Linear, Parameterization, evaluate
 from attsvm.data import random_sphere
-from attsvm.descent import CompiledEngine, Optimizer, TorchEngine
+from attsvm.descent import (
+    CompiledEngine,
+    JointSteepestDescent,
+    Lion,
+    NewtonSchulzDescent,
+    Optimizer,
+    TorchEngine,
+)
+from attsvm.norms import LargestColumn, LargestRow, Norm
 
 from .reference import Rule, assert_close, descend, normal
 
@@ -117,6 +127,28 @@ def normalized_mirror(p: float) -> Rule:
     return rule
 
 
+def rows(w: Tensor, g: Tensor, axis: int) -> Tensor:
+    return w - 0.1 * g / g.norm(dim=axis, keepdim=True)
+
+
+def newton_schulz(step: int, w: Tensor, g: Tensor, memory: dict[str, Tensor]) -> Tensor:
+    """The odd polynomial a s + b s^3 + c s^5 of the singular values, applied five times."""
+    u, sizes, v = torch.linalg.svd(g / g.norm(), full_matrices=False)
+    for _ in range(5):
+        sizes = 3.4445 * sizes - 4.7750 * sizes**3 + 2.0315 * sizes**5
+    return w - 0.1 * u * sizes @ v
+
+
+def lion(step: int, w: Tensor, g: Tensor, memory: dict[str, Tensor]) -> Tensor:
+    mean = memory.get("mean", torch.zeros_like(g))
+    memory["mean"] = 0.99 * mean + 0.01 * g
+    return w - 0.1 * (0.9 * mean + 0.1 * g).sign()
+
+
+def decayed(amount: float, rule: Rule) -> Rule:
+    return lambda step, w, g, memory: rule(step, w, g, memory) - 0.1 * amount * w
+
+
 RULES: list[tuple[Optimizer, Rule]] = [
     (GradientDescent(0.5), lambda step, w, g, memory: w - 0.5 * g),
     (NormalizedGradientDescent(0.1), normalized),
@@ -133,6 +165,15 @@ RULES: list[tuple[Optimizer, Rule]] = [
     (MirrorDescent(1.5, 0.1), mirror(1.5)),
     (NormalizedMirrorDescent(3.0, 0.1), normalized_mirror(3.0)),
     (NormalizedMirrorDescent(1.2, 0.1), normalized_mirror(1.2)),
+    (SteepestDescent(LargestRow(), 0.1), lambda step, w, g, memory: rows(w, g, 1)),
+    (SteepestDescent(LargestColumn(), 0.1), lambda step, w, g, memory: rows(w, g, 0)),
+    (NewtonSchulzDescent(0.1, momentum=0.0), newton_schulz),
+    (NewtonSchulzDescent(0.1), with_momentum(0.95, newton_schulz)),
+    (Lion(0.1), lion),
+    (Lion(0.1, weight_decay=0.3), decayed(0.3, lion)),
+    (GradientDescent(0.1, weight_decay=2.0), decayed(2.0, lambda step, w, g, memory: w - 0.1 * g)),
+    (NormalizedMirrorDescent(3.0, 0.1, weight_decay=0.5), decayed(0.5, normalized_mirror(3.0))),
+    (SteepestDescent(Spectral(), 0.1, momentum=0.8, weight_decay=1.0), decayed(1.0, with_momentum(0.8, polar))),
 ]
 
 
@@ -212,7 +253,83 @@ def test_adam_without_epsilon_is_the_limit() -> None:
     assert_close(run.weights, torch_optim(lambda leaves: torch.optim.Adam(leaves, lr=0.05, eps=1e-300), STEPS), 1e-11)
 
 
+def test_adam_with_weight_decay_is_adamw() -> None:
+    run = fit(DATA, optimizer=Adam(0.05, epsilon=1e-8, weight_decay=0.4), initial=START, steps=STEPS)
+    assert_close(
+        run.weights, torch_optim(lambda leaves: torch.optim.AdamW(leaves, lr=0.05, weight_decay=0.4), STEPS), 1e-11
+    )
+
+
 # ------------------------------------------------------------------- relations between them
+
+
+@pytest.mark.parametrize("norm", [Frobenius(), Spectral(), MaxEntry()], ids=repr)
+def test_joint_steps_are_steepest_in_the_norm_of_the_pair(norm: Norm) -> None:
+    """One step has length .1 in (N(K)^2 + N(Q)^2)^(1/2) and lowers the risk at the pair's dual norm."""
+    from attsvm.attention import gradient
+
+    start = {name: value[None] for name, value in FACTORS.items()}
+    run = fit(DATA, optimizer=JointSteepestDescent(norm, 0.1), parameterization=KeyQuery(2), initial=FACTORS, steps=1)
+    moves = {name: (value[0] - run.parameters[name]) / 0.1 for name, value in start.items()}
+    lengths = torch.stack([norm.value(move) for move in moves.values()])
+    assert float(lengths.norm()) == pytest.approx(1, rel=1e-12)
+    slopes = {name: each.tensor() for name, each in gradient(DATA, FACTORS, parameterization=KeyQuery(2)).items()}
+    rate = sum(float((slopes[name] * move).sum()) for name, move in moves.items())
+    dual = torch.stack([norm.dual_value(slope) for slope in slopes.values()]).norm()
+    assert rate == pytest.approx(float(dual), rel=1e-12)
+
+
+def test_joint_steps_on_one_matrix_are_blockwise_ones() -> None:
+    joint, block = (
+        fit(DATA, optimizer=kind(Spectral(), 0.1, 0.5), initial=START, steps=STEPS).weights
+        for kind in (JointSteepestDescent, SteepestDescent)
+    )
+    assert_close(joint, block)
+
+
+def test_decay_ends_the_growth_and_leaves_a_trained_head_alone() -> None:
+    optimizer = SteepestDescent(Spectral(), 0.1, weight_decay=0.5)
+    run = fit(DATA, optimizer=optimizer, initial=START, steps=400, keep=("norm",))
+    assert float(Spectral().value(run.weights)) <= 2 + 1e-12
+    plain, decayed_run = (
+        fit(DATA, optimizer=GradientDescent(0.5, weight_decay=each), initial=START, steps=1, train_head=True)
+        for each in (0.0, 0.3)
+    )
+    assert decayed_run.parameters["head"].equal(plain.parameters["head"])
+    assert not decayed_run.weights.equal(plain.weights)
+
+
+@pytest.mark.parametrize("parameterization", [Weights(), KeyQuery(2)], ids=repr)
+def test_clip_holds_logits_at_its_threshold(parameterization: Parameterization) -> None:
+    """A step first, then both factors by the root of tau over the largest |logit| before it (arXiv 2507.20534)."""
+    data = random_sphere(n=3, T=4, d=4, dq=3, seed=5, batch=2)
+    options: dict[str, Any] = {"parameterization": parameterization, "seed": 1, "record": 1}
+    free = fit(data, optimizer=SteepestDescent(Spectral(), 0.3), steps=40, **options)
+    held = fit(data, optimizer=SteepestDescent(Spectral(), 0.3, clip=2.0), steps=40, **options)
+    size = [logits(data, weights).abs().amax((-1, -2)) for weights in held.history.weights]
+    passed = [place for place, each in enumerate(size) if bool((each > 2).any())]
+    assert held.history.weights[: passed[0] + 1].equal(free.history.weights[: passed[0] + 1])
+    assert float(size[-1].max()) < 3 < float(logits(data, free.weights).abs().max())
+    at = passed[0]
+    again = fit(
+        data, optimizer=SteepestDescent(Spectral(), 0.3), parameterization=parameterization, steps=1,
+        initial=fit(data, optimizer=SteepestDescent(Spectral(), 0.3), steps=at, **options).parameters,
+    )  # fmt: skip
+    ratio = (2 / size[at].clamp(min=2))[:, None, None]
+    assert_close(held.history.weights[at + 1], ratio * again.weights, 1e-10)
+
+
+def test_options_are_shown_only_where_they_are_set() -> None:
+    assert repr(Adam(0.1)) == "Adam(step_size=0.1, beta1=0.9, beta2=0.999, epsilon=0.0)"
+    assert repr(GradientDescent(0.1, clip=5.0, weight_decay=0.2)) == (
+        "GradientDescent(step_size=0.1, weight_decay=0.2, clip=5.0)"
+    )
+
+
+def test_a_run_says_why_it_was_not_compiled() -> None:
+    said = fit(DATA, optimizer=NormalizedGradientDescent(0.1, weight_decay=0.1), steps=1).configuration["engine"]
+    assert said == "TorchEngine(), not a compiled one: it knows no weight decay"
+    assert fit(DATA, steps=1, engine=CompiledEngine()).configuration["engine"] == "CompiledEngine(threads=None)"
 
 
 def test_p_equal_2_mirror_is_gradient_descent() -> None:
@@ -245,6 +362,9 @@ def far_start(norm: float) -> Tensor:
         SteepestDescent(MaxEntry(), 0.1, momentum=0.9),
         SteepestDescent(Spectral(), 0.1, momentum=0.9),
         SteepestDescent(Frobenius(), 0.1, momentum=0.9),
+        NewtonSchulzDescent(0.1),
+        JointSteepestDescent(LargestRow(), 0.1),
+        Lion(0.1),
         Adam(0.1),
     ],
     ids=repr,

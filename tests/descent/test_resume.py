@@ -25,7 +25,16 @@ from attsvm import (
 )
 from attsvm.attention import CustomLoss
 from attsvm.data import random_sphere
-from attsvm.descent import CompiledEngine, Geometric, InverseSqrt, Saturated, Settled, TorchEngine
+from attsvm.descent import (
+    CompiledEngine,
+    Geometric,
+    InverseSqrt,
+    Lion,
+    NewtonSchulzDescent,
+    Saturated,
+    Settled,
+    TorchEngine,
+)
 
 DATA = random_sphere(n=4, T=5, d=4, batch=3, seed=1)
 TENSORS = ("weights", "attention", "log_attention", "risk", "steps_taken", "stalled", "overflowed", "invisible")
@@ -75,6 +84,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "muon": {"optimizer": SteepestDescent(Spectral(), 0.1, momentum=0.9), "parameterization": KeyQuery(2)},
     "mirror": {"optimizer": NormalizedMirrorDescent(1.5, 0.1)},
     "adam": {"optimizer": Adam(0.1)},
+    "lion": {"optimizer": Lion(0.1, weight_decay=0.1)},
+    "clipped": {"optimizer": NewtonSchulzDescent(0.1, clip=2.0), "parameterization": KeyQuery(2)},
     "polyak": {"optimizer": PolyakDescent()},
     "mini-batches": {"batch_size": 2, "seed": 4},
     "trained head": {"train_head": True, "optimizer": Adam(0.1)},

@@ -10,6 +10,7 @@ from attsvm.norms import (
     Entrywise,
     Frobenius,
     KyFan,
+    LargestColumn,
     LargestRow,
     MaxEntry,
     Norm,
@@ -17,6 +18,7 @@ from attsvm.norms import (
     Spectral,
     SpectralOfRank,
     SumEntry,
+    SumOfColumns,
     SumOfRows,
 )
 
@@ -35,6 +37,8 @@ EVERY_NORM: tuple[Norm, ...] = (
     KyFan(2),
     LargestRow(),
     SumOfRows(),
+    LargestColumn(),
+    SumOfColumns(),
 )
 TOLERANCE = {torch.float64: 2e-12, torch.float32: 2e-4}
 

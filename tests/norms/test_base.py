@@ -12,17 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from attsvm import norms
-from attsvm.norms import (
-    Entrywise,
-    Frobenius,
-    KyFan,
-    MaxEntry,
-    Norm,
-    Nuclear,
-    Spectral,
-    SpectralOfRank,
-    SumEntry,
-)
+from attsvm.norms import Entrywise, Frobenius, KyFan, MaxEntry, Norm, Nuclear, Spectral, SpectralOfRank, SumEntry
 
 from .checks import EVERY_NORM, check_laws, check_norm_laws, inner, random_matrices
 

@@ -6,10 +6,16 @@ from attsvm.descent.engines.numba.engine import CompiledEngine
 from attsvm.descent.engines.torch import TorchEngine
 from attsvm.descent.fit import fit
 from attsvm.descent.initial import initial_parameters
-from attsvm.descent.optimizers.adam import Adam
+from attsvm.descent.optimizers.adam import Adam, Lion
 from attsvm.descent.optimizers.base import Optimizer
 from attsvm.descent.optimizers.gradient import GradientDescent, NormalizedGradientDescent, PolyakDescent
-from attsvm.descent.optimizers.steepest import MirrorDescent, NormalizedMirrorDescent, SteepestDescent
+from attsvm.descent.optimizers.steepest import (
+    JointSteepestDescent,
+    MirrorDescent,
+    NewtonSchulzDescent,
+    NormalizedMirrorDescent,
+    SteepestDescent,
+)
 from attsvm.descent.optimizers.two_parts import TwoPartDescent
 from attsvm.descent.run import History, Run
 from attsvm.descent.schedules import Constant, Geometric, InverseSqrt, LipschitzStep, Schedule
@@ -24,7 +30,10 @@ __all__ = [
     # optimizers
     "Adam",
     "GradientDescent",
+    "JointSteepestDescent",
+    "Lion",
     "MirrorDescent",
+    "NewtonSchulzDescent",
     "NormalizedGradientDescent",
     "NormalizedMirrorDescent",
     "Optimizer",

@@ -1,7 +1,7 @@
 """Matrix norms, each with its dual, steepest direction, prox and projection, and the cosine between directions.
 
 The norms of factors that `factor_norm` makes (`SpectralOfRank`, `Projective`, `Gamma2`), `SpectralOfHeads`, the longest
-row and their duals are here by name too.
+row and column and their duals are here by name too.
 """
 
 from attsvm.norms.base import Norm
@@ -11,7 +11,9 @@ from attsvm.norms.factors import KyFan as KyFan
 from attsvm.norms.factors import SpectralOfRank as SpectralOfRank
 from attsvm.norms.factors import factor_norm
 from attsvm.norms.frobenius import Frobenius
+from attsvm.norms.largest_row import LargestColumn as LargestColumn
 from attsvm.norms.largest_row import LargestRow as LargestRow
+from attsvm.norms.largest_row import SumOfColumns as SumOfColumns
 from attsvm.norms.largest_row import SumOfRows as SumOfRows
 from attsvm.norms.max_entry import MaxEntry
 from attsvm.norms.nuclear import Nuclear

@@ -11,7 +11,7 @@ from torch import Tensor
 from attsvm.norms._linalg import singular_values, thin_svd
 from attsvm.norms.base import Norm
 from attsvm.norms.frobenius import Frobenius
-from attsvm.norms.largest_row import LargestRow
+from attsvm.norms.largest_row import LargestColumn, LargestRow
 from attsvm.norms.max_entry import MaxEntry
 from attsvm.norms.nuclear import Nuclear
 from attsvm.norms.projective import Projective
@@ -26,7 +26,7 @@ def factor_norm(norm: Norm, rank: int | None = None) -> Norm:
 
     | steps on K and on Q | norm of W |
     |---|---|
-    | `Frobenius()` | `Nuclear()` |
+    | `Frobenius()`; `LargestColumn()`, up to the factor 1 / rank | `Nuclear()` |
     | `Spectral()` (Muon) | `Spectral()`; with a rank, the largest norm below the infimum, `SpectralOfRank(rank)` |
     | `LargestRow()` | `Gamma2()`, from a rank of at least that of W on |
     | `MaxEntry()` (sign) | `Projective()`, the limit of large ranks, up to the factor 1 / rank |
@@ -44,7 +44,7 @@ def factor_norm(norm: Norm, rank: int | None = None) -> Norm:
     (Nuclear(), Spectral(), SpectralOfRank(rank=2), Projective())
     """
     _checked_rank(1 if rank is None else rank)
-    if isinstance(norm, Frobenius):
+    if isinstance(norm, (Frobenius, LargestColumn)):
         return Nuclear()
     if isinstance(norm, Spectral):
         return Spectral() if rank is None else SpectralOfRank(rank)
@@ -53,8 +53,8 @@ def factor_norm(norm: Norm, rank: int | None = None) -> Norm:
     if isinstance(norm, LargestRow):
         return Gamma2()
     raise ValueError(
-        f"no norm of K Q^T is known for steps in {norm!r}; Frobenius(), Spectral(), MaxEntry() and LargestRow() have"
-        " one"
+        f"no norm of K Q^T is known for steps in {norm!r}; Frobenius(), Spectral(), MaxEntry(), LargestRow() and"
+        " LargestColumn() have one"
     )
 
 

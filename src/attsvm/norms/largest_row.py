@@ -1,8 +1,9 @@
-"""The longest row, which steps that normalize every row live in, and its dual, the sum of the rows' lengths."""
+"""The longest row, which steps that normalize every row live in, its dual, the sum of lengths, and both for columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -64,6 +65,49 @@ class SumOfRows(Norm):
         self, matrix: Float[Tensor, "*batch d dq"], radius: Float[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch d dq"]:
         return _resized(matrix, project_onto_simplex(_lengths(matrix), radius))
+
+
+@dataclass(frozen=True)
+class _Transposed(Norm):
+    """The norm `over` of the transposed matrix."""
+
+    over: ClassVar[Norm] = LargestRow()
+
+    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
+        return self.over._value(matrix.mT)
+
+    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
+        return self.over._steepest(gradient.mT).mT
+
+    def _project(
+        self, matrix: Float[Tensor, "*batch d dq"], radius: Float[Tensor, "*batch"]
+    ) -> Float[Tensor, "*batch d dq"]:
+        return self.over._project(matrix.mT, radius).mT
+
+
+@dataclass(frozen=True)
+class LargestColumn(_Transposed):
+    """max_j ||W_:j||_2 over the columns of W; see `LargestRow`."""
+
+    name = "largest column"
+
+    @property
+    def dual(self) -> Norm:
+        """The sum of the lengths of columns."""
+        return SumOfColumns()
+
+
+@dataclass(frozen=True)
+class SumOfColumns(_Transposed):
+    """sum_j ||W_:j||_2 over the columns of W; see `SumOfRows`."""
+
+    name = "sum of columns"
+    over = SumOfRows()
+
+    @property
+    def dual(self) -> Norm:
+        """The largest column."""
+        return LargestColumn()
 
 
 def _lengths(matrix: Tensor) -> Tensor:

@@ -47,6 +47,6 @@ Initial = Annotated[str | None, option("--initial", "START", _STARTS, MODEL)]
 Optimizer = Annotated[str, option("--optimizer", "NAME", f"One of {listed(OPTIMIZERS)}.", STEPS)]
 _SIZE = "0.1 by default; for polyak and --schedule lipschitz a factor, 1 by default."
 StepSize = Annotated[float | None, option("--step-size", "X", _SIZE, STEPS)]
-_NORM = f"Norm of --optimizer steepest: {listed(NORMS)}, or l1.5 and the like."
+_NORM = f"Norm of --optimizer steepest and joint: {listed(NORMS)}, or l1.5 and the like."
 DescentNorm = Annotated[str | None, option("--norm", "NAME", _NORM, STEPS)]
 Exponent = Annotated[float | None, option("--p", "P", "Exponent of mirror descent.", STEPS)]

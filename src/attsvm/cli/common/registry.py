@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import attsvm
@@ -74,6 +74,8 @@ class OptimizerOptions:
     norm: str | None = None
     p: float | None = None
     momentum: float | None = None
+    weight_decay: float = 0.0
+    clip: float | None = None
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,21 @@ class _Rule:
     takes: tuple[str, ...] = ()
 
 
-def _steepest(norm: str, momentum: float) -> _Rule:
+def _steepest(norm: Callable[[], Norm], momentum: float) -> _Rule:
     def make(step: float | Schedule, options: OptimizerOptions) -> Optimizer:
         chosen = momentum if options.momentum is None else options.momentum
-        return attsvm.SteepestDescent(norm_named(norm), step, chosen)
+        return attsvm.SteepestDescent(norm(), step, chosen)
 
     return _Rule(make, takes=("momentum",))
+
+
+def _newton_schulz(step: float | Schedule, options: OptimizerOptions) -> Optimizer:
+    return attsvm.descent.NewtonSchulzDescent(step, 0.95 if options.momentum is None else options.momentum)
+
+
+def _joint(step: float | Schedule, options: OptimizerOptions) -> Optimizer:
+    norm = norm_named(options.norm or "frobenius")
+    return attsvm.descent.JointSteepestDescent(norm, step, options.momentum or 0.0)
 
 
 def _named_steepest(step: float | Schedule, options: OptimizerOptions) -> Optimizer:
@@ -113,14 +124,19 @@ def _mirror(kind: Callable[[float, float | Schedule], Optimizer]) -> _Rule:
 OPTIMIZERS: Mapping[str, _Rule] = {
     "gd": _Rule(lambda step, _: attsvm.GradientDescent(step)),
     "ngd": _Rule(lambda step, _: attsvm.NormalizedGradientDescent(step)),
-    "sign": _steepest("max-entry", 0.0),
-    "signum": _steepest("max-entry", 0.9),
-    "spectral": _steepest("spectral", 0.0),
-    "muon": _steepest("spectral", 0.95),
+    "sign": _steepest(NORMS["max-entry"], 0.0),
+    "signum": _steepest(NORMS["max-entry"], 0.9),
+    "spectral": _steepest(NORMS["spectral"], 0.0),
+    "muon": _steepest(NORMS["spectral"], 0.95),
+    "newton-schulz": _Rule(_newton_schulz, takes=("momentum",)),
+    "row": _steepest(lambda: attsvm.norms.LargestRow(), 0.0),
+    "column": _steepest(lambda: attsvm.norms.LargestColumn(), 0.0),
     "steepest": _Rule(_named_steepest, takes=("norm", "momentum")),
+    "joint": _Rule(_joint, takes=("norm", "momentum")),
     "mirror": _mirror(lambda p, step: attsvm.MirrorDescent(p, step)),
     "normalized-mirror": _mirror(lambda p, step: attsvm.NormalizedMirrorDescent(p, step)),
     "adam": _Rule(lambda step, _: attsvm.Adam(step)),
+    "lion": _Rule(lambda step, _: attsvm.descent.Lion(step)),
     "polyak": _Rule(lambda step, _: attsvm.PolyakDescent(step), step_size=1.0),
 }
 
@@ -146,7 +162,8 @@ def optimizer_named(name: str, options: OptimizerOptions) -> Optimizer:
         if getattr(options, option) is not None and option not in rule.takes:
             owners = ", ".join(other for other, entry in OPTIMIZERS.items() if option in entry.takes)
             raise ValueError(f"--{option} does nothing with --optimizer {name}; it belongs to {owners}")
-    return rule.make(_schedule(options, rule.step_size), options)
+    made = rule.make(_schedule(options, rule.step_size), options)
+    return replace(made, weight_decay=options.weight_decay, clip=options.clip)
 
 
 def loss_named(name: str) -> Loss:

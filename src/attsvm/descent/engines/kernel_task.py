@@ -41,6 +41,7 @@ def rule_refusal(task: Task) -> str | None:
         (type(task.loss) in _LOSSES, "it knows Logistic, Exponential and Linear losses"),
         (type(task.parameterization) in (Weights, KeyQuery), "it knows Weights and KeyQuery"),
         (_rule(task) is not None, "it knows gradient, normalized and sign descent without momentum"),
+        (task.optimizer.option_words is None, f"it knows no {task.optimizer.option_words}"),
         (task.batches is None, "it takes no mini-batches"),
         (task.data.queries_per_sequence == 1, "it does not share tokens between queries"),
     )

@@ -13,6 +13,7 @@ from torch import Tensor
 from attsvm.attention import ScaledTensor
 from attsvm.attention.gradient import attend, fixed_scores, risk_gradient
 from attsvm.attention.scores import log_excess
+from attsvm.data import TokenDataset
 from attsvm.descent.engines.base import Advance, Engine, Progress
 from attsvm.descent.optimizers.base import Step
 from attsvm.descent.task import Task
@@ -44,7 +45,8 @@ class TorchEngine(Engine):
         parameters = progress.parameters
         head = task.head_at(parameters)
         kind = task.parameterization
-        attended = attend(data, head, kind.logits(data, parameters), scores)
+        logits = kind.logits(data, parameters)
+        attended = attend(data, head, logits, scores)
         risk = risk_gradient(data, head, task.loss, attended, train_head=task.train_head, scores=scores, kept=kind.kept)
         in_factors = kind.from_logits(data, parameters, risk)
         if task.ridge > 0:
@@ -53,8 +55,8 @@ class TorchEngine(Engine):
 
         lengths = (size * task.factors).expand(progress.active.shape)
         excess = partial(log_excess, data, head, task.loss, attended.log_attention)
-        step = Step(parameters, gradients, lengths, number, excess)
-        moved, state = task.optimizer.step(step, progress.state)
+        step = Step(parameters, gradients, lengths, number, excess, partial(_largest, data, logits))
+        moved, state = task.optimizer.advance(step, progress.state)
 
         zero = torch.stack([(part.mantissa == 0).flatten(2).all(-1) for part in gradients.values()]).all(0)
         finite = task.in_range(moved)
@@ -64,6 +66,11 @@ class TorchEngine(Engine):
         taken = progress.active
         progress.parameters = _choose(taken, moved, parameters)
         progress.state = _choose(taken, state, progress.state)
+
+
+def _largest(data: TokenDataset, logits: Tensor) -> Tensor:
+    """The largest |logit| of every run ``[starts, batch]``, masked tokens left out."""
+    return data.fill_masked(logits, 0.0).abs().flatten(2).amax(-1)
 
 
 def _with_ridge(

@@ -1,4 +1,4 @@
-"""Adam, with moments that do not underflow."""
+"""Adam and Lion, with moments that do not underflow."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from attsvm.attention import ScaledTensor
-from attsvm.descent.optimizers.base import Optimizer, State, Step
+from attsvm.descent.optimizers.base import Optimizer, State, Step, blank, blended
 from attsvm.descent.schedules import Schedule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Adam(Optimizer):
-    """Adam with bias correction; both moments are kept as mantissa and log-scale.
+    """Adam with bias correction, and AdamW with `weight_decay`; both moments are kept as mantissa and log-scale.
 
     Arguments:
         step_size: a positive number or a `Schedule`.
@@ -31,20 +31,12 @@ class Adam(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie in [0, 1); got {getattr(self, name)!r}")
+        _check_decays(self.beta1, self.beta2)
         if not 0 <= self.epsilon < float("inf"):
             raise ValueError(f"epsilon must be finite and not negative; got {self.epsilon!r}")
 
     def start(self, parameters: Mapping[str, Tensor]) -> State:
-        state: State = {}
-        for name, value in parameters.items():
-            scale = torch.zeros(value.shape[:2], dtype=value.dtype, device=value.device)
-            for moment in ("first", "second"):
-                state[f"{moment}/{name}"] = torch.zeros_like(value)
-                state[f"{moment}_scale/{name}"] = scale.clone()
-        return state
+        return blank(parameters, "first", "second")
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
         moved: dict[str, Tensor] = {}
@@ -52,15 +44,9 @@ class Adam(Optimizer):
         count = now.number + 1
         for name, value in now.parameters.items():
             gradient = now.gradients[name]
-            first = ScaledTensor(state[f"first/{name}"], state[f"first_scale/{name}"]).blend(
-                gradient, self.beta1, 1 - self.beta1
-            )
+            first = blended(state, kept, "first", name, gradient, self.beta1)
             square = ScaledTensor(gradient.mantissa.square(), 2 * gradient.log_scale)
-            second = ScaledTensor(state[f"second/{name}"], state[f"second_scale/{name}"]).blend(
-                square, self.beta2, 1 - self.beta2
-            )
-            for moment, scaled in (("first", first), ("second", second)):
-                kept[f"{moment}/{name}"], kept[f"{moment}_scale/{name}"] = scaled.mantissa, scaled.log_scale
+            second = blended(state, kept, "second", name, square, self.beta2)
             root = (second.mantissa / (1 - self.beta2**count)).sqrt()
             if self.epsilon > 0:
                 root = root + self.epsilon * now.spread((-second.log_scale / 2).exp(), name)
@@ -69,3 +55,41 @@ class Adam(Optimizer):
             factor = now.size * (first.log_scale - second.log_scale / 2).exp()
             moved[name] = value - now.spread(factor, name) * ratio
         return moved, kept
+
+
+@dataclass(frozen=True, repr=False)
+class Lion(Optimizer):
+    """``W <- W - step_size * sign(beta1 M + (1 - beta1) grad)``, then ``M <- beta2 M + (1 - beta2) grad``.
+
+    Lion of arXiv 2302.06675; `weight_decay` is its own.
+
+    Arguments:
+        step_size: a positive number or a `Schedule`.
+        beta1, beta2: weight of the past in the step and in the running mean M, in [0, 1).
+    """
+
+    step_size: float | Schedule = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.99
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_decays(self.beta1, self.beta2)
+
+    def start(self, parameters: Mapping[str, Tensor]) -> State:
+        return blank(parameters, "mean")
+
+    def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
+        moved: dict[str, Tensor] = {}
+        kept: State = {}
+        for name, value in now.parameters.items():
+            leading = blended(state, {}, "mean", name, now.gradients[name], self.beta1)
+            blended(state, kept, "mean", name, now.gradients[name], self.beta2)
+            moved[name] = value - now.spread(now.size, name) * leading.mantissa.sign()
+        return moved, kept
+
+
+def _check_decays(beta1: float, beta2: float) -> None:
+    for name, value in (("beta1", beta1), ("beta2", beta2)):
+        if not 0 <= value < 1:
+            raise ValueError(f"{name} must lie in [0, 1); got {value!r}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from attsvm.attention import ScaledTensor
+from attsvm.data.checks import check_positive
 from attsvm.descent.schedules import Schedule, as_schedule
 
 if TYPE_CHECKING:
@@ -27,19 +29,53 @@ class Step:
     size: Tensor  # step size of each element ``[starts, batch]``
     number: int  # 0 for the first step of a run
     log_excess: Callable[[], Tensor]  # computes log(risk - best risk) ``[starts, batch]``
+    largest_logit: Callable[[], Tensor]  # computes the largest |logit| of the iterate ``[starts, batch]``
 
     def spread(self, per_element: Tensor, name: str) -> Tensor:
         """A number per element, shaped to multiply the parameter `name`."""
         return per_element.reshape(per_element.shape + (1,) * (self.parameters[name].ndim - per_element.ndim))
 
 
-class Optimizer(ABC):
-    """A rule that turns gradients into the next iterate, each parameter (W, K, Q, head) by itself."""
+class _Sized(ABC):
+    """Declares the field that every optimizer has in a place of its own among its arguments."""
 
     step_size: float | Schedule
 
+
+@dataclass(frozen=True, repr=False)
+class Optimizer(_Sized):
+    """A rule that turns gradients into the next iterate, each parameter (W, K, Q, head) by itself unless it says so.
+
+    Every optimizer takes two options, for W or for K and Q (a trained head has neither):
+
+    Arguments:
+        weight_decay: lambda of decoupled decay: what the rule makes of W, less ``step_size * lambda * W`` (with `Adam`
+            this is AdamW). It ends the growth of the weights.
+        clip: tau of QK-clip (arXiv 2507.20534): where a |logit| of the iterate that a step leaves is above tau, the
+            next K and Q are multiplied by the square root of tau over the largest one, W by the ratio itself.
+    """
+
+    weight_decay: float = field(default=0.0, kw_only=True)
+    clip: float | None = field(default=None, kw_only=True)
+
     def __post_init__(self) -> None:
         as_schedule(self.step_size)  # says what is wrong with it
+        if isinstance(self.weight_decay, bool) or not 0 <= self.weight_decay < float("inf"):
+            raise ValueError(f"weight_decay must be finite and not negative; got {self.weight_decay!r}")
+        if self.clip is not None:
+            check_positive(self.clip, "clip")
+
+    def __repr__(self) -> str:
+        """Its arguments, options only where they are set: a run is told from others by this."""
+        shown = sorted(fields(self), key=lambda each: bool(each.kw_only))
+        given = [each.name for each in shown if not each.kw_only or getattr(self, each.name) != each.default]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in given)})"
+
+    @property
+    def option_words(self) -> str | None:
+        """Which of the options of every optimizer are set; None if none is."""
+        set_ones = [name for name, on in (("weight decay", self.weight_decay > 0), ("QK-clip", self.clip)) if on]
+        return " and ".join(set_ones) or None
 
     @property
     def schedule(self) -> Schedule:
@@ -56,7 +92,39 @@ class Optimizer(ABC):
 
     @abstractmethod
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
-        """The next parameters and the next state."""
+        """The next parameters and the next state, without the options of every optimizer."""
+
+    def advance(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
+        """The next parameters and the next state, with weight decay and clipping."""
+        moved, kept = self.step(now, state)
+        factors = [name for name in moved if not name.startswith("head")]
+        if self.weight_decay > 0:
+            for name in factors:
+                moved[name] = moved[name] - now.spread(now.size * self.weight_decay, name) * now.parameters[name]
+        if self.clip is not None:
+            ratio = (self.clip / now.largest_logit().clamp(min=self.clip)) ** (1 / len(factors))
+            for name in factors:
+                moved[name] = now.spread(ratio, name) * moved[name]
+        return moved, kept
+
+
+def blank(parameters: Mapping[str, Tensor], *kinds: str) -> State:
+    """Running means of zero, one of each kind for each parameter, as `blended` keeps them."""
+    state: State = {}
+    for name, value in parameters.items():
+        for kind in kinds:
+            state[f"{kind}/{name}"] = torch.zeros_like(value)
+            state[f"{kind}_scale/{name}"] = torch.zeros(value.shape[:2], dtype=value.dtype, device=value.device)
+    return state
+
+
+def blended(state: State, kept: State, kind: str, name: str, new: ScaledTensor, past: float) -> ScaledTensor:
+    """``past * mean + (1 - past) * new``, stored in `kept` too; a mantissa and a log-scale, so that it outlives
+    gradients below the smallest float."""
+    before = ScaledTensor(state[f"{kind}/{name}"], state[f"{kind}_scale/{name}"])
+    mean = before.blend(new, past, 1 - past)
+    kept[f"{kind}/{name}"], kept[f"{kind}_scale/{name}"] = mean.mantissa, mean.log_scale
+    return mean
 
 
 def as_matrix(parameter: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attsvm.descent.task import Task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GradientDescent(Optimizer):
     """``W <- W - step_size * grad``, with the gradient's true size.
 
@@ -33,7 +33,7 @@ class GradientDescent(Optimizer):
         }, state
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NormalizedGradientDescent(Optimizer):
     """``W <- W - step_size * grad / ||grad||_F``, each parameter by its own gradient norm, as in the papers.
 
@@ -49,7 +49,7 @@ class NormalizedGradientDescent(Optimizer):
         }, state
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PolyakDescent(Optimizer):
     """``W <- W - step_size * (L - L_*) / ||grad||^2 * grad``, L_* the best risk of a linear head (arXiv 2402.05738).
 

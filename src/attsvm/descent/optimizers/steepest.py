@@ -5,30 +5,31 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from attsvm.attention import ScaledTensor
-from attsvm.descent.optimizers.base import Optimizer, State, Step, as_matrix
+from attsvm.data.checks import check_count
+from attsvm.descent.optimizers.base import Optimizer, State, Step, as_matrix, blank, blended
 from attsvm.descent.schedules import Schedule
-from attsvm.norms import Entrywise, Norm
+from attsvm.norms import Entrywise, Norm, Spectral
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SteepestDescent(Optimizer):
     """``W <- W - step_size * argmax_{N(D) <= 1} <M, D>`` with M the gradient or its running mean.
 
-    `MaxEntry` gives sign descent (Signum with momentum), `Spectral` the exact polar factor (Muon with momentum),
-    `Frobenius` normalized descent. For separable linear models the direction tends to the max-margin solution in N
-    (arXiv 2502.04664); for attention this is open.
+    Blockwise: K and Q each take the step of their own gradient, of length 1 in N. `MaxEntry` gives sign descent
+    (Signum with momentum), `Spectral` the exact polar factor (Muon with momentum), `Frobenius` normalized descent;
+    `LargestRow` and `LargestColumn` normalize each row or each column of a factor. For separable linear models the
+    direction tends to the max-margin solution in N (arXiv 2502.04664); for attention this is open.
 
     Arguments:
         norm: N.
         step_size: a positive number or a `Schedule`.
-        momentum: weight of the past in ``M <- momentum M + (1 - momentum) grad``, in [0, 1); 0 means none. The mean is
-            kept as mantissa and log-scale, so it outlives gradients below the smallest float.
+        momentum: weight of the past in ``M <- momentum M + (1 - momentum) grad``, in [0, 1); 0 means none.
     """
 
     norm: Norm
@@ -43,29 +44,84 @@ class SteepestDescent(Optimizer):
             raise ValueError(f"momentum must lie in [0, 1); got {self.momentum!r}")
 
     def start(self, parameters: Mapping[str, Tensor]) -> State:
-        if self.momentum == 0:
-            return {}
-        state: State = {}
-        for name, value in parameters.items():
-            state[f"mean/{name}"] = torch.zeros_like(value)
-            state[f"mean_scale/{name}"] = torch.zeros(value.shape[:2], dtype=value.dtype, device=value.device)
-        return state
+        return blank(parameters, "mean") if self.momentum > 0 else {}
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
-        moved: dict[str, Tensor] = {}
         kept: State = {}
-        for name, value in now.parameters.items():
-            mean = now.gradients[name]
-            if self.momentum > 0:
-                past = ScaledTensor(state[f"mean/{name}"], state[f"mean_scale/{name}"])
-                mean = past.blend(mean, self.momentum, 1 - self.momentum)
-                kept[f"mean/{name}"], kept[f"mean_scale/{name}"] = mean.mantissa, mean.log_scale
-            direction = self.norm.steepest(as_matrix(mean.mantissa)).reshape(value.shape)
-            moved[name] = value - now.spread(now.size, name) * direction
+        means = dict(now.gradients)
+        if self.momentum > 0:
+            means = {name: blended(state, kept, "mean", name, new, self.momentum) for name, new in means.items()}
+        moved: dict[str, Tensor] = {}
+        for name, length in self.lengths(means).items():
+            value = now.parameters[name]
+            direction = self.direction(as_matrix(means[name].mantissa)).reshape(value.shape)
+            moved[name] = value - now.spread(now.size * length, name) * direction
         return moved, kept
 
+    def direction(self, matrix: Tensor) -> Tensor:
+        """The step of length 1 for one parameter's gradient ``[starts, batch, d, m]``."""
+        return self.norm.steepest(matrix)
 
-@dataclass(frozen=True)
+    def lengths(self, means: Mapping[str, ScaledTensor]) -> dict[str, Tensor]:
+        """How long the step of each parameter is ``[starts, batch]``, in units of the step size."""
+        return {name: torch.ones_like(mean.log_scale) for name, mean in means.items()}
+
+
+@dataclass(frozen=True, repr=False)
+class JointSteepestDescent(SteepestDescent):
+    """Steepest descent of all trained parameters together, in the norm ``(N(K)^2 + N(Q)^2)^(1/2)``.
+
+    Each factor moves in the direction of `SteepestDescent` by its share, for K the dual norm N°(grad_K) over
+    ``(N°(grad_K)^2 + N°(grad_Q)^2)^(1/2)``. `Frobenius` gives gradient descent with one length for K and Q together; on
+    W alone it is `SteepestDescent`.
+    """
+
+    def lengths(self, means: Mapping[str, ScaledTensor]) -> dict[str, Tensor]:
+        logs = {
+            name: self.norm.dual_value(as_matrix(mean.mantissa)).log() + mean.log_scale for name, mean in means.items()
+        }
+        total = torch.logsumexp(2 * torch.stack(list(logs.values())), 0) / 2
+        still = torch.isinf(total)
+        return {name: (log - total).masked_fill(still, 0.0).exp() for name, log in logs.items()}
+
+
+@dataclass(frozen=True, repr=False)
+class NewtonSchulzDescent(SteepestDescent):
+    """Muon as it is run: spectral steps whose polar factor is only approximated, by a quintic iteration.
+
+    The gradient X over its Frobenius norm goes `iterations` times through ``X <- a X + (b A + c A^2) X``, A = X X^T.
+    With the published coefficients (Keller Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024)
+    singular values end near 1, between about .7 and 1.2, unless they are small from the start.
+    ``SteepestDescent(Spectral())`` is exact.
+
+    Arguments:
+        step_size, momentum: as in `SteepestDescent`; momentum is .95 by default.
+        iterations: 5 by default.
+        coefficients: (a, b, c).
+    """
+
+    norm: Norm = field(default=Spectral(), init=False, repr=False)
+    momentum: float = 0.95
+    iterations: int = 5
+    coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self.iterations, "iterations")
+        if len(self.coefficients) != 3:
+            raise ValueError(f"coefficients must be three numbers (a, b, c); got {self.coefficients!r}")
+
+    def direction(self, matrix: Tensor) -> Tensor:
+        a, b, c = self.coefficients
+        x = matrix if matrix.shape[-2] <= matrix.shape[-1] else matrix.mT
+        x = ScaledTensor(x, torch.zeros_like(x[..., 0, 0])).normalized()
+        for _ in range(self.iterations):
+            square = x @ x.mT
+            x = a * x + (b * square + c * square @ square) @ x
+        return x if x.shape == matrix.shape else x.mT
+
+
+@dataclass(frozen=True, repr=False)
 class MirrorDescent(Optimizer):
     """Mirror descent with potential ``(1/p) sum_ij |w_ij|^p`` and the gradient's true size (arXiv 2410.14581).
 
@@ -96,7 +152,7 @@ class MirrorDescent(Optimizer):
         return moved, state
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NormalizedMirrorDescent(MirrorDescent):
     """Mirror descent with potential ``(1/2) ||W||_p^2`` and the gradient scaled to dual norm 1.
 

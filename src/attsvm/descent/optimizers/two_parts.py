@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attsvm.descent.task import Task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TwoPartDescent(Optimizer):
     """Accelerated steps for both parts of `TwoScales`.
 
@@ -46,6 +46,8 @@ class TwoPartDescent(Optimizer):
         super().check(task)
         if not isinstance(task.parameterization, TwoScales):
             raise ValueError(f"TwoPartDescent trains TwoScales(data, kept); got {task.parameterization!r}")
+        if self.option_words:
+            raise ValueError(f"TwoPartDescent follows weights that grow without bound; it takes no {self.option_words}")
         if task.train_head:
             raise ValueError("TwoPartDescent trains attention weights alone; leave train_head out")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from attsvm.attention import KeyQuery, Parameterization, Weights
+from attsvm.data.checks import check_kind
 from attsvm.descent import (
     Adam,
     GradientDescent,
@@ -15,7 +16,7 @@ from attsvm.descent import (
     PolyakDescent,
     SteepestDescent,
 )
-from attsvm.norms import Entrywise, Frobenius, LargestRow, MaxEntry, Norm, Nuclear, Spectral, factor_norm
+from attsvm.norms import Entrywise, Frobenius, LargestColumn, LargestRow, MaxEntry, Norm, Nuclear, Spectral, factor_norm
 
 
 class Standing(Enum):
@@ -53,7 +54,7 @@ def implicit_bias(parameterization: Parameterization, optimizer: Optimizer) -> I
     |---|---|---|
     | W | gradient, normalized, Polyak | Frobenius |
     | (K, Q) | gradient, normalized | nuclear |
-    | (K, Q) | `SteepestDescent(N)`, N spectral, largest entry or largest row | `factor_norm(N, rank)` |
+    | (K, Q) | `SteepestDescent(N)`, N spectral, largest entry, row or column | `factor_norm(N, rank)` |
     | W | `SteepestDescent(N)` | N |
     | W | `MirrorDescent(p)` | entrywise l_p |
     | W | `Adam` | largest entry |
@@ -64,12 +65,17 @@ def implicit_bias(parameterization: Parameterization, optimizer: Optimizer) -> I
     >>> implicit_bias(Weights(), NormalizedGradientDescent(0.1)).norm
     Frobenius()
     """
+    check_kind(optimizer, Optimizer, "optimizer", "an optimizer such as GradientDescent(0.1)")
+    if optimizer.option_words is not None:
+        raise ValueError(
+            f"with {optimizer.option_words} weights stay bounded, so training has no max-margin direction as its limit"
+        )
     plain = isinstance(optimizer, (GradientDescent, NormalizedGradientDescent, PolyakDescent))
     steepest = optimizer.norm if isinstance(optimizer, SteepestDescent) else None
     if isinstance(parameterization, KeyQuery):
         if plain or isinstance(steepest, Frobenius):
             return ImplicitBias(Nuclear(), Standing.CONJECTURED, "[TaSVM, key-query bias]")
-        if isinstance(steepest, (Spectral, MaxEntry, LargestRow)):
+        if isinstance(steepest, (Spectral, MaxEntry, LargestRow, LargestColumn)):
             norm = factor_norm(steepest, parameterization.rank)
             return ImplicitBias(
                 norm, Standing.CONJECTURED, "arXiv 2410.22069 (homogeneous networks), factors eliminated"

@@ -137,7 +137,7 @@ class GrowingSteps(Rule):
 
     def select(self, problem: Situation) -> tuple[Tensor, Tensor]:
         schedule = Blocks(problem.optimizer.schedule, self.steps, self.horizon)
-        optimizer = replace(problem.optimizer, step_size=schedule)  # type: ignore[type-var]
+        optimizer = replace(problem.optimizer, step_size=schedule)  # type: ignore[call-arg]
         run = fit(
             problem.data,
             problem.head,
