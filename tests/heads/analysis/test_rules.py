@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attsvm.heads.analysis.rules import NAMED, _queries, best_rule
+from attsvm.heads.analysis.rules import NAMED, Rule, _Seen, best_rule
 from attsvm.heads.analysis.selections import SentenceView
 from heads.analysis.written_out import select
 from heads.planted import sentence
@@ -50,7 +50,7 @@ def test_two_rules_share_the_queries():
     drawn = chosen_by(lambda length, query: query - 2 if query >= 2 else length - 1)
     words, share = best_rule(VIEWS, drawn, drawn)
     assert (words, share) == ("the token 2 before, or else the last token", 1.0)
-    marked = [seen("a", ",", "b", "c", ".", "d"), seen(",", "a", "b", ".", "c", "d", "e")]
+    marked = [seen("a", ",", "b", "c", ".", "d"), seen(",", "a", "b", ".", "c", "d", "e")] * 4
     triples = [
         (index, query, 2 if name in ",." else query)
         for index, view in enumerate(marked)
@@ -58,6 +58,13 @@ def test_two_rules_share_the_queries():
     ]
     drawn = select(*zip(*triples, strict=True))
     assert best_rule(marked, drawn, drawn) == ("the token 2 after the first for delimiters, itself for others", 1.0)
+
+
+def test_two_rules_must_gain_more_than_chance_among_so_many():
+    """One odd selection is no second rule; without the guard some pair would fit it."""
+    drawn = chosen_by(lambda length, query: query - 2 if query >= 2 else -1)
+    odd = select([0, *drawn.sentence.tolist()], [0, *drawn.position.tolist()], [5, *drawn.selected.tolist()])
+    assert best_rule(VIEWS, odd, drawn) == ("always the token 2 before", 1.0)
 
 
 def test_rules_are_chosen_on_some_queries_and_judged_on_others():
@@ -76,7 +83,7 @@ def test_marks_and_names(name):
     others = select([0] * 8, [7] * 8, [expected] * 8)
     words, share = best_rule([view], others, drawn)
     assert share == 1.0
-    assert NAMED[name](_queries([view], drawn)[0]) == expected
+    assert _Seen([view], drawn).named_by(Rule("named", name=name)).tolist() == [expected]
     assert words.startswith("always")
 
 

@@ -15,7 +15,7 @@ from attsvm.heads.analysis.comparison import Compared, compare_with_max_margin, 
 from attsvm.heads.analysis.controls import matching_temperature, same_spectrum, shuffled
 from attsvm.heads.analysis.kinds import kind_shares
 from attsvm.heads.analysis.lifted import MOST_PAIRS
-from attsvm.heads.analysis.rules import best_rule
+from attsvm.heads.analysis.rules import MOST_QUERIES, best_rule
 from attsvm.heads.analysis.selections import Choices, SentenceView, choices, selectivity
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
@@ -60,7 +60,8 @@ def analyze_head(task: HeadTask) -> HeadReport:
     sharp = selectivity(found, views, settings.confidence)
     confident = found.confident(settings.confidence)
     drawn, tested = task.draw(confident, "own", settings.queries)
-    rule, rule_agreement = best_rule(views, drawn, tested) if len(drawn) else ("", math.nan)
+    known = confident.within(~task.held_out).draw(MOST_QUERIES, task.stream("rules"))
+    rule, rule_agreement = best_rule(views, known, tested) if len(drawn) else ("", math.nan)
     comparisons: list[Comparison] = []
     support: tuple[SupportToken, ...] = ()
     examples: tuple[Example, ...] = ()

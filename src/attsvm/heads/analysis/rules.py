@@ -2,7 +2,8 @@
 
 A rule names one token for each query: at a fixed distance from it, at a place counted from either end, a delimiter, or
 a token of the same name. Two rules can share the queries: the second where the first names no candidate, or one of them
-where the query is a delimiter. All are chosen on the queries of the problem and judged on held-out ones, as W_mm is.
+where the query is a delimiter. All are chosen on confident queries of the texts that are not held out (on all of them,
+where W_mm gets some), and judged on the held-out queries that W_mm is judged on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,157 +19,128 @@ import torch
 from attsvm.heads.analysis.kinds import delimiters
 from attsvm.heads.analysis.selections import Choices, SentenceView
 
+MOST_QUERIES = 2000  # on which rules are chosen
 _MOST = 300  # rules that are tried in pairs: those that hold most often
-
-Prediction = Callable[["_Query"], int | None]  # the position of a token, or None where the rule names none
 
 
 @dataclass(frozen=True)
-class _Query:
-    """One query and what a rule may know of it."""
+class Query:
+    """What a rule that is no fixed place may know of a query."""
 
     position: int
-    length: int
-    candidates: set[int]
     marks: list[int]  # delimiters among the candidates, in order
     same: list[int]  # other candidates of the same name, in order
-    following: int | None  # the token after the nearest earlier one of the same name
-    delimiter: bool  # whether it is one itself
+    following: int  # the token after the nearest earlier one of the same name, or -1
 
 
-def distance_name(offset: int) -> str:
-    """A fixed distance in words.
-
-    >>> distance_name(0), distance_name(-1), distance_name(3)
-    ('itself', 'the token before', 'the token 3 after')
-    """
-    if offset == 0:
-        return "itself"
-    side = "before" if offset < 0 else "after"
-    return f"the token {side}" if abs(offset) == 1 else f"the token {abs(offset)} {side}"
+def _nearest(tokens: list[int], position: int, side: int) -> int:
+    """The nearest of `tokens` before (-1) or after (1) a position, or -1."""
+    there = [token for token in tokens if side * (token - position) > 0]
+    return -1 if not there else there[-1 if side < 0 else 0]
 
 
-def end_name(back: int) -> str:
-    """A place counted from the end in words.
-
-    >>> end_name(0), end_name(2)
-    ('the last token', 'the token 2 before the last')
-    """
-    return "the last token" if back == 0 else f"the token {back} before the last"
-
-
-def _at(tokens: list[int], place: int) -> int | None:
-    return tokens[place] if tokens else None
-
-
-def _nearest(tokens: list[int], position: int, side: int) -> int | None:
-    return min(
-        (token for token in tokens if side * (token - position) > 0), key=lambda t: abs(t - position), default=None
-    )
-
-
-NAMED: dict[str, Prediction] = {
-    "the first delimiter": lambda query: _at(query.marks, 0),
-    "the last delimiter": lambda query: _at(query.marks, -1),
+NAMED: dict[str, Callable[[Query], int]] = {
+    "the first delimiter": lambda query: query.marks[0] if query.marks else -1,
+    "the last delimiter": lambda query: query.marks[-1] if query.marks else -1,
     "the nearest delimiter before": lambda query: _nearest(query.marks, query.position, -1),
     "the nearest delimiter after": lambda query: _nearest(query.marks, query.position, 1),
-    "the first other token of the same name": lambda query: _at(query.same, 0),
-    "the last other token of the same name": lambda query: _at(query.same, -1),
+    "the first other token of the same name": lambda query: query.same[0] if query.same else -1,
+    "the last other token of the same name": lambda query: query.same[-1] if query.same else -1,
     "the nearest token of the same name before": lambda query: _nearest(query.same, query.position, -1),
     "the nearest token of the same name after": lambda query: _nearest(query.same, query.position, 1),
     "the token after an earlier one of the same name": lambda query: query.following,
 }
-"""Rules that are not a fixed place."""
+"""Rules that are not a fixed place; -1 where they name no token."""
 
 
-def rules_for(drawn: Choices, lengths: Sequence[int]) -> dict[str, Prediction]:
-    """Every fixed place that holds for at least one of these selections, and all of `NAMED`."""
+@dataclass(frozen=True)
+class Rule:
+    """One token for each query: counted from the query, the start or the end, or by a name of `NAMED`."""
 
-    def distance(offset: int) -> Prediction:
-        return lambda query: query.position + offset
+    kind: Literal["start", "query", "end", "named"]
+    place: int = 0
+    name: str = ""
 
-    def start(place: int) -> Prediction:
-        return lambda query: place
+    def __str__(self) -> str:
+        """In words.
 
-    def end(back: int) -> Prediction:
-        return lambda query: query.length - 1 - back
+        >>> [str(Rule("query", k)) for k in (0, -1, 3)], str(Rule("end", 2)), str(Rule("start"))
+        (['itself', 'the token before', 'the token 3 after'], 'the token 2 before the last', 'the first token')
+        """
+        near = {("query", 0): "itself", ("query", -1): "the token before", ("query", 1): "the token after"}
+        near |= {("start", 0): "the first token", ("end", 0): "the last token"}
+        side = {"start": "after the first", "query": "before" if self.place < 0 else "after", "end": "before the last"}
+        return self.name or near.get((self.kind, self.place), f"the token {abs(self.place)} {side.get(self.kind)}")
 
-    found: dict[str, Prediction] = {}
-    triples = drawn.triples
-    for place in sorted({token for _, _, token in triples}):
-        found["the first token" if place == 0 else f"the token {place} after the first"] = start(place)
-    for offset in sorted({token - query for _, query, token in triples}, key=abs):
-        found[distance_name(offset)] = distance(offset)
-    for back in sorted({lengths[index] - 1 - token for index, _, token in triples}):
-        found[end_name(back)] = end(back)
-    return found | NAMED
+
+class _Seen:
+    """Queries as arrays, for all rules at once."""
+
+    def __init__(self, views: Sequence[SentenceView], drawn: Choices) -> None:
+        self.position, self.selected = drawn.position.numpy(), drawn.selected.numpy()
+        self.length = np.array([len(views[index].sentence) for index in drawn.sentence.tolist()])
+        self.candidates = np.zeros((len(drawn), int(self.length.max()) + 1), dtype=bool)  # the last column is for none
+        self.delimiter = np.zeros(len(drawn), dtype=bool)
+        self.queries = []
+        marks = {index: delimiters(views[index].sentence) for index in set(drawn.sentence.tolist())}
+        for row, (index, position, _) in enumerate(drawn.triples):
+            ids, candidates = views[index].sentence.ids, views[index].candidates[position]
+            equal = ids == ids[position]
+            equal[position] = False
+            earlier = torch.nonzero(equal[:position])
+            there, same = (torch.nonzero(part & candidates)[:, 0].tolist() for part in (marks[index], equal))
+            self.queries.append(Query(position, there, same, int(earlier[-1]) + 1 if len(earlier) else -1))
+            self.candidates[row, : len(ids)] = candidates.numpy()
+            self.delimiter[row] = bool(marks[index][position])
+
+    def fixed_places(self) -> list[Rule]:
+        """Every fixed place that holds for at least one query: near ones first."""
+        found: list[Rule] = []
+        for kind, start in (("start", 0 * self.length), ("query", self.position)):
+            places = sorted(set((self.selected - start).tolist()), key=abs)
+            found += [Rule(kind, place) for place in places]  # type: ignore[arg-type]
+        return [*found, *(Rule("end", back) for back in sorted(set((self.length - 1 - self.selected).tolist())))]
+
+    def named_by(self, rule: Rule) -> np.ndarray:
+        """The token that the rule names for each query, -1 where it is no candidate."""
+        if rule.kind == "named":
+            token = np.array([NAMED[rule.name](query) for query in self.queries])
+        else:
+            base = {"start": 0 * self.length, "query": self.position, "end": self.length - 1}[rule.kind]
+            token = base - rule.place if rule.kind == "end" else base + rule.place
+        inside = (token >= 0) & (token < self.length)
+        return np.where(inside & self.candidates[np.arange(len(token)), np.where(inside, token, -1)], token, -1)
 
 
 def best_rule(views: Sequence[SentenceView], drawn: Choices, held_out: Choices) -> tuple[str, float]:
     """The rule, or two rules, that agree most often with `drawn`, and how often with `held_out` (NaN if it is empty).
 
-    Two rules are named only where they agree with more of `drawn` than each alone.
+    Two rules are taken where they agree with more queries of `drawn` than the best one alone, by more than the
+    logarithm of the number of rules: among so many pairs some fit better by chance.
     """
-    rules = rules_for(drawn, [len(view.sentence) for view in views])
-    named, mark, chosen = _predicted(rules, views, drawn)
-    hits = named == chosen
+    seen = _Seen(views, drawn)
+    rules = [*seen.fixed_places(), *(Rule("named", name=name) for name in NAMED)]
+    named = np.stack([seen.named_by(rule) for rule in rules])
+    hits = named == seen.selected
     kept = np.argsort(-hits.sum(1), kind="stable")[:_MOST]
-    rules = {name: rules[name] for name in np.array(list(rules))[kept].tolist()}
-    named, hits = named[kept], hits[kept].astype(np.float64)
-    names = list(rules)
-    best, parts = hits[0].sum(), (0, 0, "always")
-    silent = named < 0
-    fallback = silent.astype(np.float64) @ hits.T + hits.sum(1)[:, None]  # the second where the first names none
-    if fallback.max() > best:
-        best, parts = fallback.max(), (*divmod(int(fallback.argmax()), len(names)), "or else")
-    split = [hits @ part for part in (mark, ~mark)]
-    if split[0].max() + split[1].max() > best:
-        parts = (int(split[0].argmax()), int(split[1].argmax()), "delimiters")
-    first, second, how = parts
-    text = {
-        "always": f"always {names[first]}",
-        "or else": f"{names[first]}, or else {names[second]}",
-        "delimiters": f"{names[first]} for delimiters, {names[second]} for others",
-    }[how]
+    rules, named, hits = [rules[row] for row in kept], named[kept], hits[kept].astype(np.float64)
+    pairs = {
+        "or else": (named < 0) @ hits.T + hits.sum(1)[:, None],  # the second where the first names no candidate
+        "delimiters": (hits @ seen.delimiter)[:, None] + hits @ ~seen.delimiter,
+    }
+    how = max(pairs, key=lambda way: pairs[way].max())
+    first, second = divmod(int(pairs[how].argmax()), len(rules))
+    if pairs[how].max() <= hits[0].sum() + math.log(len(rules)):
+        first, second, how = 0, 0, "always"
+    one, other = rules[first], rules[second]
+    words = {
+        "always": f"always {one}",
+        "or else": f"{one}, or else {other}",
+        "delimiters": f"{one} for delimiters, {other} for others",
+    }
     if len(held_out) == 0:
-        return text, math.nan
-    named, mark, chosen = _predicted({name: rules[name] for name in (names[first], names[second])}, views, held_out)
-    one, other = named[0], named[-1]
-    predicted = {"always": one, "or else": np.where(one < 0, other, one), "delimiters": np.where(mark, one, other)}[how]
-    return text, float((predicted == chosen).mean())
-
-
-def _predicted(
-    rules: dict[str, Prediction], views: Sequence[SentenceView], drawn: Choices
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What each rule names for each query, -1 where it is no candidate; delimiters; what the head selected."""
-    queries = _queries(views, drawn)
-    named = np.full((len(rules), len(queries)), -1)
-    for row, rule in enumerate(rules.values()):
-        for column, query in enumerate(queries):
-            token = rule(query)
-            if token is not None and token in query.candidates:
-                named[row, column] = token
-    return named, np.array([query.delimiter for query in queries], dtype=bool), drawn.selected.numpy()
-
-
-def _queries(views: Sequence[SentenceView], drawn: Choices) -> list[_Query]:
-    marks = {index: delimiters(views[index].sentence) for index in set(drawn.sentence.tolist())}
-    found = []
-    for index, position, _ in drawn.triples:
-        ids, candidates = views[index].sentence.ids, views[index].candidates[position]
-        equal = ids == ids[position]
-        equal[position] = False
-        earlier = torch.nonzero(equal[:position])
-        found.append(
-            _Query(
-                position,
-                len(ids),
-                set(torch.nonzero(candidates)[:, 0].tolist()),
-                torch.nonzero(marks[index] & candidates)[:, 0].tolist(),
-                torch.nonzero(equal & candidates)[:, 0].tolist(),
-                int(earlier[-1]) + 1 if len(earlier) else None,
-                bool(marks[index][position]),
-            )
-        )
-    return found
+        return words[how], math.nan
+    seen = _Seen(views, held_out)
+    here, there = seen.named_by(one), seen.named_by(other)
+    found = np.where(seen.delimiter if how == "delimiters" else here >= 0, here, there)
+    return words[how], float((found == seen.selected).mean())

@@ -211,7 +211,7 @@ class HeadReport:
         kinds: share of each kind of selection among confident queries (`attsvm.heads.analysis.kinds`).
         attention_error: largest difference between the model's own attention and the one recomputed from the form.
         spectrum: of the head's weights.
-        rule: the best rule without weights, or two of them, on the queries of the problem.
+        rule: the best rule without weights, or two of them, on confident queries that are not held out.
         rule_agreement: how often it holds on held-out queries.
         confident_queries: in all sentences.
         held_out_queries: confident ones drawn from held-out sentences.
