@@ -17,6 +17,7 @@ from attsvm.cli.next_token import next_token
 from attsvm.cli.play import play
 from attsvm.cli.solve import solve
 from attsvm.cli.train import train
+from attsvm.cli.why import why
 
 app = typer.Typer(
     name="attsvm",
@@ -50,7 +51,7 @@ def describe(
         typer.echo(context.get_help())
 
 
-for command in (demo, train, solve, diagnose, heads):
+for command in (demo, train, solve, diagnose, heads, why):
     app.command(cls=Command)(command)
 app.command("next-token", cls=Command)(next_token)
 app.add_typer(figure, name="figure")

@@ -3,6 +3,8 @@
 from attsvm.heads.analysis.analyze import Progress, analyze
 from attsvm.heads.analysis.kinds import SINKS, SelectionKind
 from attsvm.heads.analysis.settings import Settings
+from attsvm.heads.explain.max_margin import MaxMargin, max_margin
+from attsvm.heads.explain.why import Channel, Flip, Reading, Share, Why, why
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.arrays import from_arrays
 from attsvm.heads.loading.load import load
@@ -39,6 +41,15 @@ __all__ = [
     "Settings",
     "SelectionKind",
     "SINKS",
+    # explanations
+    "why",
+    "Why",
+    "Reading",
+    "Share",
+    "Channel",
+    "Flip",
+    "max_margin",
+    "MaxMargin",
     # reports
     "HeadsReport",
     "HeadReport",

@@ -1,0 +1,112 @@
+"""The max-margin weights W_mm of one head's own selections, to ask which examples carry a choice, or to swap in.
+
+W_mm is kept as multipliers of support examples: ``W_mm / ||W_mm|| = sum_r lam_r row_r``, whatever positions the head
+has (`attsvm.heads.analysis.lifted`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from attsvm.heads.analysis.lifted import MOST_PAIRS, LiftedSolution, solve_lifted
+from attsvm.heads.analysis.selections import choices, layers_of
+from attsvm.heads.analysis.settings import Settings
+from attsvm.heads.explain.places import head_place
+from attsvm.heads.form import HeadWeights
+from attsvm.heads.loading.texts import sample_texts
+from attsvm.heads.model import HeadModel, Sentence, Text
+
+
+@dataclass(frozen=True, eq=False)
+class MaxMargin:
+    """W_mm of a head.
+
+    Arguments:
+        head: its name.
+        form: the head's own weights.
+        solution: multipliers, and the proof that they are optimal to a gap.
+        examples: for each query of the problem what it chose, in words.
+    """
+
+    head: str
+    form: HeadWeights
+    solution: LiftedSolution
+    examples: tuple[str, ...]
+
+    @property
+    def solved(self) -> bool:
+        """Whether there is a W_mm, optimal to the accuracy asked for."""
+        return not math.isnan(self.solution.value)
+
+    @property
+    def support(self) -> int:
+        """Number of support tokens: rows with a multiplier above 0."""
+        return int((self.solution.multipliers > 0).sum())
+
+
+def max_margin(
+    model: HeadModel,
+    head: str,
+    texts: Sequence[Text] | None = None,
+    *,
+    queries: int = 200,
+    confidence: float = 0.5,
+    accuracy: float = 1e-3,
+    seed: int = 0,
+) -> MaxMargin:
+    """W_mm of the choices that a head makes on `texts`, in the Frobenius norm.
+
+    Arguments:
+        model: from `load` or `from_arrays`.
+        head: such as ``"L3H7"``.
+        texts: to read; None means the model's own sentences, or else the bundled sample.
+        queries, confidence, accuracy, seed: as those of `analyze`.
+
+    Raises:
+        ValueError: if there is no such head, it has a fixed bias (ALiBi), or no query is confident.
+    """
+    layer, number = head_place(model, head)
+    if texts is not None:
+        sentences = model.encode(list(texts))
+    else:
+        sentences = list(model.sentences) or model.encode(sample_texts())
+    return of_sentences(model, [(layer, number)], sentences, queries, confidence, accuracy, seed)[0]
+
+
+def of_sentences(
+    model: HeadModel,
+    places: Sequence[tuple[int, int]],
+    sentences: Sequence[Sentence],
+    queries: int,
+    confidence: float,
+    accuracy: float,
+    seed: int,
+) -> list[MaxMargin]:
+    """`max_margin` of some heads, sorted by layer."""
+    settings = Settings(queries=queries, confidence=confidence, accuracy=accuracy, seed=seed)
+    found = []
+    for view in layers_of(model, sentences, sorted({layer for layer, _ in places}), ()):
+        for layer, number in (place for place in places if place[0] == view.index):
+            form, name = model.weights(layer, number), f"L{layer}H{number}"
+            if form.slope:
+                raise ValueError(f"head {name} has a fixed bias by distance, which W_mm does not scale; no examples")
+            views = [own.of(form) for own in view.views]
+            sure = choices(views, form).confident(confidence)
+            if len(sure) == 0:
+                raise ValueError(
+                    f"head {name} has no query with more than {confidence:g} of its attention on one token; lower the"
+                    " confidence or give other texts"
+                )
+            most = max(1, min(queries, int(MOST_PAIRS / float(sure.options.double().mean()))))
+            drawn = sure.draw(most, torch.Generator().manual_seed(seed))
+            solution = solve_lifted(form, views, drawn, settings)
+            words = []
+            for index, position, selected in drawn.triples:
+                tokens = views[index].sentence.tokens
+                words.append(f"{tokens[position]!r} to {tokens[selected]!r} in text {index}")
+            found.append(MaxMargin(name, form, solution, tuple(words)))
+    return found

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.runner import invoke, refused
+
+TEXT = "the cat saw a dog and ran ."
+
+
+def test_a_choice_in_words_and_numbers(folder, texts, tmp_path):
+    page = tmp_path / "why.html"
+    result = invoke("why", folder, TEXT, "--head", "L1H0", "--query", "saw", "--examples", texts, "--html", page)
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.output.split())
+    expected = ("'saw' (3) attends to", "By part of the model, in the two keys", "L0 MLP", "Under W_mm", " in text ",
+                "wins when the query changes by", "Parts add up to the gap to", "scale of every norm")  # fmt: skip
+    for words in expected:
+        assert words in said
+    assert "Click a token" in page.read_text()
+    asked = invoke("why", folder, TEXT, "--head", "L1H0", "--query", "3", "--json")
+    found = json.loads(asked.stdout)
+    assert found["sentence"] in result.output
+    assert sum(part["value"] for part in found["keys"]) == pytest.approx(found["gap"], rel=1e-6)
+    assert found["error"] < 1e-6
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    (["--head", "L2H0"], "head L2H0 does not exist; "),
+    (["--head", "L0H0", "--query", "house"], "query 'house' is not in the text"),
+    (["--head", "L0H0", "--parts", "0"], "--parts must be at least 1"),
+    (["--head", "L0H0", "--html", "nowhere/a.html"], "does not exist"),
+])  # fmt: skip
+def test_bad_input_is_one_sentence(folder, given, message):
+    assert message in refused(invoke("why", folder, TEXT, *given))
