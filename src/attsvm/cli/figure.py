@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Sequence
@@ -14,13 +13,24 @@ import typer
 import attsvm
 from attsvm.cli.common.commands import Command, Group
 from attsvm.cli.common.files import MANIFEST, checked_folder
-from attsvm.cli.common.inputs import checked_device
-from attsvm.cli.common.options import Device, Json, Quiet, flag, listed, option
+from attsvm.cli.common.inputs import backend_device, checked_backend
+from attsvm.cli.common.options import (
+    BackendName,
+    Device,
+    Jobs,
+    Json,
+    Quiet,
+    Scheduler,
+    WorkerTimeout,
+    flag,
+    listed,
+    option,
+)
 from attsvm.cli.common.report import plural, print_json
 
 if TYPE_CHECKING:
     from attsvm.cli.common.experiments import FigureSummary
-    from attsvm.experiments import AcrossSeeds, Backend, Configuration, Experiment, SweepResult
+    from attsvm.experiments import AcrossSeeds, Configuration, Experiment, SweepResult
 
 figure = typer.Typer(cls=Group)
 
@@ -34,13 +44,6 @@ Out = Annotated[Path, option("--out", "FOLDER", "Each experiment gets a folder o
 Formats = Annotated[str, option("--format", "LIST", f"Any of {listed(FORMATS)}, separated by commas.")]
 Quick = Annotated[bool, flag("--quick", "Smaller versions: minutes for all of them.")]
 Runs = Annotated[int | None, option("--runs", "N", "Number of data sets, or of draws.")]
-Jobs = Annotated[int, option("--jobs", "N", "Processes on this machine.")]
-BackendName = Annotated[str, option("--backend", "NAME", "loky (this machine) or dask.")]
-Scheduler = Annotated[str | None, option("--scheduler", "ADDRESS", "Of a Dask cluster, such as tcp://host:8786.")]
-WorkerTimeout = Annotated[
-    float | None,
-    option("--worker-timeout", "SECONDS", "Give up when a Dask cluster has no worker for so long; else wait for one."),
-]
 Resume = Annotated[bool, flag("--resume", "Go on from the chunks that are there.")]
 Overwrite = Annotated[bool, flag("--overwrite", "Start over although FOLDER holds results of these experiments.")]
 Seed = Annotated[int, option("--seed", "N", "Seed of all random draws.")]
@@ -110,8 +113,8 @@ def run_experiments(
     from attsvm.cli.common.experiments import progress_bars, summarize
     from attsvm.experiments import check_folder, run
 
-    computing = _backend(backend, scheduler, jobs, worker_timeout)
-    where = _device(device, backend)
+    computing = checked_backend(backend, scheduler, jobs, worker_timeout)
+    where = backend_device(device, backend)
     wanted = _formats(formats)
     chosen = _planned(_configured(ids, quick=quick, runs=runs, seed=seed), seeds, out)
     folder = checked_folder(out)
@@ -248,33 +251,6 @@ def _formats(text: str) -> list[str]:
             f"--format must be of {', '.join(FORMATS)}, with commas between; got {', '.join(unknown) or 'nothing'}"
         )
     return list(dict.fromkeys(wanted))
-
-
-def _backend(name: str, scheduler: str | None, jobs: int, worker_timeout: float | None) -> Backend:
-    if name not in ("loky", "dask"):
-        raise ValueError(f"--backend must be loky or dask; got {name!r}")
-    if jobs < 1:
-        raise ValueError(f"--jobs must be a positive number of processes; got {jobs}")
-    if worker_timeout is not None and not 0 < worker_timeout < math.inf:
-        raise ValueError(f"--worker-timeout must be a positive number of seconds; got {worker_timeout}")
-    if name == "loky":
-        if worker_timeout is not None:
-            raise ValueError("--worker-timeout is for --backend dask; add that, or leave it out")
-        if scheduler is not None:
-            raise ValueError("--scheduler is for --backend dask; add that, or leave the scheduler out")
-        return attsvm.experiments.Processes(jobs)
-    if scheduler is None:
-        raise ValueError("--backend dask needs --scheduler ADDRESS, such as tcp://host:8786")
-    if jobs != 1:
-        raise ValueError("--jobs is for --backend loky; a Dask cluster has as many workers as were started")
-    cluster = attsvm.experiments.DaskCluster(scheduler, worker_timeout=worker_timeout)
-    cluster.check()
-    return cluster
-
-
-def _device(name: str, backend: str) -> str:
-    """The device, which must be here unless a cluster's workers are to have it."""
-    return name if backend == "dask" and name.partition(":")[0] == "cuda" else str(checked_device(name))
 
 
 def _configured(

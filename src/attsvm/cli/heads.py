@@ -11,7 +11,20 @@ from typer import Argument, Option
 
 import attsvm
 from attsvm.cli.common.files import checked_file, new_result, own_folder, write_result
-from attsvm.cli.common.options import Json, Out, Quiet, flag, listed, option
+from attsvm.cli.common.inputs import backend_device, checked_backend
+from attsvm.cli.common.options import (
+    BackendName,
+    Device,
+    Jobs,
+    Json,
+    Out,
+    Quiet,
+    Scheduler,
+    WorkerTimeout,
+    flag,
+    listed,
+    option,
+)
 from attsvm.cli.common.registry import SAMPLES, svm_norm_named
 from attsvm.cli.common.report import plural, print_json, print_table, status_line
 
@@ -63,9 +76,14 @@ def heads(
     held_out: HeldOut = 0.2,
     leave_out_sinks: LeaveOut = False,
     draws: Draws = 5,
+    jobs: Jobs = 1,
+    backend: BackendName = "loky",
+    scheduler: Scheduler = None,
+    worker_timeout: WorkerTimeout = None,
     html: Html = None,
     out: Out = Path("out/heads"),
     seed: Seed = 0,
+    device: Device = "cpu",
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -74,8 +92,10 @@ def heads(
     Prints a table sorted by selectivity and says whether trained heads are closer to max-margin than random weights,
     shuffled selections and an untrained model. All numbers are in FOLDER/heads.json.
 
-    Finished heads are kept in FOLDER/cache: a run that was stopped goes on where it was.
+    Finished heads are kept in FOLDER/cache: the same command goes on where it was stopped, with as many processes as
+    you like, here (--jobs) or on a Dask cluster.
     """
+    computing, where = checked_backend(backend, scheduler, jobs, worker_timeout), backend_device(device, backend)
     folder = own_folder(out, "heads")
     page = checked_file(html or folder / "heads.html", "--html")
     numbers = checked_file(folder / "heads.json", "--out")
@@ -94,7 +114,7 @@ def heads(
         report = attsvm.heads.analyze(
             loaded, given.lines or None, layers=wanted_layers, heads=wanted_heads, norms=norms, queries=queries,
             confidence=confidence, held_out=held_out, leave_out=attsvm.heads.SINKS if leave_out_sinks else (),
-            draws=draws, seed=seed, cache=folder / "cache", progress=progress,
+            draws=draws, seed=seed, cache=folder / "cache", backend=computing, device=where, progress=progress,
         )  # fmt: skip
     with new_result(folder) as staging:
         if html is not None:

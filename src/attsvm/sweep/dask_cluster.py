@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import itertools
 import logging
 import math
 import secrets
 import socket
 import sys
 import time
+import warnings
 from asyncio import CancelledError
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +23,7 @@ from attsvm.sweep.manifest import RESUME
 
 _PROTOCOLS = ("tcp", "tls", "ws", "wss", "ucx", "inproc")
 _LOOK = 1.0  # seconds between two looks at the workers
+_AHEAD = 4  # orders per worker that are sent ahead
 _ANSWER = 5.0  # seconds for the scheduler to say who they are
 
 
@@ -69,18 +72,25 @@ class DaskCluster:
             # Fresh keys: Dask would report a chunk that failed under an old key again without computing it.
             session = secrets.token_hex(6)
             keys = [f"attsvm-{order.task.name}-{session}" for order in orders]
-            arguments = (range(len(orders)), list(orders))
+            left = iter(range(len(orders)))
             # Nothing else refers to the futures, so workers forget a chunk's bytes as soon as they have arrived here.
-            futures = as_completed(
-                client.map(compute_placed, *arguments, key=keys, pure=False), loop=client.loop, with_results=True
-            )
+            futures = as_completed([], loop=client.loop, with_results=True)
+
+            def send(count: int) -> None:
+                # Orders may be large: only some wait at the scheduler.
+                for place in itertools.islice(left, count):
+                    one = client.submit(compute_placed, place, orders[place], key=keys[place], pure=False)
+                    futures.add(one)
+
+            watch = _Watch(self, client, len(client.nthreads()))
+            send(_AHEAD * watch.workers)
             try:
-                watch = _Watch(self, client)
                 while watch.wait(futures):
                     _, found = next(futures)
                     if isinstance(found, BaseException):  # as_completed raises what a task raised, but not this
                         raise found
                     yield found
+                    send(max(1, _AHEAD * watch.workers - futures.count()))
             except KilledWorker as error:
                 raise ChildProcessError(
                     f"several Dask workers died while computing one chunk ({error.task}), perhaps for lack of memory;"
@@ -131,29 +141,29 @@ class _Watch:
 
     cluster: DaskCluster
     client: Any
+    workers: int
     alone_since: float | None = None
     told: bool = False
+    looked: float = field(default_factory=time.monotonic)
 
     def wait(self, futures: Any) -> bool:
         """Wait until a chunk has arrived, `worker_timeout` seconds without a worker at most; False if none is left."""
         every = min(_LOOK, self.cluster.notice / 4, (self.cluster.worker_timeout or math.inf) / 4)
-        looked = time.monotonic()
-        while not futures.has_ready():
-            if futures.is_empty():
-                return False
+        while True:
+            if time.monotonic() - self.looked >= every:
+                self._look()
+                self.looked = time.monotonic()
+            if futures.has_ready() or futures.is_empty():
+                return bool(futures.has_ready())
             with futures.thread_condition:
                 futures.thread_condition.wait(timeout=min(0.1, every))
-            if time.monotonic() - looked >= every:
-                self._look()
-                looked = time.monotonic()
-        return True
 
     def _look(self) -> None:
         try:
             workers = self.client.nthreads(callback_timeout=_ANSWER)
         except (OSError, TimeoutError):
             return  # the scheduler does not answer; if it is gone, the futures are cancelled
-        cluster = self.cluster
+        cluster, self.workers = self.cluster, len(workers)
         say = cluster.say or (lambda sentence: sys.stderr.write(f"{sentence}\n"))
         if workers:
             if self.told:
@@ -189,6 +199,7 @@ def _unanswered(address: str, error: Exception) -> ValueError:
 def _quiet() -> Iterator[None]:
     """Silence Dask's log, which would repeat what our messages say."""
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
+    warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
     before = {name: logging.getLogger(name).level for name in names}
     for name in names:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -10,10 +10,12 @@ import importlib.metadata
 import json
 import math
 import platform
+import types
+import typing
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from attsvm.data.files import write_atomically
 
@@ -102,3 +104,33 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+Record = TypeVar("Record")
+
+
+def from_plain(kind: type[Record], value: Any) -> Record:
+    """The record that `to_plain` turned into `value`; None where a number is expected is NaN."""
+    made: Record = _read(kind, value)
+    return made
+
+
+def _read(kind: Any, value: Any) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return None if value is None else _read(next(part for part in arguments if part is not type(None)), value)
+    if origin is tuple:
+        if arguments[-1] is Ellipsis:
+            return tuple(_read(arguments[0], part) for part in value)
+        return tuple(_read(part, element) for part, element in zip(arguments, value, strict=True))
+    if origin is dict:
+        return {_read(arguments[0], key): _read(arguments[1], part) for key, part in value.items()}
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        names = [field.name for field in dataclasses.fields(kind)]
+        return kind(**{name: _read(hints[name], value[name]) for name in names})  # type: ignore[operator]
+    if kind is float:
+        return math.nan if value is None else float(value)
+    if isinstance(kind, type) and issubclass(kind, (Enum, int, str)):
+        return kind(value)
+    raise TypeError(f"cannot read a {kind!r}")

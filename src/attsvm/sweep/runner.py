@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -167,7 +167,10 @@ class _Session:
         known = len(self.chunks) + len(tasks)
         ready = known - len(missing)
         self._tell(ready, known)
-        orders = [Order(self.sweep, self.configuration, task, self.device, self.store.fingerprint) for task in missing]
+        if missing and self.sweep.prepare is not None:
+            missing = list(self.sweep.prepare(self.configuration, missing))
+        light = replace(self.sweep, tasks=_none, more=None, prepare=None)  # what workers do not need is not sent there
+        orders = [Order(light, self.configuration, task, self.device, self.store.fingerprint) for task in missing]
         if orders:
             backend = self.backend
             if self.say is not None and isinstance(backend, Telling):
@@ -235,6 +238,10 @@ class _Session:
             seconds=wall,
             written=self.before.get("written") if idle else None,
         )
+
+
+def _none(_: Configuration) -> Sequence[Task]:
+    return ()
 
 
 def _device_name(device: str) -> str:

@@ -24,7 +24,7 @@ class Task:
 
     Arguments:
         name: lower-case letters, digits, ``-``, ``.`` and ``_``; it becomes part of a file name.
-        values: numbers, strings and tuples of them.
+        values: numbers, strings and tuples of them; after `Sweep.prepare`, whatever can be sent to a worker.
     """
 
     name: str
@@ -63,6 +63,8 @@ class Sweep(Generic[C]):
         default: the configuration that runs unless another one is given.
         columns: by table, by column: what it holds. Tables must have exactly these columns.
         tasks: the grid cut into chunks, from the configuration alone.
+        prepare: the same tasks with larger values, for those that are not stored yet; it runs once for each round and
+            not on the workers, which get the values with the task. None leaves the tasks as they are.
         compute: one chunk on a device; it must not depend on other chunks, the time or global random state.
         more: further tasks once all earlier ones are done (draw on until enough are accepted); none by default.
         imports: modules that `compute` imports late; they are imported before its clock starts, so that the time they
@@ -76,6 +78,7 @@ class Sweep(Generic[C]):
     tasks: Callable[[C], Sequence[Task]]
     compute: Callable[[C, Task, torch.device], Piece]
     more: Callable[[C, Sequence[Done]], Sequence[Task]] | None = None
+    prepare: Callable[[C, Sequence[Task]], Sequence[Task]] | None = None
     imports: Sequence[str] = ()
     tolerances: Mapping[str, float] = field(default_factory=dict)
 

@@ -2,19 +2,20 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 import sys
 
 import pytest
 import torch
 
-from attsvm.heads import SINKS, HeadsReport, Progress, SelectionKind, Settings, analyze, from_arrays, load
-from attsvm.heads.analysis.cache import HeadCache, from_plain
+from attsvm.heads import SINKS, HeadsReport, Progress, SelectionKind, analyze, from_arrays, load
 from attsvm.heads.analysis.head import HeadTask
 from attsvm.heads.analysis.selections import layers_of
 from attsvm.heads.loading.folder import quiet
 from attsvm.heads.report.records import HeadReport
 from attsvm.norms import Frobenius, Nuclear
-from attsvm.sweep.manifest import to_plain
+from attsvm.sweep import Processes
+from attsvm.sweep.manifest import from_plain, to_plain
 from heads.loading import small
 from heads.planted import planted, planted_report
 
@@ -125,7 +126,7 @@ def test_progress_and_memory():
     told: list[Progress] = []
     found = analyze(MODEL, heads=[1], draws=1, queries=20, progress=told.append)
     assert [now.done for now in told] == [0, 1]
-    assert told[-1].message == "L0H1"
+    assert [now.message for now in told] == ["running the model", "solving"]
     tokens = sum(len(sentence) for sentence in MODEL.sentences)
     assert found.memory > 2 * 8 * tokens * (MODEL.width + 1)
 
@@ -153,9 +154,9 @@ class TestCache:
 
         with pytest.raises(KeyboardInterrupt):
             analyze(MODEL, queries=60, seed=1, cache=tmp_path, progress=stop)
-        assert len(list(tmp_path.iterdir())) == 2
+        assert sorted(file.stem for file in tmp_path.rglob("*.chunk")) == ["l0h0", "l0h1"]
         done: list[tuple[int, int]] = []
-        module = sys.modules["attsvm.heads.analysis.analyze"]
+        module = sys.modules["attsvm.heads.analysis.sweep"]
         really = module.analyze_head
 
         def counted(task: HeadTask) -> HeadReport:
@@ -167,50 +168,58 @@ class TestCache:
         assert done == [(0, 2)]
         for name in ("L0H0", "L0H1", "L0H2"):
             assert to_plain(replace_times(resumed[name])) == to_plain(replace_times(report[name]))
+        monkeypatch.setattr(type(MODEL), "states", None)  # a finished analysis does not run the model
+        assert analyze(MODEL, queries=60, seed=1, cache=tmp_path).heads == resumed.heads
+        assert len(analyze(MODEL, heads=[1], queries=60, seed=1, cache=tmp_path)) == 1
 
     def test_other_settings_texts_or_weights_are_other_results(self, tmp_path):
         analyze(MODEL, heads=[1], draws=1, queries=20, cache=tmp_path)
         analyze(MODEL, heads=[1], draws=1, queries=21, cache=tmp_path)
         analyze(planted(seed=9), heads=[1], queries=20, cache=tmp_path)
-        assert len(list(tmp_path.glob("*-L0H1.head"))) == 3
+        assert len(list(tmp_path.rglob("l0h1.chunk"))) == 3
 
     def test_a_damaged_file_is_made_anew(self, tmp_path):
         analyze(MODEL, heads=[1], draws=1, queries=20, cache=tmp_path)
-        (file,) = tmp_path.iterdir()
-        whole = file.read_text()
-        kept = HeadCache(tmp_path, MODEL, MODEL.sentences, Settings(queries=20, draws=1))
-        assert kept.read(0, 1).outcome == "solved"
-        digit = max(place for place, letter in enumerate(whole) if letter == "4")
-        other = f"{whole[:digit]}5{whole[digit + 1 :]}"  # valid JSON that says another number
-        for broken in ("", "{}", '{"layer": 0}', whole.partition("\n")[2], whole[: len(whole) // 2], other):
-            file.write_text(broken)
-            assert kept.read(0, 1) is None
-        assert kept.damaged == [file] * 6
+        (file,) = tmp_path.rglob("*.chunk")
+        file.write_bytes(file.read_bytes()[:-9])
         again = analyze(MODEL, heads=[1], draws=1, queries=20, cache=tmp_path)
         assert again["L0H1"].outcome == "solved"
-        assert f"kept results were damaged, and their heads were analysed again: {file.name}" in again.notes
-        assert kept.read(0, 1) is not None
+        assert (
+            "heads: chunk l0h1 was damaged (its bytes do not match its checksum) and is computed again" in again.notes
+        )
         assert not any(
             "damaged" in note for note in analyze(MODEL, heads=[1], draws=1, queries=20, cache=tmp_path).notes
         )
 
-    def test_another_version_is_another_result(self, tmp_path, monkeypatch):
-        keys = [HeadCache(tmp_path, MODEL, MODEL.sentences, Settings()).key]
-        monkeypatch.setattr("attsvm.heads.analysis.cache.__version__", "0.0.0")
-        keys.append(HeadCache(tmp_path, MODEL, MODEL.sentences, Settings()).key)
-        assert keys[0] != keys[1]
-
-    def test_two_at_once_on_one_folder(self, tmp_path):
-        kept = HeadCache(tmp_path, MODEL, MODEL.sentences, Settings())
-        (tmp_path / ".left.partial").write_text("half")
-        with kept.open(), pytest.raises(ValueError, match=f"another process is computing into {tmp_path}; wait for it"):
-            analyze(MODEL, heads=[1], draws=1, queries=20, cache=tmp_path)
-        assert list(tmp_path.iterdir()) == []
-
     def test_a_folder_that_cannot_be_made(self, tmp_path):
         (tmp_path / "file").write_text("")
-        with pytest.raises(ValueError, match="cache folder"):
+        with pytest.raises(OSError, match=r"cannot be written: not a directory.* go on with the same command"):
             analyze(MODEL, heads=[1], cache=tmp_path / "file" / "inside")
+
+    def test_rounds_of_layers_and_what_is_sent_to_workers(self, tmp_path, monkeypatch):
+        """Layers that do not fit together are run one after the other; a task is the same after it was sent."""
+        model = load(small.lately("Llama"))
+        asked = {"texts": [[3, 4, 5, 6, 7, 8, 9], [5, 5, 9, 2, 4]], "heads": [0, 3], "queries": 9, "confidence": 0.3}
+        whole = analyze(model, **asked)
+        module = sys.modules["attsvm.heads.analysis.sweep"]
+        monkeypatch.setattr(module, "BUDGET", 1)
+        really, rounds = module._tasks, []
+
+        def sent(model, sentences, places, settings):
+            rounds.append(places)
+            return (pickle.loads(pickle.dumps(task)) for task in really(model, sentences, places, settings))
+
+        monkeypatch.setattr(module, "_tasks", sent)
+        apart = analyze(model, **asked)
+        assert rounds == [[(layer, 0), (layer, 3)] for layer in range(3)]
+        for head in whole:
+            assert to_plain(replace_times(apart[head.name])) == to_plain(replace_times(head))
+
+    @pytest.mark.slow
+    def test_two_processes_find_the_same(self, report):
+        found = analyze(MODEL, queries=60, seed=1, backend=Processes(2))
+        for head in report:
+            assert to_plain(replace_times(found[head.name])) == to_plain(replace_times(head))
 
 
 class TestBadInput:

@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from attsvm.heads import HeadsReport, analyze
-from attsvm.heads.analysis.cache import from_plain
 from attsvm.heads.report.html.page import _Axis, panels
 from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.table import COLUMNS
-from attsvm.sweep.manifest import to_plain
+from attsvm.sweep.manifest import from_plain, to_plain
 from heads.planted import planted, planted_report
 
 

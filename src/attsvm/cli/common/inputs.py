@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ import attsvm
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from attsvm.sweep import Backend
 
 Initial = Mapping[str, "Tensor"] | str | None  # what `fit` takes as `initial`
 
@@ -43,6 +46,34 @@ def checked_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"--device must be cpu, cuda or cuda:N; got {name!r}")
     return device
+
+
+def checked_backend(name: str, scheduler: str | None, jobs: int, worker_timeout: float | None) -> Backend:
+    """Where tasks are computed, as the options --backend, --scheduler, --jobs and --worker-timeout say."""
+    if name not in ("loky", "dask"):
+        raise ValueError(f"--backend must be loky or dask; got {name!r}")
+    if jobs < 1:
+        raise ValueError(f"--jobs must be a positive number of processes; got {jobs}")
+    if worker_timeout is not None and not 0 < worker_timeout < math.inf:
+        raise ValueError(f"--worker-timeout must be a positive number of seconds; got {worker_timeout}")
+    if name == "loky":
+        if worker_timeout is not None:
+            raise ValueError("--worker-timeout is for --backend dask; add that, or leave it out")
+        if scheduler is not None:
+            raise ValueError("--scheduler is for --backend dask; add that, or leave the scheduler out")
+        return attsvm.sweep.Processes(jobs)
+    if scheduler is None:
+        raise ValueError("--backend dask needs --scheduler ADDRESS, such as tcp://host:8786")
+    if jobs != 1:
+        raise ValueError("--jobs is for --backend loky; a Dask cluster has as many workers as were started")
+    cluster = attsvm.sweep.DaskCluster(scheduler, worker_timeout=worker_timeout)
+    cluster.check()
+    return cluster
+
+
+def backend_device(name: str, backend: str) -> str:
+    """The device, which must be here unless a cluster's workers are to have it."""
+    return name if backend == "dask" and name.partition(":")[0] == "cuda" else str(checked_device(name))
 
 
 def starting_head(path: Path | None, data: attsvm.TokenDataset, own: Tensor | None = None) -> attsvm.LinearHead | None:

@@ -37,6 +37,15 @@ Device = Annotated[str, option("--device", "NAME", "cpu, cuda, or cuda:1 and so 
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print one line instead of progress and tables.")]
 Json = Annotated[bool, flag("--json", "Print the result as one JSON document and nothing else.")]
 
+# Tasks of a sweep.
+Jobs = Annotated[int, option("--jobs", "N", "Processes on this machine.")]
+BackendName = Annotated[str, option("--backend", "NAME", "loky (this machine) or dask.")]
+Scheduler = Annotated[str | None, option("--scheduler", "ADDRESS", "Of a Dask cluster, such as tcp://host:8786.")]
+WorkerTimeout = Annotated[
+    float | None,
+    option("--worker-timeout", "SECONDS", "Give up when a Dask cluster has no worker for so long; else wait for one."),
+]
+
 # The model and how it is trained.
 Parameterization = Annotated[str, option("--parameterization", "NAME", "w (weights) or kq (key-query).", MODEL)]
 Rank = Annotated[int | None, option("--rank", "M", "Columns of K and Q; d by default.", MODEL)]

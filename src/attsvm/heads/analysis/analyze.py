@@ -6,30 +6,32 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
-from torch import Tensor
 
-from attsvm.heads.analysis.cache import HeadCache
-from attsvm.heads.analysis.head import HeadTask, analyze_head
 from attsvm.heads.analysis.kinds import SelectionKind
-from attsvm.heads.analysis.selections import BUDGET, LayerView, SentenceView, layers_of, state_bytes
+from attsvm.heads.analysis.selections import state_bytes
 from attsvm.heads.analysis.settings import Settings
-from attsvm.heads.form import HeadWeights
+from attsvm.heads.analysis.sweep import heads_sweep, reports_of
 from attsvm.heads.loading.texts import sample_texts
 from attsvm.heads.model import HeadModel, Sentence, Text, check_index, counted
 from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.report import HeadsReport
 from attsvm.norms import Frobenius, Norm
+from attsvm.sweep.backends import Backend
+from attsvm.sweep.manifest import RESUME
+from attsvm.sweep.runner import run
 
 _NAME = re.compile(r"L(\d+)H(\d+)")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an analysis is: `done` of `total` heads are finished, and `message` names the last of them."""
+    """How far an analysis is: `done` of `total` heads are finished; `message` says what goes on."""
 
     done: int
     total: int
@@ -55,6 +57,8 @@ def analyze(
     draws: int = 5,
     seed: int = 0,
     cache: str | os.PathLike[str] | None = None,
+    backend: Backend | None = None,
+    device: str = "cpu",
     progress: Callable[[Progress], None] | None = None,
 ) -> HeadsReport:
     """Analyse heads of a transformer as support vector machines of their own selections.
@@ -79,8 +83,10 @@ def analyze(
         heads: numbers within each layer, or names such as ``"L3H7"``; None means all.
         norms, queries, confidence, held_out, leave_out, accuracy, quantile, other_queries, rounds, examples, draws,
             seed: see `Settings`.
-        cache: a folder in which finished heads are kept, for one process at a time; an analysis that was stopped goes
-            on from there.
+        cache: a folder in which finished heads are kept; an analysis that was stopped goes on from there.
+        backend: where heads are analysed, `attsvm.sweep.Processes(jobs)` or `attsvm.sweep.DaskCluster(address)`; in
+            this process by default. Results do not depend on it.
+        device: see `Settings`.
         progress: called after every head.
 
     Raises:
@@ -88,7 +94,7 @@ def analyze(
     """
     settings = Settings(
         tuple(norms), queries, confidence, held_out, tuple(leave_out), accuracy, quantile, other_queries, rounds,
-        examples, draws, seed,
+        examples, draws, seed, device,
     )  # fmt: skip
     if not isinstance(model, HeadModel):
         raise ValueError(f"model must come from load() or from_arrays(); got {type(model).__name__}")
@@ -98,16 +104,15 @@ def analyze(
     if others and not all(model.weights(*place).plain for place in chosen):
         raise ValueError(f"norms must be Frobenius for heads whose logits depend on positions; got {others[0]}")
     sentences, repeated = _sentences(model, texts)
-    kept = None if cache is None else HeadCache(cache, model, sentences, settings)
-    with contextlib.nullcontext() if kept is None else kept.open():
-        reports = _finished(model, sentences, chosen, settings, kept, progress or (lambda now: None))
+    with TemporaryDirectory() if cache is None else contextlib.nullcontext(cache) as folder:
+        reports, said = _finished(model, sentences, chosen, settings, Path(folder), backend, progress)
     return HeadsReport(
         model=model.name,
         architecture=model.architecture,
         layers=model.layers,
         heads_per_layer=model.heads,
         width=model.width,
-        notes=(*_notes(model, sentences, repeated, kept), *model.notes),
+        notes=(*_notes(model, sentences, repeated), *said, *model.notes),
         sentences=len(sentences),
         tokens=sum(len(sentence) for sentence in sentences),
         settings=settings,
@@ -122,20 +127,28 @@ def _finished(
     sentences: Sequence[Sentence],
     chosen: Sequence[tuple[int, int]],
     settings: Settings,
-    kept: HeadCache | None,
-    tell: Callable[[Progress], None],
-) -> list[HeadReport]:
-    """The reports on all chosen heads: those that are kept, and the others, each kept as soon as it is analysed."""
-    finished = {} if kept is None else {place: found for place in chosen if (found := kept.read(*place)) is not None}
-    missing = [place for place in chosen if place not in finished]
-    tell(Progress(len(finished), len(chosen), "running the model"))
-    for task in _tasks(model, sentences, missing, settings):
-        report = analyze_head(task)
-        finished[task.place] = report
-        if kept is not None:
-            kept.write(report)
-        tell(Progress(len(finished), len(chosen), report.name))
-    return [finished[place] for place in chosen]
+    folder: Path,
+    backend: Backend | None,
+    progress: Callable[[Progress], None] | None,
+) -> tuple[list[HeadReport], list[str]]:
+    """The reports on all chosen heads, kept in a folder of `folder` as soon as they are there, and notes."""
+    sweep, notes = heads_sweep(model, sentences, chosen, settings), list[str]()
+    before = -1
+
+    def tell(done: int, _: int) -> None:
+        nonlocal before
+        new_round, before = done in (0, before), done
+        if progress is not None:
+            progress(Progress(done, len(chosen), "running the model" if new_round else "solving"))
+
+    own = folder / sweep.default.fingerprint(sweep.id, torch.device(settings.device).type)
+    try:
+        result = run(
+            sweep, folder=own, backend=backend, resume=True, device=settings.device, progress=tell, say=notes.append
+        )
+    except OSError as error:
+        raise type(error)(str(error).replace(RESUME, "the same command (in Python, the same call)")) from None
+    return reports_of(result), notes
 
 
 def _chosen_heads(
@@ -190,54 +203,12 @@ def _sentences(model: HeadModel, texts: Sequence[Text] | None) -> tuple[list[Sen
     return found, repeated
 
 
-def _tasks(
-    model: HeadModel, sentences: Sequence[Sentence], places: Sequence[tuple[int, int]], settings: Settings
-) -> Iterator[HeadTask]:
-    """Head after head, layer by layer; the untrained twins run alongside."""
-    layers = sorted({layer for layer, _ in places})
-    count = settings.draws if layers and model.has_untrained else 0
-    twins = [model.untrained(settings.draws * settings.seed + draw) for draw in range(count)]
-    budget = BUDGET // (1 + count)
-    held_out = _held_out(len(sentences), settings)
-    for layer, *others in zip(
-        *(
-            layers_of(
-                one, sentences if one is model else list(one.sentences) or sentences, layers, settings.leave_out, budget
-            )
-            for one in (model, *twins)
-        ),
-        strict=True,
-    ):
-        if not any(bool((view.candidates.sum(-1) > 1).any()) for view in layer.views):
-            raise ValueError("no query has two candidates or more; give longer texts, or leave out fewer tokens")
-        for place in (place for place in places if place[0] == layer.index):
-            pairs = [_own(twin.weights(*place), other) for twin, other in zip(twins, others, strict=True)]
-            error = layer.attention_error[place[1]]
-            yield HeadTask(place, *_own(model.weights(*place), layer), pairs, held_out, error, settings)
-
-
-def _own(form: HeadWeights, layer: LayerView) -> tuple[HeadWeights, tuple[SentenceView, ...]]:
-    """A head and what it sees."""
-    return form, tuple(view.of(form) for view in layer.views)
-
-
-def _held_out(count: int, settings: Settings) -> Tensor:
-    """Which sentences are held out: a share of them, rounded down, drawn with the seed."""
-    apart = torch.zeros(count, dtype=torch.bool)
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(settings.seed))
-    apart[order[: int(settings.held_out * count)]] = True
-    return apart
-
-
-def _notes(model: HeadModel, sentences: Sequence[Sentence], repeated: int, kept: HeadCache | None) -> list[str]:
+def _notes(model: HeadModel, sentences: Sequence[Sentence], repeated: int) -> list[str]:
     notes = []
     tokens = [token for sentence in sentences for token in sentence.tokens]
     unknown = sum(token in ("[UNK]", "<unk>") for token in tokens) / max(len(tokens), 1)
     if unknown > 0.1:
         notes.append(f"WARNING: {unknown:.0%} of the tokens are unknown ones: the tokenizer does not fit these texts")
-    if kept is not None and kept.damaged:
-        names = ", ".join(path.name for path in kept.damaged)
-        notes.append(f"kept results were damaged, and their heads were analysed again: {names}")
     if repeated:
         which = "repeats another and was" if repeated == 1 else "repeat others and were"
         notes.append(f"{counted(repeated, 'text')} {which} left out")

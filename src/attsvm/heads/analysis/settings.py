@@ -28,6 +28,7 @@ class Settings:
         examples: number of sentences shown with their attention for each head.
         draws: of each control.
         seed: of the draws, the split and the controls.
+        device: where problems in the Frobenius norm are solved, "cpu" or "cuda".
     """
 
     norms: tuple[Norm, ...] = (Frobenius(),)
@@ -42,6 +43,7 @@ class Settings:
     examples: int = 3
     draws: int = 5
     seed: int = 0
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         if not self.norms or not all(isinstance(norm, Norm) for norm in self.norms):

@@ -1,0 +1,133 @@
+"""Heads as tasks of a sweep: each is computed by itself, stored as a chunk with its checksum, and found again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attsvm.heads.analysis.head import HeadTask, analyze_head
+from attsvm.heads.analysis.selections import BUDGET, LayerView, SentenceView, layers_of, state_bytes
+from attsvm.heads.analysis.settings import Settings
+from attsvm.heads.form import HeadWeights
+from attsvm.heads.model import HeadModel, Sentence
+from attsvm.heads.report.records import HeadReport
+from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.manifest import from_plain, to_plain
+from attsvm.sweep.result import SweepResult
+from attsvm.sweep.task import Done, Piece, Sweep, Task
+
+Place = tuple[int, int]  # layer and head, counted from 0
+
+_COLUMNS = {
+    "heads": {
+        "layer": "of the head, counted from 0",
+        "head": "in its layer, counted from 0",
+        "report": "all that was found, as JSON",
+    }
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsConfiguration(Configuration):
+    """What a head's result depends on; the heads that are asked for are not among it."""
+
+    records: int = 4  # form of the reports; another number leaves older ones unread
+    model: str = ""  # fingerprint of the weights, the settings and the tokenizer
+    texts: str = ""  # hash of the sentences
+    settings: str = ""  # of the analysis
+
+
+def configuration_of(model: HeadModel, sentences: Sequence[Sentence], settings: Settings) -> HeadsConfiguration:
+    """The configuration that tells results apart by the content of model, sentences and settings."""
+    digest = hashlib.sha256(repr(model.has_untrained).encode())
+    for sentence in sentences:
+        digest.update(repr((sentence.text, sentence.tokens, sentence.ids.tolist())).encode())
+    return HeadsConfiguration(
+        seed=settings.seed, model=model.fingerprint(), texts=digest.hexdigest(), settings=repr(settings)
+    )
+
+
+def heads_sweep(
+    model: HeadModel, sentences: Sequence[Sentence], places: Sequence[Place], settings: Settings
+) -> Sweep[HeadsConfiguration]:
+    """The sweep over these heads, in rounds of as many layers as are held at once; the model runs once for each."""
+    layers = sorted({layer for layer, _ in places})
+    group = max(1, BUDGET // (1 + _twins(model, settings)) // max(1, state_bytes(model, sentences)))
+    rounds = [layers[first : first + group] for first in range(0, len(layers), group)]
+
+    def tasks_of(number: int) -> list[Task]:
+        if number == len(rounds):
+            return []
+        return [Task(name_of(place), {"place": place}) for place in places if place[0] in rounds[number]]
+
+    def more(_: HeadsConfiguration, done: Sequence[Done]) -> list[Task]:
+        last = max(each.task.values["place"][0] for each in done)
+        return tasks_of(next(number for number, own in enumerate(rounds) if last in own) + 1)
+
+    def prepare(_: HeadsConfiguration, missing: Sequence[Task]) -> list[Task]:
+        found = _tasks(model, sentences, [task.values["place"] for task in missing], settings)
+        return [Task(name_of(each.place), {"head": each}) for each in found]
+
+    return Sweep(
+        id="heads", default=configuration_of(model, sentences, settings), columns=_COLUMNS,
+        tasks=lambda _: tasks_of(0), compute=_compute, more=more, prepare=prepare,
+        tolerances={"relative gap": settings.accuracy},
+    )  # fmt: skip
+
+
+def name_of(place: Place) -> str:
+    """The name of a head's task."""
+    return f"l{place[0]}h{place[1]}"
+
+
+def _compute(_: HeadsConfiguration, task: Task, device: torch.device) -> Piece:
+    found = analyze_head(task.values["head"])
+    text = json.dumps(to_plain(found), allow_nan=False)
+    return Piece({"heads": {"layer": [found.layer], "head": [found.head], "report": [text]}})
+
+
+def reports_of(result: SweepResult) -> list[HeadReport]:
+    """The reports that a finished sweep holds, in the order of its tasks."""
+    return [from_plain(HeadReport, json.loads(text)) for text in result.column("heads", "report")]
+
+
+def _tasks(
+    model: HeadModel, sentences: Sequence[Sentence], places: Sequence[Place], settings: Settings
+) -> Iterator[HeadTask]:
+    """Head after head, layer by layer; the untrained twins run alongside."""
+    layers = sorted({layer for layer, _ in places})
+    twins = [model.untrained(settings.draws * settings.seed + draw) for draw in range(_twins(model, settings))]
+    held_out = _held_out(len(sentences), settings)
+    seen = [(model, sentences), *((twin, list(twin.sentences) or sentences) for twin in twins)]
+    for layer, *others in zip(
+        *(layers_of(*one, layers, settings.leave_out, BUDGET // len(seen)) for one in seen), strict=True
+    ):
+        if not any(bool((view.candidates.sum(-1) > 1).any()) for view in layer.views):
+            raise ValueError("no query has two candidates or more; give longer texts, or leave out fewer tokens")
+        for place in (place for place in places if place[0] == layer.index):
+            pairs = [_own(twin.weights(*place), other) for twin, other in zip(twins, others, strict=True)]
+            error = layer.attention_error[place[1]]
+            yield HeadTask(place, *_own(model.weights(*place), layer), pairs, held_out, error, settings)
+
+
+def _twins(model: HeadModel, settings: Settings) -> int:
+    """How many untrained models there are."""
+    return settings.draws if model.has_untrained else 0
+
+
+def _own(form: HeadWeights, layer: LayerView) -> tuple[HeadWeights, tuple[SentenceView, ...]]:
+    """A head and what it sees."""
+    return form, tuple(view.of(form) for view in layer.views)
+
+
+def _held_out(count: int, settings: Settings) -> Tensor:
+    """Which sentences are held out: a share of them, rounded down, drawn with the seed."""
+    apart = torch.zeros(count, dtype=torch.bool)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(settings.seed))
+    apart[order[: int(settings.held_out * count)]] = True
+    return apart
