@@ -199,7 +199,13 @@ class TestCache:
     def test_rounds_of_layers_and_what_is_sent_to_workers(self, tmp_path, monkeypatch):
         """Layers that do not fit together are run one after the other; a task is the same after it was sent."""
         model = load(small.lately("Llama"))
-        asked = {"texts": [[3, 4, 5, 6, 7, 8, 9], [5, 5, 9, 2, 4]], "heads": [0, 3], "queries": 9, "confidence": 0.3}
+        asked = {
+            "texts": [[3, 4, 5, 6, 7, 8, 9], [5, 5, 9, 2, 4]],
+            "heads": [0, 3],
+            "queries": 9,
+            "confidence": 0.3,
+            "draws": 1,
+        }
         whole = analyze(model, **asked)
         module = sys.modules["attsvm.heads.analysis.sweep"]
         monkeypatch.setattr(module, "BUDGET", 1)
