@@ -16,6 +16,7 @@ from attsvm.cli.info import info
 from attsvm.cli.next_token import next_token
 from attsvm.cli.play import play
 from attsvm.cli.solve import solve
+from attsvm.cli.sweep import sweep
 from attsvm.cli.train import train
 from attsvm.cli.why import why
 
@@ -55,6 +56,7 @@ for command in (demo, train, solve, diagnose, heads, why):
     app.command(cls=Command)(command)
 app.command("next-token", cls=Command)(next_token)
 app.add_typer(figure, name="figure")
+app.command(cls=Command)(sweep)
 app.command(cls=Command)(play)
 app.command(cls=Command)(info)
 

@@ -1,0 +1,269 @@
+"""A study as data: random data sets over a grid of sizes, seeds, heads, trainings and norms, one row for each run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+import attsvm
+from attsvm.cli.common.registry import OptimizerOptions, loss_named, norm_named, optimizer_named, parameterization_named
+from attsvm.cli.common.report import number, print_table
+from attsvm.sweep import Configuration, Piece, Sweep, SweepResult, Task, chunked
+
+DATA = {
+    "sphere": "random_sphere",
+    "gaussian": "random_gaussian",
+    "orthonormal": "orthonormal_tokens",
+    "equal-scores": "equal_scores",
+}
+HEADS = ("linear", "relu", "quadratic")
+CELL = ("n", "T", "d", "seed", "head", "parameterization", "optimizer")  # what tells the cells of the grid apart
+_APART = 2**32  # the elements of one cell's stream lie so far from those of the next
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid(Configuration):
+    """What `attsvm sweep` computes: every combination of the fields that are tuples.
+
+    Arguments:
+        n, T, d: numbers of inputs, of tokens, and dimensions.
+        seed, seeds: the first seed, and how many; each is a cell of its own.
+        runs: data sets in a cell.
+        chunk: data sets that are computed and stored together.
+        data: sphere, gaussian, orthonormal or equal-scores.
+        stream: "numpy" draws on the CPU what `random_sphere(..., seed=)` draws, "counter" on the device.
+        head: linear (v), relu or quadratic; hidden units of a ReLU head are as many as d.
+        parameterization, rank, optimizer, step_size, loss, steps: as `attsvm train` has them; 0 is the default.
+        initial: zeros or drawn.
+        saturated: a run stops once every input gives all but this share of its attention to one token.
+        norm: norms in which the SVM of the reached selection is solved; the first decides what is locally optimal.
+        store: further arrays, one for each size such as selected-n6-T8-d10: any of selected, weights.
+    """
+
+    n: tuple[int, ...] = (6,)
+    T: tuple[int, ...] = (8,)
+    d: tuple[int, ...] = (10,)
+    seeds: int = 1
+    runs: int = 1000
+    chunk: int = 1000
+    data: str = "sphere"
+    stream: str = "numpy"
+    head: tuple[str, ...] = ("linear",)
+    parameterization: tuple[str, ...] = ("w",)
+    rank: int = 0
+    optimizer: tuple[str, ...] = ("ngd",)
+    step_size: float = 0.0
+    loss: str = "logistic"
+    initial: str = "zeros"
+    steps: int = 2000
+    every: int = 50
+    saturated: float = 1e-3
+    norm: tuple[str, ...] = ("frobenius",)
+    store: tuple[str, ...] = ("",)
+
+    runs_field: ClassVar[str | None] = "runs"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, known in (("data", DATA), ("stream", ("numpy", "counter")), ("initial", ("zeros", "drawn"))):
+            _check_among(name, [getattr(self, name)], known)
+        _check_among("head", self.head, HEADS)
+        _check_among("store", self.store, ("", "selected", "weights"))
+        for name in ("n", "T", "d", "seeds", "chunk", "steps", "every"):
+            for value in np.atleast_1d(getattr(self, name)):
+                if value < 1:
+                    raise ValueError(f"{name} must be positive; got {value}")
+        loss_named(self.loss)
+        for name in self.norm:
+            norm_named(name)
+        for kind in self.parameterization:
+            if self.initial == "zeros" and isinstance(self.parameterization_of(kind), attsvm.KeyQuery):
+                raise ValueError('initial must be "drawn" where K and Q are trained: descent never leaves K = Q = 0')
+        for name in self.optimizer:
+            self.optimizer_of(name)
+
+    def parameterization_of(self, kind: str) -> Any:
+        """`Weights()`, or `KeyQuery` of the rank that is asked for."""
+        return parameterization_named(kind, (self.rank or None) if kind in ("kq", "key-query") else None)
+
+    def optimizer_of(self, name: str) -> Any:
+        """The optimizer of this name with the step size that is asked for."""
+        return optimizer_named(name, OptimizerOptions(step_size=self.step_size or None))
+
+
+def tasks(configuration: Grid) -> Sequence[Task]:
+    """Chunks of every cell; cells of one size draw the same data sets."""
+    found: list[Task] = []
+    sizes = list(itertools.product(configuration.n, configuration.T, configuration.d))
+    seeds = range(configuration.seed, configuration.seed + configuration.seeds)
+    kinds = itertools.product(sizes, seeds, *(getattr(configuration, name) for name in CELL[4:]))
+    for place, (size, *rest) in enumerate(kinds):
+        values = dict(zip(CELL, (*size, *rest), strict=True))
+        start = _APART * sizes.index(size)
+        found += chunked(f"cell-{place:04d}", configuration.runs, configuration.chunk, start=start, **values)
+    return found
+
+
+def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
+    """Draw, train, solve and certify one chunk."""
+    cell = {name: task.values[name] for name in CELL}
+    first, last = (task.values["start"] + task.values[name] for name in ("first", "last"))
+    data = _drawn(configuration, cell, first, last, device)
+    head = _head(configuration, cell, data, first, last)
+    run = attsvm.fit(
+        data, head,
+        parameterization=configuration.parameterization_of(cell["parameterization"]),
+        optimizer=configuration.optimizer_of(cell["optimizer"]),
+        loss=loss_named(configuration.loss),
+        initial="zeros" if configuration.initial == "zeros" else None,
+        seed=_seeds(cell["seed"], first, last),
+        steps=configuration.steps, record=configuration.steps, keep=(),
+        stop=attsvm.descent.Saturated(configuration.saturated, configuration.every),
+    )  # fmt: skip
+    selected, rows = run.selected, torch.arange(task.values["first"], task.values["last"])
+    best = attsvm.optimal_token_set(data, head).gather(-1, selected.unsqueeze(-1)).squeeze(-1).all(-1)
+    rest = 1 - run.attention.amax(-1)
+    solutions: dict[str, list[Any]] = {name: [] for name in SOLUTIONS}
+    for place, name in enumerate(configuration.norm):
+        norm = norm_named(name)
+        solution = attsvm.solve(attsvm.svm.AttentionSVM(data, selected), norm)
+        if place == 0:
+            local = attsvm.theory.is_locally_optimal(data, head, selected, norm, solution)
+        value = solution.certificate.primal_value
+        found = {
+            "element": rows, "norm": name, "solved": solution.solved, "infeasible": solution.infeasible,
+            "margin": (1 / value).masked_fill(~solution.solved, math.nan), "gap": solution.certificate.relative_gap,
+            "cosine": attsvm.direction_cosine(run.weights, solution.weights).masked_fill(~solution.solved, math.nan),
+        }  # fmt: skip
+        for key, column in {**cell, **found}.items():
+            solutions[key].append(np.repeat(column, len(rows)) if isinstance(column, str | int) else _plain(column))
+    runs = {
+        **cell, "element": rows, "optimal": best, "saturated": (rest <= configuration.saturated).all(-1),
+        "steps": run.steps_taken, "locally_optimal": local.holds, "undecided": local.undecided,
+    }  # fmt: skip
+    size = f"n{cell['n']}-T{cell['T']}-d{cell['d']}"
+    arrays = {f"{name}-{size}": getattr(run, name) for name in configuration.store if name}
+    tables = {"runs": runs, "solutions": {key: np.concatenate(parts) for key, parts in solutions.items()}}
+    return Piece(tables, arrays, {"not solved and not proved infeasible": int(local.undecided.sum())})
+
+
+def cells(result: SweepResult) -> Iterator[dict[str, Any]]:
+    """One row for each cell of a result: shares with their 95 % intervals, medians of what was solved."""
+    shares = ("optimal", "saturated", "locally_optimal")
+    solved: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in _grouped(result.tables["solutions"], (*CELL, "norm"), ("margin", "cosine")):
+        one = solved.setdefault(tuple(row[name] for name in CELL), {})
+        one |= {f"{name}_{row['norm']}": _median(np.array(row[f"{name}_list"])) for name in ("margin", "cosine")}
+    for row in _grouped(result.tables["runs"], CELL, (*shares, "undecided", "steps")):
+        found: dict[str, Any] = {name: row[name] for name in CELL}
+        found |= {"runs": len(row["steps_list"]), "undecided": sum(row["undecided_list"])}
+        for name in shares:
+            hits = sum(row[f"{name}_list"])
+            found |= {name: hits / found["runs"], f"{name}_interval": wilson(hits, found["runs"])}
+        found["steps"] = _median(np.array(row["steps_list"], dtype=float)[row["saturated_list"]])
+        yield found | solved[tuple(row[name] for name in CELL)]
+
+
+def print_cells(found: Sequence[Mapping[str, Any]]) -> None:
+    """One line for each cell: what tells them apart, shares with half the width of their intervals, medians."""
+    differ = [name for name in CELL if len({cell[name] for cell in found}) > 1] or ["n", "T", "d"]
+    medians = {"steps": "steps"} | {name: name.replace("_", ", ") for name in found[0] if name.startswith("margin_")}
+    rows = []
+    for cell in found:
+        shares = [
+            f"{100 * cell[name]:.2f} ± {50 * (cell[f'{name}_interval'][1] - cell[f'{name}_interval'][0]):.2f} %"
+            for name in ("optimal", "locally_optimal")
+        ]
+        middle = ["none" if cell[name] is None else number(cell[name], 4) for name in medians]
+        rows.append([*(str(cell[name]) for name in differ), f"{cell['runs']:,}", *shares, *middle])
+    named = [*differ, "runs", "optimal", "locally optimal", *medians.values()]
+    print_table("Shares of runs with 95 % intervals, and medians", [(name, "right") for name in named], rows)
+
+
+def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval for a share, 95 % by default.
+
+    >>> tuple(round(end, 3) for end in wilson(9, 10))
+    (0.596, 0.982)
+    """
+    share, more = hits / count, z * z / count
+    centre, half = share + more / 2, z * math.sqrt(share * (1 - share) / count + more / (4 * count))
+    return (centre - half) / (1 + more), (centre + half) / (1 + more)
+
+
+def _drawn(configuration: Grid, cell: Mapping[str, Any], first: int, last: int, device: torch.device) -> Any:
+    draw = getattr(attsvm.data, DATA[configuration.data])
+    counter = configuration.stream == "counter"
+    seed = attsvm.data.Counter(cell["seed"], first) if counter else _seeds(cell["seed"], first, last)
+    return draw(cell["n"], cell["T"], cell["d"], batch=last - first, seed=seed, device=device)
+
+
+def _seeds(seed: int, first: int, last: int) -> list[tuple[int, int]]:
+    return [(seed, element) for element in range(first, last)]
+
+
+def _head(configuration: Grid, cell: Mapping[str, Any], data: Any, first: int, last: int) -> Any:
+    """None for the vector v of the data; a ReLU head has d random unit columns, a quadratic one the penalty 1/2."""
+    if cell["head"] == "linear":
+        return None
+    if cell["head"] == "quadratic":
+        return attsvm.QuadraticHead(data.head, 0.5)
+    d = cell["d"]
+    apart = [(seed, element + _APART // 2) for seed, element in _seeds(cell["seed"], first, last)]
+    columns = attsvm.data.random_sphere(1, d, d, batch=last - first, seed=apart, device=data.device)
+    return attsvm.ReluHead(columns.tokens[:, 0].mT)
+
+
+def _grouped(table: Any, keys: Sequence[str], columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The columns as lists, for each combination of the keys in the order in which they first occur."""
+    grouped = table.group_by(list(keys), use_threads=False).aggregate([(name, "list") for name in columns])
+    rows: list[dict[str, Any]] = grouped.to_pylist()
+    return rows
+
+
+def _median(values: np.ndarray) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else None
+
+
+def _plain(column: Any) -> np.ndarray:
+    return column.cpu().numpy() if isinstance(column, torch.Tensor) else np.asarray(column)
+
+
+def _check_among(name: str, values: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:
+    for value in values:
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(each for each in known if each)}; got {value!r}")
+
+
+_CELL_COLUMNS = {
+    "n": "inputs", "T": "tokens of an input", "d": "dimension", "seed": "seed of the data",
+    "head": "prediction head", "parameterization": "what was trained", "optimizer": "how it was trained",
+    "element": "number of the data set in its cell",
+}  # fmt: skip
+RUNS = {
+    **_CELL_COLUMNS,
+    "optimal": "every input selects a token of the highest score",
+    "saturated": "every input gives one token all but the tolerance of its attention",
+    "steps": "taken until it stopped",
+    "locally_optimal": "the selection reached is locally optimal, in the first norm",
+    "undecided": "its SVM was neither solved nor proved infeasible, in the first norm",
+}
+SOLUTIONS = {
+    **_CELL_COLUMNS,
+    "norm": "of the SVM",
+    "solved": "to the accuracy of the certificate",
+    "infeasible": "proved by a certificate",
+    "margin": "1 / norm of the max-margin solution; NaN where it is not solved",
+    "gap": "relative gap of the certificate",
+    "cosine": "between trained weights and solution; NaN where it is not solved",
+}
+GRID: Sweep[Grid] = Sweep(
+    id="sweep", default=Grid(), columns={"runs": RUNS, "solutions": SOLUTIONS}, tasks=tasks, compute=compute
+)

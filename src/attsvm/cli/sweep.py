@@ -1,0 +1,103 @@
+"""`attsvm sweep`: a study over a grid of random data sets, described by a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tomllib
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attsvm.cli.common.files import checked_folder, write_text
+from attsvm.cli.common.inputs import backend_device, checked_backend
+from attsvm.cli.common.options import BackendName, Device, Jobs, Json, Quiet, Scheduler, WorkerTimeout, flag, option
+from attsvm.cli.common.report import plural, print_json
+
+if TYPE_CHECKING:
+    from attsvm.cli.common.grid import Grid
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The grid: see the example below.")]
+Out = Annotated[Path, option("--out", "FOLDER", "Where tables, arrays and the manifest are written.")]
+Resume = Annotated[bool, flag("--resume", "Go on from the chunks that are there.")]
+Overwrite = Annotated[bool, flag("--overwrite", "Start over although FOLDER holds a sweep.")]
+
+
+def sweep(
+    config: ConfigFile,
+    jobs: Jobs = 1,
+    backend: BackendName = "loky",
+    scheduler: Scheduler = None,
+    worker_timeout: WorkerTimeout = None,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    out: Out = Path("out/sweep"),
+    device: Device = "cpu",
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Draw random data sets, train on them, solve and certify the SVM of what was reached: every cell of a grid.
+
+    CONFIG.toml has one line for each thing that is not as usual, such as: n = [2, 4, 8]; T = 8; d = [5, 10, 20]; runs =
+    1000; parameterization = ["w", "kq"]; optimizer = ["ngd", "muon"]; initial = "drawn"; norm = ["frobenius",
+    "nuclear"]; stream = "counter". Lists span the grid.
+
+    FOLDER gets runs.parquet (one row for each run), solutions.parquet (one for each run and norm), cells.json and a
+    manifest with checksums; a sweep that was stopped goes on with --resume.
+    """
+    from attsvm.cli.common.experiments import progress_bars
+    from attsvm.cli.common.grid import GRID, cells, print_cells
+    from attsvm.sweep import check_folder, run
+    from attsvm.sweep.manifest import to_plain
+
+    configuration = _read(config)
+    computing, where = checked_backend(backend, scheduler, jobs, worker_timeout), backend_device(device, backend)
+    folder = checked_folder(out)
+    check_folder(GRID, configuration, folder=folder, resume=resume, overwrite=overwrite, device=where)
+    try:
+        with progress_bars(quiet=quiet or json) as bars:
+            result = run(
+                GRID, configuration, folder=folder, backend=computing, resume=resume, overwrite=overwrite,
+                device=where, progress=bars.reporter("sweep"), say=bars.say,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        typer.echo("attsvm: interrupted; finished chunks are kept, add --resume", err=True)
+        sys.exit(130)
+    found = list(cells(result))
+    content = {"cells": found, "counts": dict(result.counts), "files": dict(result.manifest["files"])}
+    write_text(folder / "cells.json", dumps(to_plain(content), indent=1, allow_nan=False) + "\n")
+    if json:
+        print_json(content)
+        return
+    if not quiet:
+        print_cells(found)
+    left = sum(cell["undecided"] for cell in found)
+    total = sum(cell["runs"] for cell in found)
+    typer.echo(f"{plural(total, 'run')} in {plural(len(found), 'cell')} in {folder}; {left:,} selections undecided")
+
+
+def _read(path: Path) -> Grid:
+    """The grid that a file describes; a ValueError names the line that is wrong."""
+    from attsvm.cli.common.grid import Grid
+
+    try:
+        given: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    kinds = {field.name: str(field.type) for field in dataclasses.fields(Grid)}
+    unknown = [name for name in given if name not in kinds]
+    if unknown:
+        raise ValueError(f"{path} sets {unknown[0]!r}, which a sweep does not have; it has {', '.join(kinds)}")
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        listed = tuple(value) if isinstance(value, list) else value
+        several = kinds[name].startswith("tuple") and not isinstance(value, list)
+        values[name] = (value,) if several else listed
+    try:
+        return Grid(**values)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None

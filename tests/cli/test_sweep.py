@@ -1,0 +1,129 @@
+"""`attsvm sweep`: a study described by a file, held against the same steps taken by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import attsvm
+from attsvm.cli.common.grid import _APART, Grid, cells, tasks, wilson
+from attsvm.sweep import SweepResult
+from cli.runner import invoke, refused
+
+SMALL = """
+n = [2, 3]
+T = 3
+d = 4
+runs = 30
+chunk = 20
+parameterization = ["w", "kq"]
+initial = "drawn"
+steps = 300
+norm = ["frobenius", "nuclear"]
+store = "selected"
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "study.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sweep")
+    result = invoke("sweep", written(folder, SMALL), "--out", folder / "out")
+    assert result.exit_code == 0, result.output
+    assert "120 runs in 4 cells" in result.output
+    assert "locally optimal" in result.output
+    return folder / "out"
+
+
+def test_rows_are_those_of_fit_and_solve(finished: Path) -> None:
+    result = SweepResult.load(finished)
+    assert result.tables["runs"].num_rows == 120
+    assert result.tables["solutions"].num_rows == 240
+    cell = {"n": 3, "parameterization": "kq"}
+    seeds = [(0, _APART + element) for element in range(30)]  # (3, 3, 4) is the second size
+    data = attsvm.data.random_sphere(3, 3, 4, batch=30, seed=seeds)
+    run = attsvm.fit(
+        data, parameterization=attsvm.KeyQuery(), seed=seeds, steps=300, stop=attsvm.descent.Saturated(1e-3, 50)
+    )
+    solution = attsvm.solve(attsvm.svm.AttentionSVM(data, run.selected), attsvm.Nuclear())
+    assert result.column("runs", "steps", **cell).tolist() == run.steps_taken.tolist()
+    best = (run.selected == attsvm.optimal_tokens(data)).all(-1)
+    assert result.column("runs", "optimal", **cell).tolist() == best.tolist()
+    margin = torch.from_numpy(result.column("solutions", "margin", norm="nuclear", **cell))
+    torch.testing.assert_close(margin, 1 / attsvm.Nuclear().value(solution.weights), rtol=1e-6, atol=0)
+    assert (result.arrays["selected-n3-T3-d4"][30:] == run.selected.numpy()).all()
+
+
+def test_the_summary_counts_the_rows(finished: Path) -> None:
+    result = SweepResult.load(finished)
+    stored = json.loads((finished / "cells.json").read_text())
+    assert [cell["n"] for cell in stored["cells"]] == [2, 2, 3, 3]
+    for cell, again in zip(stored["cells"], cells(result), strict=True):
+        rows = {"n": cell["n"], "parameterization": cell["parameterization"]}
+        assert cell["optimal"] == pytest.approx(result.column("runs", "optimal", **rows).mean())
+        low, high = again["optimal_interval"]
+        assert 0 <= low < cell["optimal"] < high <= 1
+    assert stored["files"] == result.manifest["files"]
+
+
+def test_it_goes_on_where_it_was_stopped(finished: Path, tmp_path: Path) -> None:
+    config = written(tmp_path, SMALL)
+    before = (finished / "runs.parquet").read_bytes()
+    chunk = sorted(finished.glob("chunks/*/*.chunk"))[3]
+    chunk.unlink()
+    assert invoke("sweep", config, "--out", finished, "--resume", "--quiet").exit_code == 0
+    assert (finished / "runs.parquet").read_bytes() == before
+    refused(invoke("sweep", config, "--out", finished), "--resume")
+
+
+def test_counters_draw_the_same_data_in_every_chunk_size(tmp_path: Path) -> None:
+    found = []
+    for chunk in (7, 20):
+        text = f'n = 2\nT = 3\nd = 4\nruns = 20\nchunk = {chunk}\nsteps = 100\nstream = "counter"\nhead = "relu"'
+        out = tmp_path / str(chunk)
+        assert invoke("sweep", written(tmp_path, text), "--out", out, "--json").exit_code == 0
+        found.append(SweepResult.load(out).column("solutions", "margin"))
+    assert found[0].tolist() == pytest.approx(found[1].tolist(), rel=1e-9, nan_ok=True)
+
+
+def test_cells_of_one_size_share_their_data() -> None:
+    grid = Grid(n=(2, 3), optimizer=("ngd", "gd"), head=("linear", "quadratic"), seeds=2, runs=10, chunk=10)
+    starts = {(task.values["n"], task.values["start"]) for task in tasks(grid)}
+    assert starts == {(2, 0), (3, _APART)}
+    assert len(tasks(grid)) == 2 * 2 * 2 * 2
+
+
+def test_wilson_against_its_defining_equation() -> None:
+    for hits, count in ((0, 10), (3, 10), (10, 10), (512, 1000)):
+        for end in wilson(hits, count):
+            assert abs(hits / count - end) == pytest.approx(1.96 * (end * (1 - end) / count) ** 0.5, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("k = 3", "sets 'k', which a sweep does not have"),
+        ("n = [", "is not TOML"),
+        ("n = [0]", "n must be positive"),
+        ("n = []", "n must be a tuple with something in it"),
+        ("n = 2.5", "every part of n must be an integer"),
+        ('optimizer = "adm"', "did you mean adam"),
+        ('norm = "nucler"', "did you mean nuclear"),
+        ('data = "cube"', "data must be one of sphere"),
+        ('parameterization = "kq"', 'initial must be "drawn"'),
+    ],
+)
+def test_bad_input(tmp_path: Path, text: str, words: str) -> None:
+    refused(invoke("sweep", written(tmp_path, text), "--out", tmp_path / "out"), words)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    refused(invoke("sweep", tmp_path / "no.toml"), "cannot be read")
