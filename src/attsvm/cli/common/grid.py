@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +14,10 @@ import torch
 import attsvm
 from attsvm.cli.common.registry import OptimizerOptions, loss_named, norm_named, optimizer_named, parameterization_named
 from attsvm.cli.common.report import number, print_table
-from attsvm.sweep import Configuration, Piece, Sweep, SweepResult, Task, chunked
+from attsvm.sweep import Configuration, Piece, Sweep, Task, chunked
+
+if TYPE_CHECKING:
+    from attsvm.sweep import SweepResult
 
 DATA = {
     "sphere": "random_sphere",
