@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from attsvm.descent import PolyakDescent as PolyakDescent
     from attsvm.descent import Run as Run
     from attsvm.descent import SteepestDescent as SteepestDescent
+    from attsvm.descent import TorchOptimizer as TorchOptimizer
     from attsvm.descent import initial_parameters as initial_parameters
     from attsvm.descent.fit import fit as fit
     from attsvm.norms import Entrywise as Entrywise
@@ -100,7 +101,7 @@ _GROUPS = {
     "training": (
         "descent",
         "fit Run initial_parameters GradientDescent NormalizedGradientDescent SteepestDescent MirrorDescent"
-        " NormalizedMirrorDescent Adam PolyakDescent",
+        " NormalizedMirrorDescent Adam PolyakDescent TorchOptimizer",
     ),
     "max-margin problems": ("svm", "AttentionSVM solve SVMSolution margin_efficiency label_svm"),
     "solvers": (

@@ -108,7 +108,15 @@ def test_every_schedule_and_optimizer_has_a_name():
         public = {getattr(attsvm.descent, name) for name in attsvm.descent.__all__}
         kinds = {kind for kind in public if isinstance(kind, type) and issubclass(kind, base)}
         # Two-part descent trains TwoScales, which next-token alone sets up on the command line.
-        assert {type(each) for each in made} == kinds - {base, attsvm.descent.TwoPartDescent}
+        # Optimizers of PyTorch have PyTorch's names.
+        own = {base, attsvm.descent.TwoPartDescent, attsvm.TorchOptimizer}
+        assert {type(each) for each in made} == kinds - own
+
+
+def test_optimizers_of_pytorch_have_its_names():
+    made = optimizer("torch.optim.AdamW", settings=("eps=0", "betas=(.8,.9)"), weight_decay=0.2, step_size=0.3)
+    assert "torch.optim.AdamW, lr=Constant(size=0.3), betas=(0.8, 0.9), eps=0, weight_decay=0.2" in repr(made)
+    assert optimizer("torch.optim.Muon").step_size == 0.001
 
 
 def optimizer(name, **options):
@@ -138,6 +146,10 @@ def test_unknown_names_get_the_near_one(call, near):
     ("call", "message"),
     [
         (lambda: registry.parameterization_named("w", 3), "--rank belongs to"),
+        (lambda: optimizer("torch.optim.Muo"), "did you mean Muon"),
+        (lambda: optimizer("torch.optim.Adam", settings=("eps",)), "--setting must be NAME=VALUE"),
+        (lambda: optimizer("torch.optim.Adam", norm="nuclear"), "--norm and --p do nothing"),
+        (lambda: optimizer("gd", settings=("eps=0",)), "--setting belongs to --optimizer torch.optim.NAME"),
         (lambda: registry.optimizer_named("gd", OptimizerOptions(p=3.0)), "--p does nothing with --optimizer gd"),
         (lambda: registry.optimizer_named("adam", OptimizerOptions(momentum=0.5)), "it belongs to sign"),
         (lambda: registry.optimizer_named("steepest", OptimizerOptions()), "needs --norm"),

@@ -42,8 +42,6 @@ Largest = Annotated[float | None, option("--largest", "X", "Largest step size of
 Momentum = Annotated[
     float | None, option("--momentum", "X", "Momentum of steepest descent: sign, muon, joint and the like.", STEPS)
 ]
-WeightDecay = Annotated[float, option("--weight-decay", "X", "Decoupled weight decay; none by default.", STEPS)]
-Clip = Annotated[float | None, option("--clip", "TAU", "QK-clip: rescale where a logit passes TAU.", STEPS)]
 Steps = Annotated[int, option("--steps", "N", "Number of steps in all.", STEPS)]
 BatchSize = Annotated[int | None, option("--batch-size", "N", "Inputs per step; all by default.", STEPS)]
 Stop = Annotated[str | None, option("--stop", "RULE", f"Stop early, by one of these rules: {listed(STOPPING)}.", STEPS)]
@@ -67,8 +65,9 @@ def train(
     norm: options.DescentNorm = None,
     p: options.Exponent = None,
     momentum: Momentum = None,
-    weight_decay: WeightDecay = 0.0,
-    clip: Clip = None,
+    weight_decay: options.WeightDecay = None,
+    clip: options.Clip = None,
+    setting: options.Settings = None,
     steps: Steps = 2000,
     loss: options.Loss = "logistic",
     record: Record = 50,
@@ -103,7 +102,8 @@ def train(
     where = checked_device(device)
     loaded = load_data(data).to(where)
     begin, own_head = starting_point(initial, data, loaded, train_head=train_head)
-    told = OptimizerOptions(step_size, schedule, growth, largest, norm, p, momentum, weight_decay, clip)
+    own = tuple(setting or ())
+    told = OptimizerOptions(step_size, schedule, growth, largest, norm, p, momentum, weight_decay, clip, own)
     task = TrainTask(
         data=loaded,
         head=starting_head(head, loaded, own_head),

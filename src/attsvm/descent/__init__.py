@@ -9,6 +9,7 @@ from attsvm.descent.initial import initial_parameters
 from attsvm.descent.optimizers.adam import Adam, Lion
 from attsvm.descent.optimizers.base import Optimizer
 from attsvm.descent.optimizers.gradient import GradientDescent, NormalizedGradientDescent, PolyakDescent
+from attsvm.descent.optimizers.pytorch import TorchOptimizer
 from attsvm.descent.optimizers.steepest import (
     JointSteepestDescent,
     MirrorDescent,
@@ -39,6 +40,7 @@ __all__ = [
     "Optimizer",
     "PolyakDescent",
     "SteepestDescent",
+    "TorchOptimizer",
     "TwoPartDescent",
     # step sizes
     "Constant",

@@ -130,10 +130,12 @@ class Run:
     def notes(self) -> list[str]:
         """Plain sentences on what a reader of the numbers should know; empty when there is nothing to say."""
         invisible = self.invisible.flatten(self.stalled.ndim).any(-1)
+        ended = self.state.get("underflowed", torch.zeros_like(self.stalled))
         sentences = {
             "met a gradient of exactly zero and stayed where they were (zero queries, one token, or tied"
             " scores)": self.stalled,
             "would have left the range of floating point and were held at their last finite weights": self.overflowed,
+            "met gradients whose squares underflow, with which the optimizer cannot go on, and stopped": ended,
             "have tokens whose pull has fallen below the round-off of others that keep probability; their direction no"
             " longer improves": invisible,
         }

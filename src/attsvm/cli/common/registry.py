@@ -6,11 +6,12 @@ looked up.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attsvm
 
@@ -74,8 +75,9 @@ class OptimizerOptions:
     norm: str | None = None
     p: float | None = None
     momentum: float | None = None
-    weight_decay: float = 0.0
+    weight_decay: float | None = None
     clip: float | None = None
+    settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -157,13 +159,44 @@ def optimizer_named(name: str, options: OptimizerOptions) -> Optimizer:
     >>> optimizer_named("steepest", OptimizerOptions(norm="nuclear", step_size=0.5))
     SteepestDescent(norm=Nuclear(), step_size=Constant(size=0.5), momentum=0.0)
     """
+    if name.startswith(_PYTORCH):
+        if options.norm is not None or options.p is not None:
+            raise ValueError(f"--norm and --p do nothing with --optimizer {name}")
+        return _pytorch(name, options)
+    if options.settings:
+        raise ValueError(f"--setting belongs to --optimizer torch.optim.NAME; the optimizer is {name}")
     rule = OPTIMIZERS[_known(name, OPTIMIZERS, "optimizer")]
     for option in ("norm", "p", "momentum"):
         if getattr(options, option) is not None and option not in rule.takes:
             owners = ", ".join(other for other, entry in OPTIMIZERS.items() if option in entry.takes)
             raise ValueError(f"--{option} does nothing with --optimizer {name}; it belongs to {owners}")
     made = rule.make(_schedule(options, rule.step_size), options)
-    return replace(made, weight_decay=options.weight_decay, clip=options.clip)
+    return replace(made, weight_decay=options.weight_decay or 0.0, clip=options.clip)
+
+
+_PYTORCH = "torch.optim."
+
+
+def _pytorch(name: str, options: OptimizerOptions) -> Optimizer:
+    """``torch.optim.NAME`` with ``--setting eps=0`` and the like."""
+    import torch
+
+    kind = name.removeprefix(_PYTORCH)
+    kinds = [each for each in dir(torch.optim) if isinstance(getattr(torch.optim, each), type) and each != "Optimizer"]
+    factory = getattr(torch.optim, _known(kind, kinds, "optimizer of PyTorch"))
+    given: dict[str, Any] = {} if options.weight_decay is None else {"weight_decay": options.weight_decay}
+    for each in options.settings:
+        key, _, value = each.partition("=")
+        try:
+            given[key.strip()] = ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError):
+            raise ValueError(
+                f"--setting must be NAME=VALUE with a number, True, False or a tuple; got {each}"
+            ) from None
+    if options.momentum is not None:
+        given["momentum"] = options.momentum
+    plain = options.step_size is None and options.schedule == "constant"
+    return attsvm.TorchOptimizer(factory, None if plain else _schedule(options, 0.1), clip=options.clip, **given)
 
 
 def loss_named(name: str) -> Loss:

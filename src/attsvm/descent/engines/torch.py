@@ -63,9 +63,15 @@ class TorchEngine(Engine):
         progress.stalled |= zero & progress.active
         progress.overflowed |= ~finite & progress.active
         progress.active &= finite
+        if "underflowed" in state:  # the optimizer cannot go on with gradients this small
+            ended = state["underflowed"] & progress.active
+            progress.active &= ~ended
+            state["underflowed"] = progress.state["underflowed"] | ended
         taken = progress.active
         progress.parameters = _choose(taken, moved, parameters)
         progress.state = _choose(taken, state, progress.state)
+        if "underflowed" in state:
+            progress.state["underflowed"] = state["underflowed"]
 
 
 def _largest(data: TokenDataset, logits: Tensor) -> Tensor:
@@ -87,6 +93,6 @@ def _choose(taken: Tensor, new: Mapping[str, Tensor], old: Mapping[str, Tensor])
     if taken.device.type == "cpu" and bool(taken.all()):  # elsewhere asking would make the host wait for the device
         return dict(new)
     return {
-        name: torch.where(taken.reshape(taken.shape + (1,) * (value.ndim - 2)), value, old[name])
+        name: torch.where(taken.reshape(taken.shape + (1,) * (value.ndim - 2)), value, old.get(name, value))
         for name, value in new.items()
     }

@@ -82,6 +82,11 @@ class Optimizer(_Sized):
         """The step sizes as a schedule."""
         return as_schedule(self.step_size)
 
+    @property
+    def applied_decay(self) -> float:
+        """The decay that `advance` adds to the rule."""
+        return self.weight_decay
+
     def start(self, parameters: Mapping[str, Tensor]) -> State:
         """State before the first step; empty unless the rule remembers."""
         return {}
@@ -98,9 +103,9 @@ class Optimizer(_Sized):
         """The next parameters and the next state, with weight decay and clipping."""
         moved, kept = self.step(now, state)
         factors = [name for name in moved if not name.startswith("head")]
-        if self.weight_decay > 0:
+        if self.applied_decay > 0:
             for name in factors:
-                moved[name] = moved[name] - now.spread(now.size * self.weight_decay, name) * now.parameters[name]
+                moved[name] = moved[name] - now.spread(now.size * self.applied_decay, name) * now.parameters[name]
         if self.clip is not None:
             ratio = (self.clip / now.largest_logit().clamp(min=self.clip)) ** (1 / len(factors))
             for name in factors:
