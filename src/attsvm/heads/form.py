@@ -14,7 +14,7 @@ channel.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Bool, Complex, Float, Int
@@ -70,6 +70,11 @@ class HeadWeights:
     sink: float | None = None
     part: tuple[slice, slice] | None = None
 
+    def to(self, device: torch.device | str) -> HeadWeights:
+        """The same weights on a device."""
+        parts: dict[str, Any] = {name: part for name, part in vars(self).items() if isinstance(part, Tensor)}
+        return replace(self, **{name: part.to(device) for name, part in parts.items()})
+
     @property
     def plain(self) -> bool:
         """Whether there is one channel only, x^T W z; a fixed bias may stand beside it."""
@@ -83,7 +88,7 @@ class HeadWeights:
     @property
     def unturned(self) -> Bool[Tensor, " m"]:
         """The columns of `key` and `query` that no position turns."""
-        kept = torch.ones(self.key.shape[1], dtype=torch.bool)
+        kept = torch.ones(self.key.shape[1], dtype=torch.bool, device=self.key.device)
         if self.pairs is not None:
             kept[self.pairs.flatten()] = False
         return kept

@@ -11,7 +11,7 @@ import torch
 
 import attsvm
 from attsvm.heads import HeadWeights, Settings, analyze, load
-from attsvm.heads.analysis.comparison import compare_with_max_margin
+from attsvm.heads.analysis.comparison import _compare_lifted, compare_with_max_margin
 from attsvm.heads.analysis.controls import same_spectrum
 from attsvm.heads.analysis.lifted import Pairs, solve_lifted
 from attsvm.heads.analysis.selections import choices
@@ -134,11 +134,26 @@ def test_channels_of_the_head_and_of_the_solution_are_those_written_out(case):
 
 
 @pytest.mark.parametrize("case", CASES)
+def test_a_kernel_in_blocks_gives_the_same_solution(case, monkeypatch):
+    """A problem whose kernel is not held: equal values, and weights projected on a larger space."""
+    views, form = positioned(case, 6)
+    drawn = choices(views, form).confident(0.3)
+    whole = compare_with_max_margin(form, views, drawn, drawn, Frobenius(), Settings(accuracy=1e-8)).closeness
+    monkeypatch.setattr("attsvm.heads.analysis.lifted._BLOCK", 7)
+    monkeypatch.setattr("attsvm.heads.analysis.lifted.MOST_PAIRS", 1)
+    apart = compare_with_max_margin(form, views, drawn, drawn, Frobenius(), Settings(accuracy=1e-8)).closeness
+    assert apart.max_margin == pytest.approx(whole.max_margin, rel=1e-8)
+    assert apart.efficiency.smallest == pytest.approx(whole.efficiency.smallest, rel=1e-6)
+    assert whole.in_span < apart.in_span <= 1 + 1e-9
+    assert apart.agreement == 1.0
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_the_projection_is_that_of_the_written_out_spans(case):
     views, form = positioned(case, 3, count=3)
     drawn = choices(views, form).confident(0.0)
     pairs = Pairs.of(form, views, drawn)
-    found = pairs.seen_size(pairs.token_kernel(pairs))
+    found = pairs.seen_size()
     # Each channel by itself: left factors u (lifted tokens, centred for each query), right factors z.
     turned = torch.view_as_real(pairs.phases).flatten(1) if form.pairs is not None else torch.zeros(len(pairs), 0)
     still = torch.ones(len(pairs), int(bool(form.unturned.any())))
@@ -161,6 +176,17 @@ def test_the_control_keeps_the_strength_of_every_frequency():
         one, two = (getattr(head, side).T @ getattr(head, side) for head in (form, other))
         assert torch.allclose(one, two)
         assert not torch.allclose(getattr(form, side), getattr(other, side))
+
+
+def test_a_plain_head_has_one_solution_either_way():
+    """On a GPU plain heads are solved through their kernel too."""
+    views, form = positioned("", 7)
+    drawn = choices(views, form).confident(0.3)
+    plain = compare_with_max_margin(form, views, drawn, drawn, Frobenius(), Settings(accuracy=1e-8)).closeness
+    lifted = _compare_lifted(form, views, drawn, drawn, Frobenius(), Settings(accuracy=1e-8)).closeness
+    for name in ("max_margin", "cosine", "cosine_projected", "in_span"):
+        assert getattr(lifted, name) == pytest.approx(getattr(plain, name), rel=1e-5)
+    assert lifted.spectrum.values == pytest.approx(plain.spectrum.values, abs=1e-4)
 
 
 def test_other_norms_are_refused():

@@ -57,7 +57,7 @@ def compare_with_max_margin(
 
     A ValueError if the logits of the head depend on positions and the norm is not Frobenius.
     """
-    if not form.plain:
+    if not form.plain or (settings.device != "cpu" and isinstance(norm, Frobenius) and not form.slope):
         return _compare_lifted(form, views, drawn, held_out, norm, settings)
     began = time.perf_counter()
     weights = form.weights
@@ -116,7 +116,7 @@ def _compare_lifted(
     if not isinstance(norm, Frobenius):
         raise ValueError(f"norms must be Frobenius for heads whose logits depend on positions; got {norm.name}")
     found = solve_lifted(form, views, drawn, settings)
-    pairs, lam, value = found.pairs, found.multipliers, found.value
+    pairs, lam, value = found.pairs.to("cpu"), found.multipliers.cpu(), found.value
     shares = torch.zeros(len(drawn), max(len(view.sentence) for view in views), dtype=torch.float64)
     size = math.sqrt(float(form.energies.sum()))
     result = partial(
@@ -133,9 +133,9 @@ def _compare_lifted(
     if math.isnan(value):
         return Compared(result(solved=False), drawn, shares)
     shares[pairs.query, pairs.token] = lam / lam.sum()
-    margins = found.margins(pairs.logits())
+    margins = found.margins(found.pairs.logits()).cpu()
     others = torch.ones(len(pairs), dtype=torch.bool)
-    others[found.selected] = False
+    others[found.selected.cpu()] = False
     smallest = torch.full((len(drawn),), torch.inf, dtype=torch.float64)
     smallest = smallest.scatter_reduce(0, pairs.query[others], margins[others], "amin")
     product = float(lam @ margins)  # of W and the direction of W_mm

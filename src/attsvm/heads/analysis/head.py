@@ -14,7 +14,6 @@ from torch import Tensor
 from attsvm.heads.analysis.comparison import Compared, compare_with_max_margin, spectrum
 from attsvm.heads.analysis.controls import matching_temperature, same_spectrum, shuffled
 from attsvm.heads.analysis.kinds import kind_shares
-from attsvm.heads.analysis.lifted import MOST_PAIRS
 from attsvm.heads.analysis.rules import MOST_QUERIES, best_rule
 from attsvm.heads.analysis.selections import Choices, SentenceView, choices, selectivity
 from attsvm.heads.analysis.settings import Settings
@@ -46,8 +45,6 @@ class HeadTask:
     def draw(self, confident: Choices, purpose: str, most: int) -> tuple[Choices, Choices]:
         """At most `most` queries for the problem, and queries of the held-out sentences."""
         training = confident.within(~self.held_out)
-        if not self.form.plain and len(training):  # the kernel of a problem must fit
-            most = max(1, min(most, int(MOST_PAIRS / float(training.options.double().mean()))))
         training = training.draw(most, self.stream(purpose))
         testing = confident.within(self.held_out).draw(self.settings.queries, self.stream(f"{purpose} held out"))
         return training, testing

@@ -7,16 +7,18 @@ the model's cosines and sines at the distance of the pair, and 1 for the coordin
 
 is all that the Frobenius norm needs. The solvers see rows of the problem, a selected pair minus another of the same
 query, in coordinates that have these products, some rows at a time; what is reported is then computed from the kernel
-itself, over all rows.
+itself, over all rows, in blocks that are not kept.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Complex, Float, Int
@@ -28,7 +30,8 @@ from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
 from attsvm.svm import AttentionSVM, solve
 
-MOST_PAIRS = 4000  # largest number of pairs in a problem; the kernel of that many takes 128 MB, and is held a few times
+MOST_PAIRS = 6000  # largest number of pairs whose whole kernel is held; it takes 288 MB
+_BLOCK = 2**24  # entries of the kernel that are computed at once
 _NEW = 2  # most rows that a query adds between two solves
 _ROUNDING = 1e-12  # of the kernel, relative to its largest entry
 _SOLVED = "solved: the kernel over all rows proves the solution optimal to the tolerance"
@@ -46,40 +49,61 @@ class Pairs:
     queries: Float[Tensor, "n E"]  # what the query projection sees, ``[n, E]``
     query: Int[Tensor, " N"]  # number of the query of each pair, ``[N]``
     token: Int[Tensor, " N"]  # position of its token, ``[N]``
-    keys: Float[Tensor, "N D"]  # what the key projection sees, ``[N, D]``
+    states: Float[Tensor, "U D"]  # what the key projection sees of the tokens of all sentences, each once, ``[U, D]``
+    place: Int[Tensor, " N"]  # which of them belongs to a pair, ``[N]``
     phases: Complex[Tensor, "N F"] | None  # cos + i sin of every angle at its distance, for rotary positions
     buckets: Int[Tensor, " N"] | None  # of its distance, ``[N]``; None without learned biases by distance
 
     @classmethod
     def of(cls, form: HeadWeights, views: Sequence[SentenceView], drawn: Choices) -> Pairs:
         """All candidates of the queries of `drawn`."""
-        queries, query, token, keys, phases, buckets = [], [], [], [], [], []
+        queries, query, token, place, phases, buckets = [], [], [], [], [], []
+        used = torch.unique(drawn.sentence).tolist()
+        starts = dict(
+            zip(used, itertools.accumulate((len(views[index].keys) for index in used), initial=0), strict=False)
+        )
         for number, (index, position, _) in enumerate(drawn.triples):
             view = views[index]
             tokens = torch.nonzero(view.candidates[position])[:, 0]
             queries.append(view.queries[position])
             query.append(torch.full_like(tokens, number))
             token.append(tokens)
-            keys.append(view.keys[tokens])
+            place.append(tokens + starts[index])
             if form.pairs is not None and view.phases is not None:
                 phases.append(view.phases[tokens] * view.phases[position].conj())
             if form.relative is not None and view.buckets is not None:
                 buckets.append(view.buckets[position, tokens])
         turned, marks = (torch.cat(part) if part else None for part in (phases, buckets))
-        return cls(form, torch.stack(queries), torch.cat(query), torch.cat(token), torch.cat(keys), turned, marks)
+        states = torch.cat([views[index].keys for index in used])
+        columns = torch.cat(query), torch.cat(token), states, torch.cat(place)
+        return cls(form, torch.stack(queries), *columns, turned, marks)
 
     def __len__(self) -> int:
         return len(self.query)
 
     def __getitem__(self, index: Tensor) -> Pairs:
-        phases, buckets = (None if part is None else part[index] for part in (self.phases, self.buckets))
-        return Pairs(self.form, self.queries, self.query[index], self.token[index], self.keys[index], phases, buckets)
+        parts = {name: getattr(self, name) for name in ("query", "token", "place", "phases", "buckets")}
+        chosen: dict[str, Any] = {name: None if part is None else part[index] for name, part in parts.items()}
+        return replace(self, **chosen)
+
+    def to(self, device: torch.device | str) -> Pairs:
+        """The same pairs on a device."""
+        parts: dict[str, Any] = {name: part.to(device) for name, part in vars(self).items() if part is not None}
+        return replace(self, **parts)
+
+    @property
+    def keys(self) -> Float[Tensor, "N D"]:
+        """What the key projection sees of the token of each pair."""
+        return self.states[self.place]
+
+    def turned_keys(self) -> Float[Tensor, "N m"]:
+        """The head's own keys, turned by their distance to the query."""
+        return self.form.turned((self.states @ self.form.key)[self.place], self.phases)
 
     def channel_logits(self) -> Float[Tensor, "N channels"]:
         """What every frequency, the coordinates that are not turned, and learned biases add to the head's logits."""
         form, count = self.form, len(self)
-        keys = form.turned(self.keys @ form.key, self.phases)
-        parts = keys * (self.queries @ form.query)[self.query]
+        parts = self.turned_keys() * (self.queries @ form.query)[self.query]
         turned = parts.new_zeros(count, 0) if form.pairs is None else parts[:, form.pairs].sum(-1)
         bias = parts.new_zeros(count) if form.relative is None else form.relative[self.buckets]
         return torch.cat([turned, parts[:, form.unturned].sum(-1, keepdim=True), bias[:, None]], -1)
@@ -90,34 +114,51 @@ class Pairs:
 
     def token_kernel(self, other: Pairs) -> Float[Tensor, "N M"]:
         """<x, x'> (<p, p'> + 1): products of lifted tokens."""
-        content = self.keys @ other.keys.T
+        own, place = torch.unique(other.place, return_inverse=True)
+        content = (self.states @ other.states[own].T)[self.place][:, place]
         if self.phases is None or other.phases is None:
             return content
         turned = torch.view_as_real(self.phases).flatten(1) @ torch.view_as_real(other.phases).flatten(1).T
         return content * (turned + 1 if bool(self.form.unturned.any()) else turned)
 
-    def kernel(self, other: Pairs, tokens: Tensor) -> Float[Tensor, "N M"]:
-        """Products of all channels; `tokens` is the `token_kernel`."""
+    def kernel(self, other: Pairs, tokens: Tensor | None = None) -> Float[Tensor, "N M"]:
+        """Products of all channels; `tokens` is the `token_kernel`, if it is there already."""
+        tokens = self.token_kernel(other) if tokens is None else tokens
         found = tokens * (self.queries @ other.queries.T)[self.query][:, other.query]
         if self.buckets is not None and other.buckets is not None:
             found += self.buckets[:, None] == other.buckets
         return found
 
-    def seen_size(self, tokens: Tensor) -> float:
+    def images(self, few: Pairs, shares: Float[Tensor, " S"]) -> Float[Tensor, " N"]:
+        """The sum of `shares` times the products with `few`, for each pair."""
+        size = max(1, _BLOCK // max(1, len(few)))
+        parts = (self[torch.arange(at, min(at + size, len(self)))] for at in range(0, len(self), size))
+        return torch.cat([part._needed().kernel(few, None) @ shares for part in parts])
+
+    def _needed(self) -> Pairs:
+        """The same pairs, with no more states than theirs."""
+        own, place = torch.unique(self.place, return_inverse=True)
+        return replace(self, states=self.states[own], place=place)
+
+    def seen_size(self) -> float:
         """Norm of the head's weights projected on the spans of lifted candidates' differences and of queries.
 
         With u the lifted tokens, k their keys after rotation and G the products of the u, centred for each query:
-        ``||P_u W P_z||^2 = tr(k^T G^+ k Q^T P_z Q)``.
+        ``||P_u W P_z||^2 = tr(k^T G^+ k Q^T P_z Q)``. For more than `MOST_PAIRS` pairs u is projected on a larger
+        space, of which no more is known than that the data see nothing beyond: all frequencies of all tokens.
         """
-        form = self.form
-        keys = self._centred(form.turned(self.keys @ form.key, self.phases))
-        gram = self._centred(self._centred(tokens).T)
+        form, basis = self.form, torch.linalg.qr(self.queries.T).Q
+        if len(self) > MOST_PAIRS:
+            seen = torch.linalg.qr(self.states.T).Q
+            narrow = replace(form, key=seen.T @ form.key, query=basis.T @ form.query)
+            return math.sqrt(float(narrow.energies.sum()))
+        keys = self._centred(self.turned_keys())
+        gram = self._centred(self._centred(self.token_kernel(self)).T)
         gram.diagonal().add_(_ROUNDING * float(gram.diagonal().max()) * len(gram))
         factor, failed = torch.linalg.cholesky_ex(gram)
         if bool(failed):
             return math.nan
         left = keys.T @ torch.cholesky_solve(keys, factor)
-        basis = torch.linalg.qr(self.queries.T).Q
         right = basis.T @ form.query
         square = float((left * (right.T @ right)).sum())
         if form.relative is not None and self.buckets is not None:
@@ -147,8 +188,10 @@ class LiftedSolution:
 
     @property
     def memory(self) -> int:
-        """Bytes of the kernel, held three times."""
-        return 24 * len(self.pairs) ** 2
+        """Bytes of the pairs and of the parts of the kernel that are held at once."""
+        held = (self.pairs.states, self.pairs.queries, self.pairs.phases)
+        kernel = 3 * max(_BLOCK, min(len(self.pairs), MOST_PAIRS) ** 2)
+        return 8 * kernel + sum(part.numel() * part.element_size() for part in held if part is not None)
 
     def margins(self, logits: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
         """Logit of the selected pair minus that of each pair of the same query."""
@@ -163,8 +206,7 @@ class LiftedSolution:
 
     def logits(self, other: Pairs) -> Float[Tensor, " M"]:
         """The logits of W_mm / N(W_mm) at other pairs."""
-        few, shares = self.support
-        return other.kernel(few, other.token_kernel(few)) @ shares
+        return other.to(self.pairs.states.device).images(*self.support).cpu()
 
     @property
     def stacked(self) -> Float[Tensor, "n E"]:
@@ -195,62 +237,64 @@ class LiftedSolution:
 def solve_lifted(
     form: HeadWeights, views: Sequence[SentenceView], drawn: Choices, settings: Settings
 ) -> LiftedSolution:
-    """The max-margin solution of the selections `drawn` in the Frobenius norm over all channels of `form`."""
-    began = time.perf_counter()
-    pairs = Pairs.of(form, views, drawn)
-    chosen = pairs.token == drawn.selected[pairs.query]
-    selected, rows = torch.nonzero(chosen)[:, 0], torch.nonzero(~chosen)[:, 0]
-    tokens = pairs.token_kernel(pairs)
-    seen = pairs.seen_size(tokens)
-    gram = pairs.kernel(pairs, tokens)
-    del tokens
-    query = pairs.query[rows]
-    gram = gram[selected[query]] - gram[rows]
-    gram = gram[:, selected[query]] - gram[:, rows]
-    found, value, gap, status = _by_working_rows(gram, query, settings)
-    multipliers = torch.zeros(len(pairs), dtype=torch.float64).index_copy(0, rows, found)
-    seconds = round(time.perf_counter() - began, 3)
-    return LiftedSolution(pairs, selected, multipliers, value, gap, status, seen, seconds)
+    """The max-margin solution of the selections `drawn` in the Frobenius norm over all channels of `form`.
 
-
-def _by_working_rows(
-    gram: Float[Tensor, "R R"], query: Int[Tensor, " R"], settings: Settings
-) -> tuple[Tensor, float, float, str]:
-    """Multipliers of norm 1, N(W_mm), relative gap and status, from the products of all rows.
-
-    Rows that the solution of those at work violates join them, so that most rows never meet a solver. Multipliers
-    lam >= 0 prove ``N(W_mm) >= sum lam / ||sum lam row||``, and W in the direction of their combination, scaled to the
-    smallest margin, is feasible.
+    Rows that the solution of those at work violates join them, so that most rows never meet a solver, and rows without
+    a multiplier leave. Multipliers lam >= 0 prove ``N(W_mm) >= sum lam / ||sum lam row||``, and W in the direction of
+    their combination, scaled to the smallest margin over all rows, is feasible.
     """
-    chosen = _worst(gram.sum(1), query)
-    multipliers = torch.zeros(len(gram), dtype=torch.float64)
-    value = gap = math.inf
+    began = time.perf_counter()
+    pairs = Pairs.of(form, views, drawn).to(settings.device)
+    chosen = pairs.token == drawn.selected.to(pairs.token)[pairs.query]
+    selected, others = torch.nonzero(chosen)[:, 0], ~chosen
+
+    def found(lam: Tensor, value: float, gap: float, status: str) -> LiftedSolution:
+        size = pairs.seen_size()
+        seconds = round(time.perf_counter() - began, 3)
+        return LiftedSolution(pairs, selected, lam, value, gap, status, size, seconds)
+
+    own = pairs.logits()
+    work = _worst((own[selected][pairs.query] - own).masked_fill(chosen, torch.inf), pairs.query)
+    multipliers = torch.zeros(len(pairs), dtype=torch.float64, device=work.device)
+    gap = math.inf
     for _ in range(settings.rounds):
-        rows = torch.nonzero(chosen)[:, 0]
-        solution = solve(_rows_problem(gram[rows][:, rows]))
+        rows = torch.nonzero(work)[:, 0]
+        solution = solve(_rows_problem(_row_products(pairs, selected, rows)))
         if bool(solution.barred):
-            return multipliers, math.nan, math.nan, _BARRED
-        lam = solution.duals[:, 1].clamp(min=0.0)
-        image = gram[:, rows] @ lam
-        size = math.sqrt(max(float(lam @ image[rows]), 0.0))
+            return found(torch.zeros_like(multipliers), math.nan, math.nan, _BARRED)
+        multipliers.zero_()[rows] = solution.duals[:, 1].clamp(min=0.0)
+        trial = LiftedSolution(pairs, selected, multipliers, math.nan, gap, "", math.nan, 0.0)
+        logits = pairs.images(*trial.support)
+        margins = trial.margins(logits)
+        size = math.sqrt(max(float(multipliers @ margins), 0.0))
         if not size > 0:
             break
-        multipliers.zero_()[rows] = lam / size
-        margins, bound = image / size, float(lam.sum()) / size
-        smallest = float(margins.min())
+        bound, smallest = float(multipliers.sum()) / size, float(margins[others].min()) / size
         value = 1 / smallest if smallest > 0 else math.inf
         gap = value / bound - 1
         if gap <= settings.accuracy:
-            return multipliers, value, max(gap, 0.0), _SOLVED
-        short = margins * bound < 1 - settings.accuracy / 4
+            return found(multipliers / size, value, max(gap, 0.0), _SOLVED)
+        short = others & (margins * (bound / size) < 1 - settings.accuracy / 4)
+        work = multipliers > 0
         for _ in range(_NEW):
-            chosen |= _worst(margins.masked_fill(~short | chosen, torch.inf), query)
-    return multipliers, math.nan, gap, "not converged: the rounds ran out"
+            work |= _worst(margins.masked_fill(~short | work, torch.inf), pairs.query)
+    return found(multipliers, math.nan, gap, "not converged: the rounds ran out")
+
+
+def _row_products(pairs: Pairs, selected: Int[Tensor, " n"], rows: Int[Tensor, " S"]) -> Float[Tensor, "S S"]:
+    """Products of some rows, each given by the number of the pair that is not selected."""
+    query = pairs.query[rows]
+    asked, place = torch.unique(query, return_inverse=True)
+    both = pairs[torch.cat([selected[asked], rows])]._needed()
+    kernel = both.kernel(both)
+    own = torch.arange(len(rows), device=rows.device) + len(asked)
+    kernel = kernel[place] - kernel[own]
+    return kernel[:, place] - kernel[:, own]
 
 
 def _worst(margins: Float[Tensor, " R"], query: Int[Tensor, " R"]) -> Tensor:
     """The row with the smallest finite margin of each query, as a mask."""
-    least = torch.full((int(query.max()) + 1,), torch.inf, dtype=torch.float64)
+    least = torch.full((int(query.max()) + 1,), torch.inf, dtype=torch.float64, device=query.device)
     least = least.scatter_reduce(0, query, margins, "amin")
     return (margins == least[query]) & margins.isfinite()
 
@@ -264,5 +308,5 @@ def _rows_problem(gram: Float[Tensor, "S S"]) -> AttentionSVM:
         kept[-1] = True
         factor = vectors[:, kept] * values[kept].clamp(min=0.0).sqrt()
     tokens = torch.stack([factor, torch.zeros_like(factor)], 1)
-    ones = torch.ones(len(gram), dtype=torch.float64)
-    return AttentionSVM(TokenDataset(tokens, ones[:, None], ones), torch.zeros(len(gram), dtype=torch.int64))
+    ones = torch.ones_like(factor[:, 0])
+    return AttentionSVM(TokenDataset(tokens, ones[:, None], ones), torch.zeros_like(ones, dtype=torch.int64))

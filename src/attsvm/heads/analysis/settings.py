@@ -14,8 +14,9 @@ class Settings:
 
     Arguments:
         norms: of the max-margin problems; the first one is shown in the table.
-        queries: largest number of confident queries that enter the problem of a head, drawn with `seed`. Fewer where
-            positions are inside the logits and they have more than 4,000 candidates, whose kernel is held at once.
+        queries: largest number of confident queries that enter the problem of a head, drawn with `seed`. Where
+            positions are inside the logits and they have more than 6,000 candidates, the head's weights are projected
+            on a larger space, all frequencies of all tokens, and their margin efficiency is somewhat smaller for it.
         confidence: a query is confident where the largest attention exceeds this. From 0.5 on, the selected token has
             more than all others together.
         held_out: share of the sentences kept apart, to ask whether W_mm selects there what the head selects.
