@@ -10,6 +10,7 @@ import attsvm
 from attsvm.cli.common.commands import Command, Group
 from attsvm.cli.demo import demo
 from attsvm.cli.diagnose import diagnose
+from attsvm.cli.edit import edit
 from attsvm.cli.figure import figure
 from attsvm.cli.heads import heads
 from attsvm.cli.info import info
@@ -52,7 +53,7 @@ def describe(
         typer.echo(context.get_help())
 
 
-for command in (demo, train, solve, diagnose, heads, why):
+for command in (demo, train, solve, diagnose, heads, why, edit):
     app.command(cls=Command)(command)
 app.command("next-token", cls=Command)(next_token)
 app.add_typer(figure, name="figure")

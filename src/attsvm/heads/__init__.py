@@ -3,6 +3,7 @@
 from attsvm.heads.analysis.analyze import Progress, analyze
 from attsvm.heads.analysis.kinds import SINKS, SelectionKind
 from attsvm.heads.analysis.settings import Settings
+from attsvm.heads.explain.edit import Edit, edit
 from attsvm.heads.explain.max_margin import MaxMargin, max_margin
 from attsvm.heads.explain.why import Channel, Flip, Reading, Share, Why, why
 from attsvm.heads.form import HeadWeights
@@ -50,6 +51,8 @@ __all__ = [
     "Flip",
     "max_margin",
     "MaxMargin",
+    "edit",
+    "Edit",
     # reports
     "HeadsReport",
     "HeadReport",

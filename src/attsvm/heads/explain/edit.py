@@ -1,0 +1,371 @@
+"""Change what a head attends to: the smallest change of its query projection that meets demands and keeps the rest.
+
+With the keys k_j of a head fixed, the logit ``(R_{j-i} k_j)^T Q z_i`` is linear in its query projection Q, whatever
+rotary positions, shared keys and biases by distance it has: a max-margin problem with tokens ``R_{j-i} k_j`` of the
+width of the head, as any other `AttentionSVM`. The change Delta Q of least norm solves
+
+    min N(Delta Q)   s.t.   (k_token - k_t)^T (Q + Delta Q) z >= b        for every other candidate t of a demand,
+                            (k_chosen - k_t)^T (Q + Delta Q) z >= eps     for every other candidate t of a kept choice,
+
+and the edited model has the same architecture. Where there is no such change, a ray of multipliers says so; it does not
+depend on Q, and rules out every change of this head's queries. What a layer reads does not depend on its own queries,
+so that demands on one head hold exactly in the edited model.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from attsvm.data import TokenDataset
+from attsvm.heads.explain.places import head_place, plain_word, query_place
+from attsvm.heads.form import HeadWeights, LayerStates
+from attsvm.heads.loading.folder import quiet
+from attsvm.heads.loading.tokenizers import HuggingFaceTokenizer
+from attsvm.heads.loading.transformers_model import TransformersModel
+from attsvm.heads.model import HeadModel, Sentence, Text, counted
+from attsvm.norms import Frobenius, Norm
+from attsvm.svm import AttentionSVM, BlockDescent, SVMSolution, solve
+
+Demand = tuple[Text, int | str, int | str]
+"""A text, a query in it, and the token that the query is to choose, both as `why` takes them."""
+_LISTED = 8  # choices named in a sentence
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A query and the token that it is to choose."""
+
+    sentence: Sentence
+    query: int
+    token: int
+
+    def __str__(self) -> str:
+        names = [plain_word(self.sentence.tokens[place]) for place in (self.query, self.token)]
+        text = self.sentence.text if len(self.sentence.text) <= 60 else self.sentence.text[:57] + "..."
+        return f"{names[0]!r} ({self.query}) to {names[1]!r} ({self.token}) in {text!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """The change of a head's queries, or the proof that there is none; `apply` makes the edited model.
+
+    Arguments:
+        head: its name.
+        solution: of the max-margin problem, with its certificate; where it is barred, `clash` says which demands.
+        change: Delta Q transposed, as `HeadWeights.query` holds Q, scale inside, ``[E, m]``; NaN where there is none.
+        demands: what was asked for.
+        kept: choices that the problem asked to keep.
+        binding: demands and kept choices that hold the solution in place.
+        moved: choices that had to move: each is the heaviest of a ray, which barred it together with the demands and
+            the choices still kept; at least one choice of every such ray had to move.
+        clash: demands that no change can meet together; empty where there is a change.
+    """
+
+    head: str
+    solution: SVMSolution
+    change: Float[Tensor, "E m"]
+    demands: tuple[Choice, ...]
+    kept: tuple[Choice, ...]
+    binding: tuple[Choice, ...]
+    moved: tuple[Choice, ...]
+    clash: tuple[Choice, ...]
+
+    @property
+    def possible(self) -> bool:
+        """Whether there is a change that meets all demands."""
+        return bool(self.solution.separable)
+
+    @property
+    def rank(self) -> int:
+        """Of the change."""
+        return int(self.solution.rank(1e-6))
+
+    @property
+    def sentence(self) -> str:
+        """What came of it."""
+        listed = "; ".join(map(str, self.clash[:_LISTED])) + ("; ..." if len(self.clash) > _LISTED else "")
+        if self.clash and bool(self.solution.infeasible):
+            return f"no change of the queries of {self.head} can do this, because these demands clash: {listed}"
+        if self.clash:
+            bound = float(self.solution.certificate.dual_value)
+            return (
+                f"no change of the queries of {self.head} of a norm below {0.994 * bound:.3g} can do this; whether a"
+                f" larger one can is not known. These demands clash: {listed}"
+            )
+        if not self.possible:
+            return f"no change was found: {self.solution.sentences}"
+        size, gap = (
+            float(self.solution.norm.value(self.solution.weights)),
+            float(self.solution.certificate.relative_gap),
+        )
+        return (
+            f"{counted(len(self.demands), 'demand')} on {self.head} met by a change of {self.solution.norm.name} norm"
+            f" {size:.4g} and rank {self.rank}, certified to a gap of {abs(gap):.1e};"
+            f" {counted(len(self.kept), 'choice')} kept, {len(self.moved)} had to move"
+        )
+
+    def __str__(self) -> str:
+        lines = [self.sentence]
+        for title, choices in (("binds", self.binding), ("had to move", self.moved)):
+            lines += [f"- {title}: {choice}" for choice in choices[:_LISTED]]
+            lines += [f"- {title}: {len(choices) - _LISTED} more"] if len(choices) > _LISTED else []
+        return "\n".join(lines)
+
+    def apply(self, model: HeadModel) -> HeadModel:
+        """A copy of `model` with the edited head.
+
+        Raises:
+            ValueError: if there is no change, or `model` is not one whose weights can be written.
+        """
+        layer, number, own = _editable(model, self.head)
+        if not self.possible:
+            raise ValueError(self.sentence)
+        core = copy.deepcopy(own._core)
+        made = list(own._architecture.layers(core))[layer]
+        module, size = made.query.module, made.size
+        places = torch.arange(number * size, (number + 1) * size)
+        places = places if made.query.columns is None else made.query.columns[places]
+        width = made.query.weight.shape[0]
+        step = (self.change / made.scale).to(module.weight)
+        with torch.no_grad():
+            whole = module.weight.T if isinstance(module, nn.Linear) else module.weight  # views of the same numbers
+            whole[:, places] += step[:width]
+            if module.bias is not None:
+                module.bias[places] += step[width]
+        return own._with_core(core, f"{own.name}, {self.head} edited")
+
+    def save(self, model: HeadModel, folder: str | os.PathLike[str]) -> Path:
+        """Write the edited model as safetensors, with its settings and its tokenizer, to a new folder for `load`.
+
+        Raises:
+            ValueError: as `apply`; or if the folder holds files.
+        """
+        path = Path(folder)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ValueError(f"folder must be new or empty; {path} is not")
+        edited = self.apply(model)
+        assert isinstance(edited, TransformersModel)
+        return save_model(edited, path)
+
+
+def save_model(model: TransformersModel, path: Path) -> Path:
+    """Weights, settings and tokenizer of a model, in a folder that is complete or not there."""
+    from safetensors.torch import save_file
+
+    staging = path.with_name(f".{path.name}.partial")
+    staging.mkdir(parents=True, exist_ok=True)
+    config = copy.deepcopy(model._core.config)
+    if hasattr(config, "quantization_config"):  # of GGUF: the weights are plain numbers now
+        del config.quantization_config
+    state = {name: tensor.detach().clone().contiguous() for name, tensor in model._core.state_dict().items()}
+    with quiet():
+        save_file(state, staging / "model.safetensors", {"format": "pt"})
+        config.save_pretrained(staging)
+        if isinstance(model._tokenizer, HuggingFaceTokenizer):
+            model._tokenizer._tokenizer.save_pretrained(staging)
+    if path.exists():
+        path.rmdir()
+    staging.rename(path)
+    return path
+
+
+def edit(
+    model: HeadModel,
+    head: str,
+    demands: Sequence[Demand],
+    *,
+    keep: Sequence[Text] = (),
+    norm: Norm | None = None,
+    margin: float = 1.0,
+    keep_margin: float = 0.1,
+) -> Edit:
+    """The smallest change of a head's query projection with which it makes the choices demanded.
+
+    Arguments:
+        model: from `load`; not one that normalizes queries inside the head, nor one whose layers share weights.
+        head: such as ``"L3H7"``.
+        demands: triples (text, query, token): positions, or words that occur once.
+        keep: texts on which every other choice of this head is to stay.
+        norm: of the change; `Nuclear()` asks for low rank. `Frobenius()` by default.
+        margin: by how much the logit of a demanded token must exceed the others.
+        keep_margin: the same for kept choices, or half of what they have now where that is less.
+
+    Returns:
+        An `Edit`; where there is no change, it names the demands that clash. Kept choices never stand in the way of
+        demands: those that a ray proves incompatible with them, and with the other kept ones, are given up one by one,
+        the heaviest of the ray first, and listed in `Edit.moved` if the change moves them.
+
+    Raises:
+        ValueError: naming the argument, what was expected and what came.
+    """
+    layer, number, own = _editable(model, head)
+    if not (margin > 0 and keep_margin >= 0):
+        raise ValueError(f"margin must be positive and keep_margin at least 0; got {margin!r} and {keep_margin!r}")
+    if len(demands) == 0:
+        raise ValueError("demands must hold at least one (text, query, token); got none")
+    reader = _Reader(own, layer, own.weights(layer, number))
+    wanted = [reader.demand(demand, index) for index, demand in enumerate(demands)]
+    taken = {(choice.sentence, choice.query) for choice in wanted}
+    kept = [choice for text in keep for choice in reader.choices(text) if (choice.sentence, choice.query) not in taken]
+    kept = list({(id(choice.sentence), choice.query): choice for choice in kept}.values())
+    asked = [(reader.input(choice), choice, margin) for choice in wanted]
+    for choice in kept:
+        found = reader.input(choice)
+        asked.append((found, choice, min(keep_margin, found.gap(choice.token) / 2)))
+    few = len(asked) - len(kept)
+    solution = _solved(asked[:few], norm)  # demands alone first: where they clash, no kept choice is to blame
+    if bool(solution.barred):
+        asked, solution = _irreducible(asked[:few], solution, norm)
+    given_up = []
+    while len(asked) > few:
+        solution = _solved(asked, norm)
+        weight = solution.duals[few:].clamp(min=0.0).sum(-1)
+        if not bool(solution.barred) or not bool((weight > 0).any()):
+            break
+        given_up.append(asked.pop(few + int(weight.argmax())))
+    weights = solution.weights
+    held = (solution.duals.clamp(min=0.0).sum(-1) > 0).tolist()
+    named = tuple(choice for (_, choice, _), mark in zip(asked, held, strict=True) if mark)
+    barred = bool(solution.barred)
+    return Edit(
+        head=f"L{layer}H{number}",
+        solution=solution,
+        change=nn.functional.pad(weights.T, (0, 0, 0, len(reader.form.query) - weights.shape[1])),
+        demands=tuple(wanted),
+        kept=tuple(choice for _, choice, _ in asked[few:]),
+        binding=() if barred else named,
+        moved=() if barred else tuple(own for found, own, _ in given_up if found.gap(own.token, weights) <= 0),
+        clash=named if barred else (),
+    )
+
+
+def _editable(model: HeadModel, head: str) -> tuple[int, int, TransformersModel]:
+    """Layer and head, and a model whose query projection can be written."""
+    layer, number = head_place(model, head)
+    why = None
+    if not isinstance(model, TransformersModel):
+        why = "was not loaded from weights of the transformers library"
+    elif model._layers[layer].norms is not None:
+        why = "normalizes queries inside the head, so that its logits are not linear in the query projection"
+    elif sum(other.query.module is model._layers[layer].query.module for other in model._layers) > 1:
+        why = "shares the weights of several layers, so that no head can be changed alone"
+    if why is not None or not isinstance(model, TransformersModel):
+        raise ValueError(f"{model.name} {why}; its heads cannot be edited")
+    return layer, number, model
+
+
+@dataclass(frozen=True, eq=False)
+class _Input:
+    """One query with the keys of its candidates as it sees them, and the logits that the head gives them now."""
+
+    tokens: Float[Tensor, "c m"]
+    places: Int[Tensor, " c"]  # of the candidates in the text
+    query: Float[Tensor, " E"]
+    logits: Float[Tensor, " c"]
+
+    def gap(self, token: int, change: Float[Tensor, "m E"] | None = None) -> float:
+        """Of `token` over the best other candidate, now or with a change of Q."""
+        logits = self.logits if change is None else self.logits + self.tokens @ (change @ self.query)
+        own = self.places == token
+        return float(logits[own].max() - logits[~own].max())
+
+
+_Asked = tuple[_Input, Choice, float]  # with the gap that the choice is asked for
+
+
+class _Reader:
+    """What one head of a model sees in texts, each read once."""
+
+    def __init__(self, model: TransformersModel, layer: int, form: HeadWeights) -> None:
+        self.model, self.layer, self.form = model, layer, form
+        # A constant coordinate that only the keys need is no part of the query projection.
+        read = model._layers[layer].query
+        self._width = read.weight.shape[0] + (read.bias is not None)
+        self._sentences: dict[tuple[int, ...], Sentence] = {}
+        self._seen: dict[Sentence, tuple[LayerStates, Tensor]] = {}
+
+    def sentence(self, text: Text) -> Sentence:
+        (made,) = self.model.encode([text])
+        found = self._sentences.setdefault(tuple(made.ids.tolist()), made)
+        if found not in self._seen:
+            seen = self.model.states(found, [self.layer]).layer(0)
+            self._seen[found] = seen, self.form.logits(seen)
+        return found
+
+    def demand(self, demand: Demand, index: int) -> Choice:
+        if len(demand) != 3:
+            raise ValueError(f"demands must be triples (text, query, token); demands[{index}] is {demand!r}")
+        text, query, token = demand
+        sentence = self.sentence(text)
+        made = Choice(
+            sentence,
+            query_place(sentence, query, f"demands[{index}]: query"),
+            query_place(sentence, token, f"demands[{index}]: token"),
+        )
+        candidates = self._seen[sentence][0].allowed[made.query]
+        if not bool(candidates[made.token]) or int(candidates.sum()) < 2:
+            why = "sees one token only" if int(candidates.sum()) < 2 else "does not see that token"
+            raise ValueError(f"demands[{index}]: {made} cannot be asked for, because this query {why}")
+        return made
+
+    def choices(self, text: Text) -> list[Choice]:
+        """What the head chooses on a text, ties left out."""
+        sentence = self.sentence(text)
+        seen, logits = self._seen[sentence]
+        logits = logits.masked_fill(~seen.allowed, -torch.inf)
+        asking = torch.nonzero(seen.allowed.sum(-1) > 1)[:, 0]
+        top = logits[asking].topk(2, -1) if len(asking) else None
+        if top is None:
+            return []
+        clear = top.values[:, 0] > top.values[:, 1]
+        pairs = zip(asking[clear].tolist(), top.indices[clear, 0].tolist(), strict=True)
+        return [Choice(sentence, query, token) for query, token in pairs]
+
+    def input(self, choice: Choice) -> _Input:
+        seen, logits = self._seen[choice.sentence]
+        places = torch.nonzero(seen.allowed[choice.query])[:, 0]
+        turn = None if seen.phases is None else seen.phases[places] * seen.phases[choice.query].conj()
+        keys = self.form.turned(seen.keys[places] @ self.form.key, turn)
+        return _Input(keys, places, seen.queries[choice.query, : self._width], logits[choice.query, places])
+
+
+def _irreducible(asked: list[_Asked], solution: SVMSolution, norm: Norm | None) -> tuple[list[_Asked], SVMSolution]:
+    """Demands that clash, of which none can be left out, and the ray that proves it."""
+    held = (solution.duals.clamp(min=0.0).sum(-1) > 0).tolist()
+    left = [one for one, mark in zip(asked, held, strict=True) if mark]
+    for one in [None, *left]:  # first all of the ray alone
+        fewer = [other for other in left if other is not one]
+        tried = _solved(fewer, norm) if fewer else solution
+        if fewer and bool(tried.barred) and bool(tried.infeasible | ~solution.infeasible):
+            left, asked, solution = fewer, fewer, tried
+    return asked, solution
+
+
+def _solved(asked: Sequence[_Asked], norm: Norm | None) -> SVMSolution:
+    """The problem of these queries, each with the gap that its choice is asked for."""
+    longest = max(len(found.places) for found, _, _ in asked)
+    pad = nn.functional.pad
+
+    def filled(name: str) -> Tensor:
+        tensors = [getattr(found, name) for found, _, _ in asked]
+        return torch.stack([pad(one, (*[0, 0] * (one.ndim - 1), 0, longest - len(one))) for one in tensors])
+
+    mask = torch.arange(longest) < torch.tensor([[len(found.places)] for found, _, _ in asked])
+    queries = torch.stack([found.query for found, _, _ in asked])
+    data = TokenDataset(filled("tokens"), queries, torch.ones(len(asked), dtype=torch.float64), mask=mask)
+    selected = [int((found.places == choice.token).nonzero()) for found, choice, _ in asked]
+    sides = torch.tensor([side for _, _, side in asked], dtype=torch.float64)
+    problem = AttentionSVM(data, selected, right_hand_side=sides, offsets=filled("logits"))
+    solution = solve(problem, norm or Frobenius())
+    if not bool(solution.solved | solution.barred) and isinstance(solution.norm, Frobenius):
+        # Rows of any sign cannot be met by scaling W; what block descent misses by a little is certified to a little.
+        return solve(problem, solver=BlockDescent(accuracy=1e-6), initial=solution)
+    return solution
