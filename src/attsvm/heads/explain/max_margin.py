@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attsvm.heads.analysis.lifted import MOST_PAIRS, LiftedSolution, solve_lifted
+from attsvm.heads.analysis.lifted import LiftedSolution, solve_lifted
 from attsvm.heads.analysis.selections import choices, layers_of
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.explain.places import head_place
@@ -101,8 +101,7 @@ def of_sentences(
                     f"head {name} has no query with more than {confidence:g} of its attention on one token; lower the"
                     " confidence or give other texts"
                 )
-            most = max(1, min(queries, int(MOST_PAIRS / float(sure.options.double().mean()))))
-            drawn = sure.draw(most, torch.Generator().manual_seed(seed))
+            drawn = sure.draw(queries, torch.Generator().manual_seed(seed))
             solution = solve_lifted(form, views, drawn, settings)
             words = []
             for index, position, selected in drawn.triples:

@@ -337,7 +337,7 @@ class Reading:
         here = here[torch.cat([torch.nonzero(here.token == t)[:, 0] for t in (s, r)])]
         solution = self.support.solution
         pairs, lam = solution.pairs, solution.multipliers
-        kernel = here.kernel(pairs, here.token_kernel(pairs))
+        kernel = here.kernel(pairs)
         rows = kernel[:, solution.selected[pairs.query]] - kernel
         values = lam * (rows[0] - rows[1])
         totals = torch.zeros(len(pairs.queries), dtype=torch.float64).index_add_(0, pairs.query, values)
