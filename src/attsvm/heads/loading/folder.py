@@ -6,6 +6,7 @@ Only plain files are read; code in a folder is never run.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import pickle
@@ -170,8 +171,9 @@ def read_gguf(path: Path, name: str) -> tuple[Any, Any, tuple[str, ...]]:
     here: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True}
     try:
         # A progress bar of the library is not among those that it can be asked to leave out.
-        with torch.random.fork_rng(devices=[]), quiet(), contextlib.redirect_stderr(io.StringIO()):
-            kinds = {tensor.tensor_type.name for tensor in gguf.GGUFReader(path).tensors}
+        no_bar = contextlib.redirect_stderr(io.StringIO())
+        with torch.random.fork_rng(devices=[]), quiet(), no_bar, _read_once(gguf, path) as reader:
+            kinds = {tensor.tensor_type.name for tensor in reader.tensors}
             config = AutoConfig.from_pretrained(path.parent, **here)
             architecture_of(config, name)
             core = AutoModel.from_pretrained(
@@ -191,6 +193,17 @@ def read_gguf(path: Path, name: str) -> tuple[Any, Any, tuple[str, ...]]:
     coarse = sorted(kinds - {"F64", "F32"})
     notes = (f"weights of lower precision ({', '.join(coarse)}) were dequantized to float32",) if coarse else ()
     return core.eval(), words, notes
+
+
+@contextlib.contextmanager
+def _read_once(gguf: Any, path: Path) -> Iterator[Any]:
+    """A reader of the file; inside, the transformers library gets it wherever it would read the whole file again."""
+    reader, before = gguf.GGUFReader(path), (gguf.GGUFReader, gguf.get_tensor_name_map)
+    gguf.GGUFReader, gguf.get_tensor_name_map = (lambda *_, **__: reader), functools.cache(gguf.get_tensor_name_map)
+    try:
+        yield reader
+    finally:
+        gguf.GGUFReader, gguf.get_tensor_name_map = before
 
 
 # Longer names first: "attn" is a part of "cross_attn".
