@@ -21,7 +21,7 @@ from torch import Tensor
 from attsvm.attention import ScaledTensor
 from attsvm.data.files import read_arrays, write_arrays
 from attsvm.descent.engines.base import Progress
-from attsvm.descent.fingerprint import same_setting
+from attsvm.descent.fingerprint import same_digest, same_setting
 from attsvm.descent.task import Task
 
 
@@ -270,7 +270,7 @@ def resumed(run: Run, task: Task, asked: Mapping[str, Any]) -> Progress:
             raise ValueError(f"resume needs the same {name}; the run was made with {before}, now it is {now}")
     earlier = run.configuration.get("fingerprint", {})  # runs saved by earlier versions have none
     for name, digest in asked["fingerprint"].items():
-        if earlier.get(name, digest) != digest:
+        if not same_digest(earlier.get(name, digest), digest):
             raise ValueError(f"resume needs the same {name}; the run was made with another of the same shape")
     if task.batches is not None and [tuple(key) for key in run.configuration["seed"]] != asked["seed"]:
         raise ValueError("resume needs the same seed; mini-batches are drawn from it")

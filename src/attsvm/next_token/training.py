@@ -16,7 +16,7 @@ from attsvm.attention.linear_maps import SharedPairs
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_shape
 from attsvm.descent import GradientDescent, Run, TwoPartDescent
-from attsvm.descent.fingerprint import data_digest
+from attsvm.descent.fingerprint import data_digest, same_digest
 from attsvm.descent.fit import fit
 from attsvm.next_token.data import NextTokenData
 from attsvm.next_token.diagnosis import curvature
@@ -169,7 +169,7 @@ def verify(limit: LimitPrediction, trained: Run | ArrayLike) -> Comparison:
         if loss != repr(Log()):
             raise ValueError(f"the prediction is about the log loss, Log(); the run was made with {loss}")
         digest = data_digest(limit.data.dataset)
-        if trained.configuration.get("fingerprint", {}).get("data", digest) != digest:
+        if not same_digest(trained.configuration.get("fingerprint", {}).get("data", digest), digest):
             raise ValueError("the run was trained on other data than the prediction is about")
         given: Tensor = trained.weights
     else:
