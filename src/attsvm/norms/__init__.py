@@ -1,7 +1,7 @@
 """Matrix norms, each with its dual, steepest direction, prox and projection, and the cosine between directions.
 
 The norms of factors that `factor_norm` makes (`SpectralOfRank`, `Projective`, `Gamma2`), `SpectralOfHeads`, the longest
-row and column and their duals are here by name too.
+row and column, the norms of rotary heads (`NuclearByFrequency`) and their duals are here by name too.
 """
 
 from attsvm.norms.base import Norm
@@ -19,6 +19,8 @@ from attsvm.norms.max_entry import MaxEntry
 from attsvm.norms.nuclear import Nuclear
 from attsvm.norms.projective import InfinityToOne as InfinityToOne
 from attsvm.norms.projective import Projective
+from attsvm.norms.rotary import NuclearByFrequency as NuclearByFrequency
+from attsvm.norms.rotary import SpectralByFrequency as SpectralByFrequency
 from attsvm.norms.semidefinite import Gamma2
 from attsvm.norms.semidefinite import SpectralOfHeads as SpectralOfHeads
 from attsvm.norms.spectral import Spectral

@@ -18,6 +18,7 @@ from attsvm.norms import (
     MaxEntry,
     Norm,
     Nuclear,
+    NuclearByFrequency,
     Projective,
     Spectral,
     SpectralOfRank,
@@ -324,7 +325,7 @@ def choose_solver(solver: Solver | None, problem: AttentionSVM, norm: Norm, warm
         return NuclearInteriorPoint()
     if isinstance(norm, SpectralOfRank):
         return Conic() if InteriorPoint().refusal(problem, norm) else InteriorPoint()
-    if isinstance(norm, Semidefinite):
+    if isinstance(norm, (Semidefinite, NuclearByFrequency)):
         return Conic()
     if isinstance(norm, Projective) and ColumnGeneration().refusal(problem, norm) is None:
         return ColumnGeneration()

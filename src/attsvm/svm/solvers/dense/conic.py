@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SpectralOfRank, SumEntry
+from attsvm.norms import (
+    Entrywise,
+    Frobenius,
+    MaxEntry,
+    Norm,
+    Nuclear,
+    NuclearByFrequency,
+    Spectral,
+    SpectralOfRank,
+    SumEntry,
+)
 from attsvm.norms.semidefinite import ConicProgram, Semidefinite
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
@@ -38,14 +48,19 @@ class Conic(Solver):
     def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
         if isinstance(norm, Semidefinite):
             norm.check_width(problem.data.dq)
-        known = isinstance(norm, (Entrywise, Spectral, SpectralOfRank, Semidefinite))
-        return None if known else "it solves Entrywise, Spectral, SpectralOfRank, Gamma2 and SpectralOfHeads"
+        if isinstance(norm, NuclearByFrequency):
+            norm.height(problem.data.d)
+        known = isinstance(norm, (Entrywise, Spectral, SpectralOfRank, Semidefinite, NuclearByFrequency))
+        names = "Entrywise, Spectral, SpectralOfRank, Gamma2, SpectralOfHeads and NuclearByFrequency"
+        return None if known else f"it solves {names}"
 
     def solve(
         self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
     ) -> RawSolution:
         if isinstance(norm, Entrywise):
             build = partial(_entrywise, p=norm.p)
+        elif isinstance(norm, NuclearByFrequency):
+            build = partial(_by_frequency, norm=norm)
         elif isinstance(norm, Semidefinite):
             build = partial(_semidefinite, norm=norm)
         else:
@@ -93,6 +108,39 @@ def _semidefinite(rows: DenseRows, norm: Semidefinite) -> ConicProgram:
     program = _start(rows, norm.variables(*rows.shape[2:]))
     program.cost[rows.size] = 1.0
     norm.add_ball(program, *rows.shape[2:])
+    return program
+
+
+def _by_frequency(rows: DenseRows, norm: NuclearByFrequency) -> ConicProgram:
+    """min sum_f (tr P_f + tr Q_f) / 4  s.t.  [[P_f, S_f], [S_f^T, Q_f]] psd, S_f = [[A_f, B_f], [-B_f, A_f]].
+
+    S_f has every singular value of M_f twice. For A_0 it is S = A_0, at half the price.
+    """
+    import clarabel
+    import scipy.sparse as sp
+
+    _, _, d, dq = rows.shape
+    height = norm.height(d)
+    sizes = [2] * norm.frequencies + [1] * norm.unturned
+    orders = [(times * height, times * (height + dq)) for times in sizes]
+    program = _start(rows, rows.size + sum(order * (order + 1) // 2 - m * (order - m) for m, order in orders))
+    first, own = 0, rows.size  # the first row of W in this block, and its first variable
+    for times, (m, order) in zip(sizes, orders, strict=True):
+        column, row = np.tril_indices(order)  # the upper triangle, column by column, off-diagonal times sqrt 2
+        cross = (row < m) & (column >= m)
+        corner, sides = np.flatnonzero(cross), np.flatnonzero(~cross)
+        above, right = np.divmod(row[corner], height), np.divmod(column[corner] - m, dq)
+        sine = above[0] != right[0]
+        entry = (first + height * sine + above[1]) * dq + right[1]
+        sign = np.where(sine & (above[0] == 1), -1.0, 1.0)
+        more = own + np.arange(len(sides))
+        diagonal = (row == column)[sides]
+        program.cost[more[diagonal]] = 0.5 / times
+        values = -np.concatenate([np.where(diagonal, 1.0, np.sqrt(2.0)), sign * np.sqrt(2.0)])
+        places = np.concatenate([sides, corner]), np.concatenate([more, entry])
+        matrix = sp.csc_matrix((values, places), shape=(len(row), len(program.cost)))
+        program.add(matrix, np.zeros(len(row)), clarabel.PSDTriangleConeT(order))
+        first, own = first + times * height, own + len(sides)
     return program
 
 
