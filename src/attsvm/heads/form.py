@@ -49,7 +49,8 @@ class HeadWeights:
     Arguments:
         key, query: the two factors.
         pairs: columns of both that rotary positions turn together, ``[F, 2]``; None where none are turned.
-        relative: learned bias of each bucket of distances, ``[buckets]``; None where there is none.
+        relative: learned bias of each bucket of distances, ``[buckets]``; None where there is none. A bucket of -1
+            has no bias.
         slope: of a fixed bias ``slope (j - i)`` for token j and query i (ALiBi); 0 where there is none.
         cap: logits l become ``cap tanh(l / cap)`` before the softmax; None where they do not.
         sink: the logit of no token, which takes its share of the softmax; None where there is none.
@@ -141,7 +142,12 @@ class HeadWeights:
             return logits
         if seen.buckets is None:
             raise ValueError("buckets are needed for the logits of a head with learned biases by distance")
-        return logits + self.relative[seen.buckets]
+        return logits + self.bias(seen.buckets)
+
+    def bias(self, buckets: Int[Tensor, "*pairs"]) -> Float[Tensor, "*pairs"]:
+        """The learned bias of each bucket; 0 for buckets of -1, and where there are no biases."""
+        none = self.key.new_zeros(1)
+        return (none if self.relative is None else torch.cat([self.relative, none]))[buckets]
 
     def fixed_logits(self, length: int) -> Float[Tensor, "T T"]:
         """The fixed bias; row = query."""

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import attsvm
-from attsvm.heads import HeadWeights, Settings, analyze, load
+from attsvm.heads import SINKS, HeadWeights, Settings, analyze, load
 from attsvm.heads.analysis.comparison import _compare_lifted, compare_with_max_margin
 from attsvm.heads.analysis.controls import same_spectrum
 from attsvm.heads.analysis.lifted import Pairs, solve_lifted
-from attsvm.heads.analysis.selections import choices
+from attsvm.heads.analysis.selections import NO_TOKEN, choices, layers_of, seen_by
 from attsvm.norms import Frobenius, Nuclear
 from heads.loading.small import POSITIONED, VOCABULARY, lately
 from heads.planted import random_views
@@ -38,7 +38,8 @@ def positioned(case: str, seed: int, count: int = 6) -> tuple[list, HeadWeights]
             view, phases=torch.exp(1j * place[:, None] * ANGLES),
             buckets=(place[:, None] - place).clamp(0, 3),
         ))  # fmt: skip
-    return views, HeadWeights(key, query, pairs, relative)
+    sink = 0.5 if "sink" in case else None
+    return tuple(reversed(seen_by(HeadWeights(key, query, pairs, relative, sink=sink), views, ())))
 
 
 def lifted_rows(views: list, form: HeadWeights, drawn) -> np.ndarray:
@@ -56,7 +57,7 @@ def lifted_rows(views: list, form: HeadWeights, drawn) -> np.ndarray:
             if bool(form.unturned.any()):
                 parts.append(content)
             if form.relative is not None:
-                parts.append(torch.eye(4, dtype=torch.float64)[view.buckets[i, j]])
+                parts.append((torch.arange(len(form.relative)) == view.buckets[i, j]).double())
             return torch.cat(parts)
 
         candidates = torch.nonzero(view.candidates[i])[:, 0].tolist()
@@ -83,7 +84,7 @@ def explicit(rows: np.ndarray) -> attsvm.SVMSolution:
     return attsvm.solve(attsvm.AttentionSVM(data, torch.zeros(len(rows), dtype=torch.int64))).require_solved()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, "turned, sink", "learned bias, sink"])
 @pytest.mark.parametrize("seed", range(3))
 def test_kernel_and_written_out_problem_have_one_solution(case, seed):
     views, form = positioned(case, seed)
@@ -229,6 +230,28 @@ def test_small_models_from_end_to_end(kind):
         assert all(draw.solved for draw in (*found.random_weights, *found.untrained))
         assert sum(token.share for token in head.support_tokens) > 0.5
     assert "NaN" not in str(report.to_json())
+
+
+def test_a_learned_sink_is_a_candidate_or_left_out():
+    """gpt-oss: what no token gets is attention on a token of its own; without it the rest is as it was, to a factor."""
+    changes = next(changes for _, name, changes in POSITIONED if name == "GptOss")
+    model = load(lately("GptOss", **changes))
+    texts = [[3, 4, 5, 6, 7, 8, 9], [5, 5, 9, 2, 4]]
+    (layer,) = layers_of(model, model.encode(texts), [1], ())
+    for index, view in enumerate(layer.views):
+        size = len(view.keys)
+        attention = model.states(view.sentence, [1]).attention[0]
+        for head in range(model.heads):
+            form, views = seen_by(model.weights(1, head), layer.views, ())
+            whole = form.attention(views[index])[:size]
+            assert torch.allclose(whole[:, :size], attention[head], atol=1e-5)
+            assert torch.allclose(whole.sum(-1), torch.ones(size).double())
+            assert views[index].sentence.tokens[-1] == NO_TOKEN
+            form, views = seen_by(model.weights(1, head), layer.views, SINKS)
+            rest = form.attention(views[index])
+            assert torch.allclose(rest, attention[head] / attention[head].sum(-1, keepdim=True), atol=1e-5)
+    report = analyze(model, texts, heads=["L1H0"], queries=9, confidence=0.3, draws=1)["L1H0"]
+    assert report.selectivity.queries + report.selectivity.no_choice == sum(map(len, texts))
 
 
 def test_a_fixed_bias_moves_what_is_asked_for():

@@ -186,7 +186,7 @@ def _example(
     found: Choices,
     own: Compared,
 ) -> Example:
-    attention = (view.logits(form).softmax(-1).nan_to_num() * 1000).round().to(torch.int64)
+    attention = (form.log_attention(view.logits(form)).exp().nan_to_num() * 1000).round().to(torch.int64)
     selected = torch.full((len(view.sentence),), -1)
     here = found[(found.sentence == index) & ~found.tied]
     selected[here.position] = here.selected

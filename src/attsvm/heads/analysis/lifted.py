@@ -105,7 +105,7 @@ class Pairs:
         form, count = self.form, len(self)
         parts = self.turned_keys() * (self.queries @ form.query)[self.query]
         turned = parts.new_zeros(count, 0) if form.pairs is None else parts[:, form.pairs].sum(-1)
-        bias = parts.new_zeros(count) if form.relative is None else form.relative[self.buckets]
+        bias = parts.new_zeros(count) if self.buckets is None else form.bias(self.buckets)
         return torch.cat([turned, parts[:, form.unturned].sum(-1, keepdim=True), bias[:, None]], -1)
 
     def logits(self) -> Float[Tensor, " N"]:
@@ -126,7 +126,7 @@ class Pairs:
         tokens = self.token_kernel(other) if tokens is None else tokens
         found = tokens * (self.queries @ other.queries.T)[self.query][:, other.query]
         if self.buckets is not None and other.buckets is not None:
-            found += self.buckets[:, None] == other.buckets
+            found += (self.buckets[:, None] == other.buckets) & (other.buckets >= 0)
         return found
 
     def images(self, few: Pairs, shares: Float[Tensor, " S"]) -> Float[Tensor, " N"]:
@@ -162,7 +162,7 @@ class Pairs:
         right = basis.T @ form.query
         square = float((left * (right.T @ right)).sum())
         if form.relative is not None and self.buckets is not None:
-            marks = self._centred(torch.nn.functional.one_hot(self.buckets, len(form.relative)).double())
+            marks = self._centred((self.buckets[:, None] == torch.arange(len(form.relative)).to(self.buckets)).double())
             square += float((torch.linalg.pinv(marks) @ (marks @ form.relative)).square().sum())
         return math.sqrt(max(square, 0.0))
 
@@ -230,7 +230,9 @@ class LiftedSolution:
             sides = torch.view_as_real(few.phases) * shares[:, None, None]
             turned = (sides * (content @ sides.flatten(1)).view_as(sides)).sum((0, 2))
         if few.form.relative is not None and few.buckets is not None:
-            bias = torch.zeros_like(few.form.relative).index_add(0, few.buckets, shares).square().sum()[None]
+            marked = few.buckets >= 0
+            sums = torch.zeros_like(few.form.relative).index_add(0, few.buckets[marked], shares[marked])
+            bias = sums.square().sum()[None]
         return torch.cat([turned, still, bias])
 
 

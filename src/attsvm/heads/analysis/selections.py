@@ -7,7 +7,7 @@ A `LayerView` holds a sentence as the heads of a layer see it: hidden states, an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,9 @@ from attsvm.heads.model import HeadModel, Sentence, form_errors
 from attsvm.heads.report.records import Selectivity
 
 BUDGET = 3 * 2**30  # bytes of hidden states held at once; half of them where keys and queries are made of the same
+
+
+NO_TOKEN = "(no token)"  # the name of a learned sink
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +96,42 @@ def layers_of(
         for row, layer in enumerate(chosen):
             yield LayerView(layer, tuple(views[row]), tuple(errors[row].tolist()))
             views[row] = []
+
+
+def seen_by(
+    form: HeadWeights, views: Sequence[SentenceView], leave_out: Sequence[SelectionKind]
+) -> tuple[HeadWeights, tuple[SentenceView, ...]]:
+    """A head and what it sees.
+
+    A learned sink becomes one more candidate behind the last token, with nothing but a learned bias, so that a query
+    may select no token at all; where delimiters are left out, so is the sink.
+    """
+    own = tuple(view.of(form) for view in views)
+    if form.sink is None or SelectionKind.DELIMITER in leave_out:
+        return replace(form, sink=None), own
+    biases = form.key.new_zeros(0) if form.relative is None else form.relative
+    form = replace(form, sink=None, relative=torch.cat([biases, biases.new_tensor([form.sink])]))
+    return form, tuple(_with_sink(view, len(biases)) for view in own)
+
+
+def _with_sink(view: SentenceView, bucket: int) -> SentenceView:
+    """With a last token of its own bucket, which every query may select and which asks for nothing itself."""
+    size, sentence = len(view.keys), view.sentence
+    pad = torch.nn.functional.pad
+    allowed = pad(view.allowed, (0, 1, 0, 1))
+    allowed[:size, size] = True
+    buckets = torch.full((size, size), -1) if view.buckets is None or bucket == 0 else view.buckets
+    return SentenceView(
+        keys=pad(view.keys, (0, 0, 0, 1)),
+        queries=pad(view.queries, (0, 0, 0, 1)),
+        allowed=allowed,
+        phases=None if view.phases is None else torch.cat([view.phases, torch.ones_like(view.phases[:1])]),
+        buckets=pad(buckets, (0, 1, 0, 1), value=bucket),
+        sentence=replace(
+            sentence, tokens=(*sentence.tokens, NO_TOKEN), ids=pad(sentence.ids, (0, 1), value=-1),
+            special=pad(sentence.special, (0, 1), value=True),
+        ),
+    )  # fmt: skip
 
 
 def state_bytes(model: HeadModel, sentences: Sequence[Sentence]) -> int:
@@ -170,7 +209,7 @@ def selectivity(found: Choices, views: Sequence[SentenceView], threshold: float)
     """Summarise the choices of a head over `views`."""
     return Selectivity(
         queries=len(found),
-        no_choice=sum(len(view.sentence) for view in views) - len(found),
+        no_choice=sum(token != NO_TOKEN for view in views for token in view.sentence.tokens) - len(found),
         tied=int(found.tied.sum()),
         entropy=float(found.entropy.mean()),
         relative_entropy=float((found.entropy / found.options.double().log()).mean()),

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from attsvm.heads.analysis.head import HeadTask, analyze_head
-from attsvm.heads.analysis.selections import BUDGET, LayerView, SentenceView, layers_of, state_bytes
+from attsvm.heads.analysis.selections import BUDGET, layers_of, seen_by, state_bytes
 from attsvm.heads.analysis.settings import Settings
-from attsvm.heads.form import HeadWeights
 from attsvm.heads.model import HeadModel, Sentence
 from attsvm.heads.report.records import HeadReport
 from attsvm.sweep.configuration import Configuration
@@ -110,19 +109,16 @@ def _tasks(
         if not any(bool((view.candidates.sum(-1) > 1).any()) for view in layer.views):
             raise ValueError("no query has two candidates or more; give longer texts, or leave out fewer tokens")
         for place in (place for place in places if place[0] == layer.index):
-            pairs = [_own(twin.weights(*place), other) for twin, other in zip(twins, others, strict=True)]
-            error = layer.attention_error[place[1]]
-            yield HeadTask(place, *_own(model.weights(*place), layer), pairs, held_out, error, settings)
+            own, *pairs = (
+                seen_by(one.weights(*place), at.views, settings.leave_out)
+                for one, at in zip((model, *twins), (layer, *others), strict=True)
+            )
+            yield HeadTask(place, *own, pairs, held_out, layer.attention_error[place[1]], settings)
 
 
 def _twins(model: HeadModel, settings: Settings) -> int:
     """How many untrained models there are."""
     return settings.draws if model.has_untrained else 0
-
-
-def _own(form: HeadWeights, layer: LayerView) -> tuple[HeadWeights, tuple[SentenceView, ...]]:
-    """A head and what it sees."""
-    return form, tuple(view.of(form) for view in layer.views)
 
 
 def _held_out(count: int, settings: Settings) -> Tensor:
