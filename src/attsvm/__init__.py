@@ -73,12 +73,14 @@ if TYPE_CHECKING:
     from attsvm.svm.solve import solve as solve
     from attsvm.theory import diagnose as diagnose
     from attsvm.theory import generalized_components as generalized_components
+    from attsvm.theory import growth as growth
     from attsvm.theory import implicit_bias as implicit_bias
     from attsvm.theory import is_locally_optimal as is_locally_optimal
     from attsvm.theory import locally_optimal_selections as locally_optimal_selections
     from attsvm.theory import predict_selection as predict_selection
     from attsvm.theory import regularization_path as regularization_path
     from attsvm.theory import verify as verify
+    from attsvm.theory import verify_growth as verify_growth
 
 __version__ = "0.2.0"
 
@@ -111,7 +113,7 @@ _GROUPS = {
     "theory": (
         "theory",
         "diagnose verify predict_selection implicit_bias is_locally_optimal locally_optimal_selections"
-        " regularization_path generalized_components",
+        " regularization_path generalized_components growth verify_growth",
     ),
 }
 _HOMES = {name: room for room, names in _GROUPS.values() for name in names.split()}

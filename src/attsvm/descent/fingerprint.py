@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,6 +15,8 @@ from torch import Tensor
 
 from attsvm.attention import Head
 from attsvm.data import TokenDataset
+
+K = TypeVar("K")
 
 
 def data_digest(data: TokenDataset) -> str:
@@ -56,6 +61,34 @@ def same_setting(before: object, now: object) -> bool:
     if isinstance(before, str) and isinstance(now, str):
         return _CONSTANT.sub(r"\1", before) == _CONSTANT.sub(r"\1", now)
     return before == now
+
+
+def setting_object(text: str, kind: type[K], argument: str) -> K:
+    """The object that a run's entry describes, from its classes' names and plain values alone.
+
+    Raises:
+        ValueError: if it is not of this kind or cannot be made again; it then asks for `argument`.
+
+    >>> from attsvm.descent import Optimizer
+    >>> setting_object("NormalizedGradientDescent(step_size=InverseSqrt(size=0.3))", Optimizer, "optimizer=").schedule
+    InverseSqrt(size=0.3)
+    """
+    from attsvm import attention, descent, norms
+
+    def made(node: ast.expr) -> Any:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            found = [vars(room)[node.func.id] for room in (attention, descent, norms) if node.func.id in vars(room)]
+            if found and isinstance(found[0], type) and is_dataclass(found[0]):
+                return found[0](*map(made, node.args), **{str(each.arg): made(each.value) for each in node.keywords})
+        return ast.literal_eval(node)
+
+    try:
+        result = made(ast.parse(text, mode="eval").body)
+        if isinstance(result, kind):
+            return result
+    except (SyntaxError, TypeError, ValueError):
+        pass
+    raise ValueError(f"the run was made with {text}, which cannot be made again from this; pass {argument}")
 
 
 _CONSTANT = re.compile(r"\bConstant\(size=([^()]+)\)")

@@ -23,6 +23,7 @@ from attsvm.theory.generalized import (
     generalized_components,
     quadratic_attention,
 )
+from attsvm.theory.growth import Growth, GrowthCheck, growth, verify_growth
 from attsvm.theory.joint import JointComparison, JointPrediction, joint_prediction, verify_joint
 from attsvm.theory.mixtures import label_margin_assumption, one_winner
 from attsvm.theory.optimality import LocalOptimality, effective_scores, is_locally_optimal
@@ -84,6 +85,11 @@ __all__ = [
     "AngleCone",
     "RegularizationPath",
     "regularization_path",
+    # how fast logits grow
+    "Growth",
+    "GrowthCheck",
+    "growth",
+    "verify_growth",
     # joint training and nonlinear heads
     "GeneralizedComponents",
     "JointComparison",

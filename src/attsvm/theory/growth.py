@@ -1,0 +1,399 @@
+"""How fast logits grow: the law of the gap, its plateau under weight decay, and bounds that hold for every run.
+
+Normalized steps of sizes eta_t, decayed by lambda, reach no farther than
+
+    r(t+1) = (1 - eta_t lambda) r(t) + eta_t,    r(0) = 0,    so r = sum of step sizes without decay, r -> 1/lambda with
+
+in the norm of the steps. The gap is the least margin of the selected tokens; gamma is the largest one of weights of
+norm one, a certified number of `solve`:
+
+    on W: gap = gamma r (1 + o(1))       on (K, Q): gap = c gamma r^2 (1 + o(1))
+
+c = 1 where K and Q are normalized each, 1/2 where jointly, and rank times that for steps that normalize entries or
+columns. That the gap follows is derived, and only where a step changes the logits little (`stride`); that it never
+lies above, with the norms of the start added to r, is elementary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from attsvm.attention import KeyQuery, Parameterization, Weights, logits, optimal_tokens
+from attsvm.data import TokenDataset
+from attsvm.data.checks import ArrayLike, check_count, check_kind, check_positive, check_shape
+from attsvm.data.streams import Seed
+from attsvm.descent import (
+    Adam,
+    JointSteepestDescent,
+    Lion,
+    NewtonSchulzDescent,
+    NormalizedGradientDescent,
+    NormalizedMirrorDescent,
+    Optimizer,
+    Run,
+    SteepestDescent,
+    initial_parameters,
+)
+from attsvm.descent.fingerprint import data_digest, setting_object, start_digest
+from attsvm.descent.initial import Initial
+from attsvm.norms import Gamma2, LargestColumn, MaxEntry, Norm, Projective
+from attsvm.svm import AttentionSVM, SVMSolution, solve
+from attsvm.theory.diagnosis.implicit_bias import implicit_bias
+
+_FARTHEST = 10**8  # steps up to which a passing of the threshold is looked for
+_LITTLE = 0.2  # changes of a logit in one step up to which the law was seen to hold
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """Predicted gap and logits of a run; ``*lead`` is ``[times, *batch]``, NaN where the SVM has no solution.
+
+    Attributes:
+        step: number of steps taken ``[times]``.
+        reach: r ``[times]``.
+        stride: how much a step can change a logit there; the law needs it small.
+        gap: the law.
+        gap_bound: no run from this start has a larger gap; NaN where the start or the length of steps is not known.
+        logit: of the largest |logit|: the law times the largest |logit| of the max-margin solution, or of the run's
+            own direction where a run was given.
+        logit_bound: no run from this start has a larger |logit|; NaN as `gap_bound`.
+        plateau: the law at r = 1/weight_decay, which bounds the gap in the long run; inf without decay ``[*batch]``.
+        logit_plateau: the bound on every |logit| in the long run ``[*batch]``.
+        passes: the first step at which the law of the largest |logit| passes the threshold; inf where it never does;
+            None without a threshold ``[*batch]``.
+        determined: the direction, and so the largest logit, is that of the only solution, or of a run ``[*batch]``.
+        constant: c.
+        power: 1 for W, 2 for (K, Q).
+        solution: SVM of the selection, in the norm that belongs to the training.
+    """
+
+    step: Int[Tensor, "times"]
+    reach: Float[Tensor, "times"]
+    stride: Float[Tensor, "*lead"]
+    gap: Float[Tensor, "*lead"]
+    gap_bound: Float[Tensor, "*lead"]
+    logit: Float[Tensor, "*lead"]
+    logit_bound: Float[Tensor, "*lead"]
+    plateau: Float[Tensor, "*batch"]
+    logit_plateau: Float[Tensor, "*batch"]
+    passes: Float[Tensor, "*batch"] | None
+    determined: Bool[Tensor, "*batch"]
+    constant: float
+    power: int
+    solution: SVMSolution
+
+    @property
+    def sentence(self) -> str:
+        """What to expect, in a sentence; medians over the data sets."""
+        last = int(self.step[-1])
+        law = f"{self.constant:g} gamma r{'^2' if self.power == 2 else ''}"
+        said = f"After {last:,} steps the gap should be near {_median(self.gap[-1])} and the largest logit near"
+        said += f" {_median(self.logit[-1])} ({law}, {self.solution.norm.name} norm; derived, not proved)"
+        if not bool(torch.isnan(self.logit_bound[-1]).all()):
+            said += f"; no logit can be above {_median(self.logit_bound[-1])}"
+        if bool(torch.isfinite(self.plateau).any()):
+            said += f"; weight decay ends the gap's growth below {_median(self.plateau)}"
+            if not bool(torch.isnan(self.logit_plateau).all()):
+                said += f" and that of every logit at {_median(self.logit_plateau)}"
+        if self.passes is not None:
+            never = int(torch.isinf(self.passes).sum())
+            said += f"; the threshold is passed near step {_median(self.passes)}"
+            said += f", never on {never} of {self.passes.numel()} data sets" if never else ""
+        if float(self.stride[-1].nan_to_num().max()) > _LITTLE:
+            said += f"; steps that change logits by {_median(self.stride[-1])} are long, and the gap may stay far below"
+        return f"{said}."
+
+
+@dataclass(frozen=True, eq=False)
+class GrowthCheck:
+    """A run held against the law.
+
+    Attributes:
+        predicted: the law at the recorded steps.
+        gap: measured ``[times, *batch]``.
+        logit: the largest |logit|, measured.
+        ratio: measured gap over the law.
+        holds: over the last tenth of the steps, or rather from a tenth of the last step on, the gap stays within the
+            tolerance of the law ``[*batch]``.
+        within_bounds: neither gap nor logits are above their bounds, at any recorded step; True where none is known.
+        tolerance: relative.
+    """
+
+    predicted: Growth
+    gap: Float[Tensor, "*lead"]
+    logit: Float[Tensor, "*lead"]
+    tolerance: float
+
+    @property
+    def ratio(self) -> Float[Tensor, "*lead"]:
+        """Measured gap over the law."""
+        return self.gap / self.predicted.gap
+
+    @property
+    def holds(self) -> Bool[Tensor, "*batch"]:
+        """Whether the law holds over the last decade of steps."""
+        late = 10 * self.predicted.step >= self.predicted.step[-1]
+        return ((self.ratio[late] - 1).abs() <= self.tolerance).all(0)
+
+    @property
+    def within_bounds(self) -> Bool[Tensor, "*batch"]:
+        """Whether the bounds, which are no more than triangle inequalities, hold."""
+        above = (self.gap > self.predicted.gap_bound * (1 + 1e-6)) | (self.logit > self.predicted.logit_bound * (1 + 1e-6))
+        return ~above.any(0)
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for all data sets."""
+        count = self.holds.numel()
+        return (
+            f"Over the last decade of {int(self.predicted.step[-1]):,} steps the gap stays within"
+            f" {100 * self.tolerance:g} % of the law on {int(self.holds.sum())} of {count} data sets (in the end"
+            f" {_median(self.ratio[-1])} of it), and within its bounds on {int(self.within_bounds.sum())}."
+        )
+
+
+def growth(
+    data: TokenDataset,
+    run: Run | None = None,
+    *,
+    parameterization: Parameterization | None = None,
+    optimizer: Optimizer | None = None,
+    selected: ArrayLike | None = None,
+    steps: int | Sequence[int] | None = None,
+    threshold: float | None = None,
+    seed: Seed = 0,
+    initial: Initial = None,
+) -> Growth:
+    """Predict gap and largest logit of a run against its steps.
+
+    Arguments:
+        data: ``[*batch]`` data sets.
+        run: of one start, whose optimizer, parameterization, selection and steps are taken unless given; None predicts
+            from the configuration alone.
+        parameterization, optimizer, seed, initial: as for `fit`.
+        selected: tokens ``[*batch, n]``; those of the run, or the optimal ones.
+        steps: how many, or at which; those recorded, or 10,000.
+        threshold: of the largest |logit|, such as the tau of QK-clip; the optimizer's own `clip` by default.
+
+    Raises:
+        ValueError: for optimizers whose steps are not normalized, or of which no norm is known; for data of another
+            run.
+
+    >>> import attsvm
+    >>> tokens = torch.tensor([[[1.0, 0.0], [0.0, 0.0]]], dtype=torch.float64)
+    >>> data = TokenDataset(tokens, torch.ones(1, 1).double(), [1], head=torch.tensor([1.0, 0.0]))
+    >>> found = growth(data, optimizer=NormalizedGradientDescent(0.5), steps=[100], threshold=25.0)
+    >>> [round(float(each), 6) for each in (found.gap, found.passes)]  # the gap of W = (S, 0) is S
+    [50.0, 50.0]
+    """
+    check_kind(data, TokenDataset, "data", "a TokenDataset")
+    check_kind(run, Run | None, "run", "a Run or None")
+    if run is not None:
+        parameterization, optimizer, seed, selected = _of_run(data, run, parameterization, optimizer, selected)
+    kind, rule = parameterization or Weights(), optimizer or NormalizedGradientDescent(0.1)
+    norm, constant, bounded = _law(kind, rule, data)
+    power = 1 if isinstance(kind, Weights) else 2
+    times = _times(steps, run)
+    threshold = rule.clip if threshold is None else threshold
+    if threshold is not None:
+        check_positive(threshold, "threshold")
+    problem = AttentionSVM(data, optimal_tokens(data) if selected is None else selected)
+    solution = solve(problem, norm)
+    value = solution.certificate.primal_value.masked_fill(~solution.solved, torch.nan)
+    double = data.to(dtype=torch.float64)
+    direction = solution.weights if run is None else run.weights.to(device=data.device, dtype=torch.float64)
+    ratio = _largest(double, direction) / _gap(problem, direction) if run is not None else _largest(double, direction)
+    ratio = torch.where(ratio > 0, ratio, torch.nan)
+
+    def law(reach: Tensor) -> Tensor:
+        return constant * (_beside(reach, value) ** power) / value
+
+    decay, sizes = rule.weight_decay, rule.schedule.sizes(0, int(times[-1]))
+    whole = _reach(sizes, decay)
+    reach = torch.from_numpy(whole[times.numpy()]).to(data.device)
+    step = torch.from_numpy(np.append(sizes, sizes[-1:])[times.numpy()]).to(data.device)
+    dual = _largest_dual(double, norm)
+    held = _held(data, run, kind, rule, seed, initial, times, whole) if bounded else None
+    nothing = torch.full_like(law(reach), torch.nan)
+    size = nothing if held is None else held * constant / (0.5 if _joint(kind, rule) else 1.0)
+    limit = torch.full_like(value, math.inf) if decay == 0 else law(torch.tensor([1 / decay]).double())[0]
+    return Growth(
+        step=times,
+        reach=reach,
+        stride=constant * power * _beside(reach ** (power - 1) * step, value) * dual,
+        gap=law(reach),
+        gap_bound=size / solution.certificate.dual_value.masked_fill(~solution.solved, torch.nan),
+        logit=law(reach) * ratio,
+        logit_bound=size * dual,
+        plateau=limit,
+        logit_plateau=(constant / decay**power if decay else math.inf) * dual * (1.0 if bounded else math.nan),
+        passes=None if threshold is None else _passes(rule, threshold / (ratio * constant / value), power),
+        determined=solution.unique | (run is not None),
+        constant=constant,
+        power=power,
+        solution=solution,
+    )
+
+
+def verify_growth(data: TokenDataset, run: Run, *, tolerance: float = 0.05, initial: Initial = None) -> GrowthCheck:
+    """Hold the gap and the largest logit of a run, at every recorded step, against the law and its bounds.
+
+    Arguments:
+        data: the run was trained on.
+        run: with recorded weights; step 0 is left out.
+        tolerance: how far, relative to the law, the gap may be from it.
+        initial: where the run began, if `fit` was given it; only the bounds need it.
+
+    Raises:
+        ValueError: as `growth` does, or if the run recorded no weights.
+    """
+    check_kind(run, Run, "run", "a Run")
+    check_positive(tolerance, "tolerance")
+    history = run.history
+    if history.weights is None or int(history.step[-1]) == 0:
+        raise ValueError("verify_growth needs recorded weights of at least one step; pass keep=('weights',) to fit")
+    later = history.step > 0
+    predicted = growth(data, run, steps=history.step[later].tolist(), initial=initial)
+    problem = AttentionSVM(data, run.selected.to(data.device))
+    walked = history.weights[later.to(history.weights.device)].to(device=data.device, dtype=torch.float64)
+    double = data.to(dtype=torch.float64)
+    return GrowthCheck(
+        predicted=predicted,
+        gap=torch.stack([_gap(problem, weights) for weights in walked]),
+        logit=torch.stack([_largest(double, weights) for weights in walked]),
+        tolerance=tolerance,
+    )
+
+
+def _of_run(
+    data: TokenDataset, run: Run, kind: Parameterization | None, rule: Optimizer | None, selected: ArrayLike | None
+) -> tuple[Parameterization, Optimizer, Seed, ArrayLike]:
+    """What a run says about itself."""
+    check_shape(run.selected, "run.selected", (*data.batch_shape, data.n), "batch, n: the run's data, one start")
+    said = run.configuration
+    if said.get("fingerprint", {}).get("data", data_digest(data)) != data_digest(data):
+        raise ValueError("the run was trained on other data of the same shape")
+    kind = kind or setting_object(said["parameterization"], Parameterization,  # type: ignore[type-abstract]
+        "parameterization=")
+    rule = rule or setting_object(said["optimizer"], Optimizer, "optimizer=")
+    seeds = [tuple(each) for each in said["seed"]]
+    return kind, rule, seeds if data.batch_shape else seeds[0], run.selected if selected is None else selected
+
+
+def _law(kind: Parameterization, rule: Optimizer, data: TokenDataset) -> tuple[Norm, float, bool]:
+    """The norm, the constant c, and whether steps are known to have length at most one in their norm."""
+    if not isinstance(rule, (NormalizedGradientDescent, SteepestDescent, NormalizedMirrorDescent, Adam, Lion)):
+        raise ValueError(f"the law of growth is one of normalized steps; {rule!r} takes steps of another length")
+    norm = implicit_bias(kind, rule).norm
+    bounded = not isinstance(rule, (Adam, NewtonSchulzDescent))
+    bounded &= not (isinstance(rule, NormalizedMirrorDescent) and rule.weight_decay > 0)
+    if isinstance(kind, Weights):
+        return norm, 1.0, bounded
+    steps = rule.norm if isinstance(rule, SteepestDescent) else None
+    columns = float(kind.rank or data.d) if isinstance(kind, KeyQuery) else 1.0
+    several = isinstance(steps, (MaxEntry, LargestColumn)) or isinstance(rule, (Adam, Lion))
+    return norm, (columns if several else 1.0) * (0.5 if _joint(kind, rule) else 1.0), bounded
+
+
+def _joint(kind: Parameterization, rule: Optimizer) -> bool:
+    """Whether K and Q share one length."""
+    return isinstance(kind, KeyQuery) and isinstance(rule, JointSteepestDescent)
+
+
+def _times(steps: int | Sequence[int] | None, run: Run | None) -> Tensor:
+    if steps is None:
+        steps = 10_000 if run is None else run.step
+    if isinstance(steps, int):
+        last = check_count(steps, "steps", 1)
+        return torch.unique(torch.from_numpy(np.geomspace(1, last, 50).round().astype(np.int64)))
+    given = sorted({check_count(each, "steps", 1) for each in steps})
+    if not given:
+        raise ValueError("steps must name at least one step")
+    return torch.tensor(given)
+
+
+def _reach(sizes: np.ndarray, decay: float) -> np.ndarray:
+    """r before the first step and after each: 1 / decay - r shrinks by 1 - eta decay."""
+    if decay == 0:
+        return np.concatenate([[0.0], np.cumsum(sizes)])
+    if sizes.max(initial=0.0) * decay >= 1:
+        raise ValueError(f"step sizes must stay below 1 / weight_decay = {1 / decay:g}; the largest is {sizes.max():g}")
+    return np.concatenate([[0.0], -np.expm1(np.cumsum(np.log1p(-decay * sizes))) / decay])
+
+
+def _passes(rule: Optimizer, wanted: Tensor, power: int) -> Tensor:
+    """The first step after which r^power is at least `wanted`; infinity where it never is."""
+    goal = wanted.cpu().numpy().reshape(-1) ** (1 / power)
+    found, count = np.full(goal.shape, np.inf), 10_000
+    found[np.isnan(goal)] = np.nan
+    while count <= _FARTHEST:
+        reach = _reach(rule.schedule.sizes(0, count), rule.weight_decay)
+        passed = goal <= reach[-1]
+        found[passed] = np.searchsorted(reach, goal[passed])
+        if bool((passed | np.isnan(goal)).all()) or (rule.weight_decay > 0 and reach[-1] > (1 - 1e-12) / rule.weight_decay):
+            break
+        count *= 10
+    return torch.from_numpy(found).to(wanted).reshape(wanted.shape)
+
+
+def _held(
+    data: TokenDataset, run: Run | None, kind: Parameterization, rule: Optimizer, seed: Seed, initial: Initial,
+    times: Tensor, reach: np.ndarray,
+) -> Tensor | None:  # fmt: skip
+    """A bound on N(K) N(Q), or N(W), at the `times`: the start, decayed, and r; None where the start is not known."""
+    start = initial_parameters(data, kind, seed, initial=initial)
+    if run is not None:
+        flat = {name: value.reshape(1, -1, *value.shape[-2:]) for name, value in start.items()}
+        if run.configuration.get("fingerprint", {}).get("start") != start_digest(flat):
+            return None
+    if isinstance(rule, SteepestDescent):
+        norm = rule.norm
+    else:
+        norm = MaxEntry() if isinstance(rule, Lion) else implicit_bias(Weights(), rule).norm
+    sizes = [norm.value(value.to(torch.float64)) for value in start.values()]
+    left = torch.from_numpy(1 - rule.weight_decay * reach[times.numpy()]).to(data.device)  # of the start
+    walked = torch.from_numpy(reach[times.numpy()]).to(data.device)
+
+    def grown(size: Tensor) -> Tensor:
+        return _beside(left, size) * size + _beside(walked, size)
+
+    if _joint(kind, rule):
+        return grown((sizes[0] ** 2 + sizes[1] ** 2).sqrt()) ** 2 / 2
+    return grown(sizes[0]) * (grown(sizes[1]) if len(sizes) == 2 else 1.0)
+
+
+def _beside(values: Tensor, batch: Tensor) -> Tensor:
+    """``[times]`` shaped to go with ``[*batch]``."""
+    return values.reshape(-1, *[1] * batch.ndim)
+
+
+def _largest_dual(data: TokenDataset, norm: Norm) -> Tensor:
+    """max N°(x z^T) over tokens and their queries ``[*batch]``: no logit is larger at norm one."""
+    order = 1 if isinstance(norm, (Projective, Gamma2)) else 2
+    if order == 1 or norm.unitarily_invariant:
+        tokens = data.fill_masked(torch.linalg.vector_norm(data.input_tokens, order, dim=-1), 0.0).amax(-1)
+        return (tokens * torch.linalg.vector_norm(data.queries, order, dim=-1)).amax(-1)
+    outer = data.input_tokens[..., :, None] * data.queries[..., None, None, :]
+    return data.fill_masked(norm.dual_value(outer), 0.0).amax((-1, -2))
+
+
+def _largest(data: TokenDataset, weights: Tensor) -> Tensor:
+    """The largest |logit| ``[*batch]``."""
+    return data.fill_masked(logits(data, weights), 0.0).abs().amax((-1, -2))
+
+
+def _gap(problem: AttentionSVM, weights: Tensor) -> Tensor:
+    """The least margin ``[*batch]``."""
+    return problem.margins(weights).masked_fill(~problem.rows, math.inf).amin((-1, -2))
+
+
+def _median(values: Tensor) -> str:
+    known = values[~torch.isnan(values)]
+    return f"{known.median().item():.4g}" if known.numel() else "an unknown number"
