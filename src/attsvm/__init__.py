@@ -73,7 +73,6 @@ if TYPE_CHECKING:
     from attsvm.svm.solve import solve as solve
     from attsvm.theory import diagnose as diagnose
     from attsvm.theory import generalized_components as generalized_components
-    from attsvm.theory import growth as growth
     from attsvm.theory import implicit_bias as implicit_bias
     from attsvm.theory import is_locally_optimal as is_locally_optimal
     from attsvm.theory import locally_optimal_selections as locally_optimal_selections
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
     from attsvm.theory import regularization_path as regularization_path
     from attsvm.theory import verify as verify
     from attsvm.theory import verify_growth as verify_growth
+    from attsvm.theory.growth import growth as growth
 
 __version__ = "0.2.0"
 

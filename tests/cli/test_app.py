@@ -34,6 +34,7 @@ SHARED = {
     "train": ("--out", "--seed", "--device", "--quiet", "--json"),
     "solve": ("--out", "--device", "--quiet", "--json"),
     "diagnose": ("--out", "--seed", "--device", "--quiet", "--json"),
+    "growth": ("--seed", "--quiet", "--json"),
     "heads": ("--out", "--seed", "--quiet", "--json"),
     "figure list": ("--quiet", "--json"),
     "figure run": ("--out", "--seed", "--device", "--quiet", "--json"),

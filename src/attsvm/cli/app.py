@@ -12,6 +12,7 @@ from attsvm.cli.demo import demo
 from attsvm.cli.diagnose import diagnose
 from attsvm.cli.edit import edit
 from attsvm.cli.figure import figure
+from attsvm.cli.growth import growth
 from attsvm.cli.heads import heads
 from attsvm.cli.info import info
 from attsvm.cli.next_token import next_token
@@ -53,7 +54,7 @@ def describe(
         typer.echo(context.get_help())
 
 
-for command in (demo, train, solve, diagnose, heads, why, edit):
+for command in (demo, train, solve, diagnose, growth, heads, why, edit):
     app.command(cls=Command)(command)
 app.command("next-token", cls=Command)(next_token)
 app.add_typer(figure, name="figure")

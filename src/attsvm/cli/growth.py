@@ -1,4 +1,4 @@
-"""`attsvm growth`: how large logits will be at each step, where weight decay stops them, and when they pass a threshold."""
+"""`attsvm growth`: how large logits will be at each step, and when they pass a threshold."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def growth(
     step_size: options.StepSize = None,
     schedule: Schedule = "constant",
     norm: options.DescentNorm = None,
-    weight_decay: options.WeightDecay = 0.0,
+    weight_decay: options.WeightDecay = None,
     steps: Steps = None,
     threshold: Threshold = None,
     seed: Seed = 0,
@@ -41,35 +41,38 @@ def growth(
 ) -> None:
     """Predict gap and largest logit of training on DATA, from the max-margin solution of the best tokens.
 
-    With --run FILE of the tokens and steps of a saved run, and what it did is shown beside; options of descent are then
-    the run's own. The law is derived, not proved; the bounds hold for every run from the same start.
+    With --run FILE tokens, steps and optimizer are those of a saved run, and what it did is shown beside. The law is
+    derived, not proved; the bounds hold for every run from the same start.
     """
     loaded = load_data(data)
+    check = None
     if run is None:
-        rule = optimizer_named(
-            optimizer, OptimizerOptions(step_size, schedule, norm=norm, weight_decay=weight_decay)
-        )
-        kind = parameterization_named(parameterization, rank)
-        found, check = attsvm.growth(
-            loaded, parameterization=kind, optimizer=rule, steps=steps, threshold=threshold, seed=seed
-        ), None
+        told = OptimizerOptions(step_size, schedule, norm=norm, weight_decay=weight_decay)
+        kind, rule = parameterization_named(parameterization, rank), optimizer_named(optimizer, told)
+        settings = {"parameterization": kind, "optimizer": rule, "seed": seed}
+        found = attsvm.growth(loaded, steps=steps, threshold=threshold, **settings)  # type: ignore[arg-type]
     else:
         saved = attsvm.Run.load(run)
-        found, check = attsvm.growth(loaded, saved, steps=steps, threshold=threshold), attsvm.verify_growth(loaded, saved)
-    sentences = [found.sentence] if check is None else [found.sentence, check.sentence]
+        found = attsvm.growth(loaded, saved, steps=steps, threshold=threshold)
+        check = attsvm.verify_growth(loaded, saved)
+    sentences = [found.sentence, *([check.sentence] if check else [])]
     if json:
         names = ("step", "reach", "gap", "gap_bound", "logit", "logit_bound", "plateau", "logit_plateau", "passes")
-        told = {name: getattr(found, name) for name in names} | {"sentences": sentences}
-        measured = {} if check is None else {name: getattr(check, name) for name in ("gap", "logit", "ratio", "holds")}
-        return print_json(told | ({"measured": measured | {"step": check.predicted.step}} if check else {}))
+        result = {name: getattr(found, name) for name in names} | {"sentences": sentences}
+        if check is not None:
+            measured = {name: getattr(check, name) for name in ("gap", "logit", "ratio", "holds", "within_bounds")}
+            result["measured"] = measured | {"step": check.predicted.step}
+        print_json(result)
+        return
     if not quiet:
-        shown = found if check is None else check.predicted
-        columns = ["step", "gap", "its bound", "largest logit", "its bound", *(["gap of the run"] if check else [])]
-        every = max(len(shown.step) // 12, 1)
-        rows = []
-        for place in range(len(shown.step) - 1, -1, -every)[::-1]:
-            values = [shown.gap, shown.gap_bound, shown.logit, shown.logit_bound, *([check.gap] if check else [])]
-            rows.append([f"{int(shown.step[place]):,}", *(number(float(each[place].nanmedian()), 4) for each in values)])
-        print_table("The law of growth (medians over the data sets)", [(name, "right") for name in columns], rows)
+        shown = check.predicted if check else found
+        values = {"gap": shown.gap, "its bound": shown.gap_bound, "largest logit": shown.logit}
+        values |= {"bound of logits": shown.logit_bound} | ({"gap of the run": check.gap} if check else {})
+        rows = [
+            [f"{int(shown.step[at]):,}", *(number(float(each[at].nanmedian()), 4) for each in values.values())]
+            for at in range(len(shown.step) - 1, -1, -max(len(shown.step) // 12, 1))[::-1]
+        ]
+        columns = [(name, "right") for name in ("step", *values)]
+        print_table("The law of growth (medians over the data sets)", columns, rows)
     for sentence in sentences:
         typer.echo(sentence)

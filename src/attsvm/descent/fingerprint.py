@@ -6,7 +6,7 @@ import ast
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -79,7 +79,9 @@ def setting_object(text: str, kind: type[K], argument: str) -> K:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             found = [vars(room)[node.func.id] for room in (attention, descent, norms) if node.func.id in vars(room)]
             if found and isinstance(found[0], type) and is_dataclass(found[0]):
-                return found[0](*map(made, node.args), **{str(each.arg): made(each.value) for each in node.keywords})
+                taken = {each.name for each in fields(found[0]) if each.init}
+                given = {str(each.arg): made(each.value) for each in node.keywords if each.arg in taken}
+                return found[0](*map(made, node.args), **given)
         return ast.literal_eval(node)
 
     try:

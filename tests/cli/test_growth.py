@@ -1,0 +1,44 @@
+"""`attsvm growth`: a law before training, and beside a saved run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import attsvm
+
+from .runner import invoke, refused
+
+
+def test_a_configuration_and_its_numbers():
+    told = json.loads(
+        invoke("growth", "two-inputs", "--step-size", 0.01, "--steps", 500, "--threshold", 9, "--json").output
+    )
+    data = attsvm.data.example("two-inputs")
+    optimizer = attsvm.SteepestDescent(attsvm.Spectral(), 0.01, 0.95)
+    found = attsvm.growth(data, parameterization=attsvm.KeyQuery(), optimizer=optimizer, steps=500, threshold=9.0)
+    assert told["gap"][-1] == pytest.approx(float(found.gap[-1]))
+    assert told["passes"] == pytest.approx(float(found.passes))
+    assert told["sentences"] == [found.sentence]
+
+
+def test_a_saved_run_stands_beside_the_law(tmp_path):
+    settings = ("--parameterization", "kq", "--optimizer", "spectral", "--schedule", "inverse-sqrt", "--step-size", 0.2)
+    invoke("train", "two-inputs", *settings, "--steps", 300, "--out", tmp_path)
+    file = tmp_path / "run.safetensors"
+    result = invoke("growth", "two-inputs", "--run", file)
+    assert result.exit_code == 0
+    assert "gap of the run" in result.output
+    assert "within its bounds on 1" in " ".join(result.output.split())
+    assert (
+        json.loads(invoke("growth", "two-inputs", "--run", file, "--json").output)["measured"]["within_bounds"] is True
+    )
+    one_line = invoke("growth", "two-inputs", "--run", file, "--quiet").output
+    assert "The law of growth" not in one_line
+
+
+def test_bad_input(tmp_path):
+    refused(invoke("growth", "two-inputs", "--optimizer", "gd"), "normalized steps")
+    refused(invoke("growth", "two-inputs", "--run", tmp_path / "none.npz"), "none.npz")
+    refused(invoke("growth", "two-inputs", "--threshold", -1), "threshold")
