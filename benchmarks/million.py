@@ -2,15 +2,15 @@
 
     python -m benchmarks.million FOLDER [--out benchmarks/results/million.json] [--picture FILE.png]
 
-For each share of runs p (those that reach the optimum; those whose selection is locally optimal) two laws are fitted by
-maximum likelihood, one for each way in which a share can depend on a number, and the better one by deviance is kept:
+Failures add up: the share p of runs that reach the optimum is fitted by maximum likelihood as
 
-    failures add up:  -log p        = C n^a (T - 1)^b d^c
-    odds:             p / (1 - p)   = C n^a (T - 1)^b d^c
+    power        -log p = C n^a (T - 1)^b d^c
+    ratio        -log p = C n^a exp(-k d / (T - 1))
+    quadratic    log(-log p) = a quadratic polynomial in log n, log(T - 1), log d
 
-Intervals of the exponents are 95 %, widened by the square root of the dispersion (deviance over degrees of freedom),
-since no law of this kind is exact for so many runs; the largest and the median miss of a cell are printed beside them.
-The law is fitted without the cells of the largest d too, and then predicts them.
+The first two are laws, the third interpolates. Intervals of the parameters are 95 %, widened by the square root of the
+dispersion (deviance over degrees of freedom), since no such law is exact for so many runs; the largest and the median
+miss of a cell stand beside them. Each is fitted without the cells of the largest d too, and then predicts them.
 """
 
 from __future__ import annotations
@@ -22,20 +22,41 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import expit
+
+
+def power(n: np.ndarray, T: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """1, log n, log(T - 1), log d."""
+    return np.stack([np.ones_like(n), np.log(n), np.log(T - 1), np.log(d)], 1)
+
+
+def ratio(n: np.ndarray, T: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """1, log n, -d / (T - 1)."""
+    return np.stack([np.ones_like(n), np.log(n), -d / (T - 1)], 1)
+
+
+def quadratic(n: np.ndarray, T: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """Products of at most two logarithms."""
+    linear = power(n, T, d)
+    return np.stack([linear[:, i] * linear[:, j] for i in range(4) for j in range(i, 4)], 1)
+
 
 LAWS = {
-    "failures add up": lambda linear: np.exp(-np.exp(linear)),
-    "odds": expit,
+    power: ("log C", "n", "T - 1", "d"),
+    ratio: ("log C", "n", "d / (T - 1)"),
+    quadratic: tuple(f"{a} {b}" for k, a in enumerate("1nTd") for b in "1nTd"[k:]),
 }
 
 
-def fitted(name: str, features: np.ndarray, hits: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
+def share(features: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """p of a law."""
+    return np.exp(-np.exp(np.clip(features @ theta, -30.0, 6.0)))
+
+
+def fitted(features: np.ndarray, hits: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
     """Maximum likelihood, with the covariance from the Fisher information."""
-    law = LAWS[name]
 
     def shares(theta: np.ndarray) -> np.ndarray:
-        return np.clip(law(features @ theta), 1e-12, 1 - 1e-12)
+        return np.clip(share(features, theta), 1e-12, 1 - 1e-12)
 
     def loss(theta: np.ndarray) -> float:
         p = shares(theta)
@@ -56,7 +77,6 @@ def fitted(name: str, features: np.ndarray, hits: np.ndarray, counts: np.ndarray
     dispersion = max(1.0, deviance / max(1, len(hits) - len(found)))
     width = 1.96 * np.sqrt(np.diag(np.linalg.inv(information)) * dispersion)
     return {
-        "law": name,
         "theta": found.tolist(),
         "interval": np.stack([found - width, found + width], 1).tolist(),
         "deviance": deviance,
@@ -66,45 +86,54 @@ def fitted(name: str, features: np.ndarray, hits: np.ndarray, counts: np.ndarray
     }
 
 
-def study(cells: list[dict[str, Any]], share: str) -> dict[str, Any]:
-    """Both laws, and the better one's prediction of the largest d from the others."""
-    sizes = np.array([[cell["n"], cell["T"] - 1, cell["d"]] for cell in cells], dtype=float)
-    features = np.concatenate([np.ones((len(cells), 1)), np.log(sizes)], 1)
-    counts = np.array([cell["runs"] for cell in cells], dtype=float)
-    hits = np.round(np.array([cell[share] for cell in cells]) * counts)
-    laws = [fitted(name, features, hits, counts) for name in LAWS]
-    best = min(laws, key=lambda one: one["deviance"])
-    seen = sizes[:, 2] < sizes[:, 2].max()
-    part = fitted(best["law"], features[seen], hits[seen], counts[seen])
-    ahead = LAWS[best["law"]](features[~seen] @ np.array(part["theta"]))
-    misses = np.abs(ahead - (hits / counts)[~seen])
-    return {
-        "share": share,
-        "best": best["law"],
-        "laws": laws,
-        "largest_d_predicted": {"median_miss": float(np.median(misses)), "largest_miss": float(misses.max())},
-    }
+def study(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """Every law, and what it predicts of the largest d from the others."""
+    n, T, d, counts = (np.array([cell[name] for cell in cells], dtype=float) for name in ("n", "T", "d", "runs"))
+    hits = np.round(np.array([cell["optimal"] for cell in cells]) * counts)
+    seen = d < d.max()
+    found = {}
+    for law in LAWS:
+        features = law(n, T, d)
+        part = fitted(features[seen], hits[seen], counts[seen])
+        misses = np.abs(share(features[~seen], np.array(part["theta"])) - (hits / counts)[~seen])
+        ahead = {"median_miss": float(np.median(misses)), "largest_miss": float(misses.max())}
+        found[law.__name__] = {**fitted(features, hits, counts), "largest_d_predicted": ahead}
+    return found
+
+
+def judged(laws: dict[str, Any], cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """How far each fitted law is from cells it has not seen."""
+    n, T, d, measured = (np.array([cell[name] for cell in cells], dtype=float) for name in ("n", "T", "d", "optimal"))
+    found = {}
+    for law in LAWS:
+        misses = np.abs(share(law(n, T, d), np.array(laws[law.__name__]["theta"])) - measured)
+        found[law.__name__] = {
+            "cells": len(cells),
+            "median_miss": float(np.median(misses)),
+            "largest_miss": float(misses.max()),
+        }
+    return found
 
 
 def picture(cells: list[dict[str, Any]], found: dict[str, Any], path: Path) -> None:
-    """Share of runs that reach the optimum against d, one panel for each T, one line for each n; the law is dashed."""
+    """Share of runs that reach the optimum against d, one panel for each T, one colour for each n; dashed: the ratio law."""
     import matplotlib.pyplot as plt
 
     from attsvm.plots import house_style
 
     tokens, inputs = (sorted({cell[name] for cell in cells}) for name in ("T", "n"))
-    best = next(law for law in found["laws"] if law["law"] == found["best"])
+    theta = np.array(found["ratio"]["theta"])
     with house_style():
         figure, panels = plt.subplots(
-            1, len(tokens), figsize=(2.2 * len(tokens), 2.6), sharey=True, layout="constrained"
+            1, len(tokens), figsize=(2.2 * len(tokens), 2.8), sharey=True, layout="constrained"
         )
         for axes, T in zip(panels, tokens, strict=True):
             for k, n in enumerate(inputs):
                 own = sorted((cell for cell in cells if cell["T"] == T and cell["n"] == n), key=lambda cell: cell["d"])
                 d = np.array([cell["d"] for cell in own])
                 fine = np.geomspace(d.min(), d.max(), 50)
-                rows = np.stack([np.ones(50), np.full(50, np.log(n)), np.full(50, np.log(T - 1)), np.log(fine)], 1)
-                axes.plot(fine, LAWS[best["law"]](rows @ np.array(best["theta"])), "--", color=f"C{k}", lw=0.8)
+                rows = ratio(np.full(50, float(n)), np.full(50, float(T)), fine)
+                axes.plot(fine, share(rows, theta), "--", color=f"C{k}", lw=0.8)
                 axes.plot(d, [cell["optimal"] for cell in own], "o", color=f"C{k}", ms=3.5, label=f"n = {n}")
             axes.set_xscale("log")
             axes.set_xticks(
@@ -115,7 +144,13 @@ def picture(cells: list[dict[str, Any]], found: dict[str, Any], path: Path) -> N
             axes.set_xlabel("dimension d")
         panels[0].set_ylabel("share that reaches the optimum")
         panels[0].set_ylim(0, 1.02)
-        panels[-1].legend(frameon=False, loc="upper right", handletextpad=0.2)
+        figure.legend(
+            *panels[0].get_legend_handles_labels(),
+            loc="outside lower center",
+            ncols=len(inputs),
+            frameon=False,
+            handletextpad=0.2,
+        )
         figure.savefig(path, dpi=200)
 
 
@@ -124,19 +159,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/million.json"))
+    parser.add_argument("--fresh", type=Path, help="a sweep of other sizes, on which the fitted laws are judged")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     stored = json.loads((options.folder / "cells.json").read_text())
     manifest = json.loads((options.folder / "manifest.json").read_text())
-    laws = [study(stored["cells"], share) for share in ("optimal", "locally_optimal")]
-    for one in laws:
-        best = next(law for law in one["laws"] if law["law"] == one["best"])
-        print(f"{one['share']}: {one['best']}, dispersion {best['dispersion']:.1f}")
-        for name, value, (low, high) in zip(("log C", "n", "T - 1", "d"), best["theta"], best["interval"], strict=True):
-            print(f"  {name:>6} {value:8.4f}   [{low:.4f}, {high:.4f}]")
-        print(f"  a cell is missed by {best['median_miss']:.4f} in the median, {best['largest_miss']:.4f} at most;")
+    laws = study(stored["cells"])
+    for law, names in LAWS.items():
+        one = laws[law.__name__]
+        print(f"{law.__name__}: dispersion {one['dispersion']:.1f}")
+        for name, value, (low, high) in zip(names, one["theta"], one["interval"], strict=True):
+            print(f"  {name:>12} {value:8.4f}   [{low:.4f}, {high:.4f}]")
+        print(f"  a cell is missed by {one['median_miss']:.4f} in the median, {one['largest_miss']:.4f} at most;")
         ahead = one["largest_d_predicted"]
         print(f"  fitted without the largest d, by {ahead['median_miss']:.4f} and {ahead['largest_miss']:.4f} there")
+    if options.fresh is not None:
+        fresh = json.loads((options.fresh / "cells.json").read_text())
+        for name, one in judged(laws, fresh["cells"]).items():
+            print(f"{name} on {len(fresh['cells'])} other sizes: missed by {one['median_miss']:.4f} in the median,"
+                  f" {one['largest_miss']:.4f} at most")  # fmt: skip
+            laws[name]["fresh"] = one
     content = {
         "configuration": manifest["configuration"], "device": manifest["device"], "versions": manifest["versions"],
         "wall_seconds": manifest["wall_seconds"], "files": manifest["files"], "counts": stored["counts"],
@@ -144,7 +186,7 @@ def main() -> None:
     }  # fmt: skip
     options.out.write_text(json.dumps(content, indent=1) + "\n")
     if options.picture is not None:
-        picture(stored["cells"], laws[0], options.picture)
+        picture(stored["cells"], laws, options.picture)
 
 
 if __name__ == "__main__":
