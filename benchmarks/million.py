@@ -172,25 +172,25 @@ def times(device: str, runs: int) -> dict[str, Any]:
         return time.perf_counter()
 
     few, found = max(1, runs // 10), {}
+    data = random_sphere(6, 8, 10, batch=runs, seed=Counter(1), device=device)
+    run = attsvm.fit(data, initial="zeros", steps=2000, record=2000, keep=())
+    problem = attsvm.svm.AttentionSVM(data, run.selected)
+    solution = attsvm.solve(problem)
+    stop = attsvm.descent.Saturated(1e-3, 50)
+    parts: dict[str, tuple[int, Callable[[], Any]]] = {
+        "draw, streams of NumPy on one core": (few, lambda: random_sphere(6, 8, 10, batch=few, seed=1)),
+        "draw, counter on the device": (
+            runs, lambda: random_sphere(6, 8, 10, batch=runs, seed=Counter(1), device=device)),
+        "train, 2000 steps": (
+            runs, lambda: attsvm.fit(data, initial="zeros", steps=2000, record=2000, keep=())),
+        "train until saturated": (
+            runs, lambda: attsvm.fit(data, initial="zeros", steps=2000, record=2000, keep=(), stop=stop)),
+        "solve and certify, Frobenius": (runs, lambda: attsvm.solve(problem)),
+        "solve and certify, nuclear": (few, lambda: attsvm.solve(problem[:few], attsvm.Nuclear())),
+        "locally optimal": (
+            runs, lambda: attsvm.theory.is_locally_optimal(data, None, run.selected, None, solution)),
+    }  # fmt: skip
     for _ in range(2):
-        data = random_sphere(6, 8, 10, batch=runs, seed=Counter(1), device=device)
-        run = attsvm.fit(data, initial="zeros", steps=2000, record=2000, keep=())
-        problem = attsvm.svm.AttentionSVM(data, run.selected)
-        solution = attsvm.solve(problem)
-        stop = attsvm.descent.Saturated(1e-3, 50)
-        parts: dict[str, tuple[int, Callable[[], Any]]] = {
-            "draw, streams of NumPy on one core": (few, lambda: random_sphere(6, 8, 10, batch=few, seed=1)),
-            "draw, counter on the device": (
-                runs, lambda: random_sphere(6, 8, 10, batch=runs, seed=Counter(1), device=device)),
-            "train, 2000 steps": (
-                runs, lambda: attsvm.fit(data, initial="zeros", steps=2000, record=2000, keep=())),
-            "train until saturated": (
-                runs, lambda: attsvm.fit(data, initial="zeros", steps=2000, record=2000, keep=(), stop=stop)),
-            "solve and certify, Frobenius": (runs, lambda: attsvm.solve(problem)),
-            "solve and certify, nuclear": (few, lambda: attsvm.solve(problem[:few], attsvm.Nuclear())),
-            "locally optimal": (
-                runs, lambda: attsvm.theory.is_locally_optimal(data, None, run.selected, None, solution)),
-        }  # fmt: skip
         for name, (count, part) in parts.items():
             began = clock()
             part()
