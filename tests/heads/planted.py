@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -84,3 +85,10 @@ def planted(sentences: int = 24, seed: int = 0, twin: bool = True) -> HeadModel:
 def planted_report() -> HeadsReport:
     """The analysis of `planted`, made once for all tests that only read it."""
     return analyze(planted(), queries=60, seed=1)
+
+
+def many_heads() -> HeadsReport:
+    """The heads of `planted_report` a hundred times, as 30 layers of ten heads."""
+    report = planted_report()
+    heads = sorted(report.heads, key=lambda head: head.head) * 100
+    return replace(report, heads=tuple(replace(head, layer=k // 10, head=k % 10) for k, head in enumerate(heads)))

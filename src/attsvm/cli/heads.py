@@ -146,10 +146,7 @@ def _print(report: HeadsReport, given: Texts, page: Path, numbers: Path, quiet: 
         )
         for verdict in report.verdicts:
             typer.echo(f"- {verdict}")
-        outcomes: dict[str, list[str]] = {}
-        for head in report.unsolved:
-            outcomes.setdefault(head.outcome, []).append(head.name)
-        for outcome, names in outcomes.items():
+        for outcome, names in report.outcomes.items():
             typer.echo(f"- {', '.join(names)}: {outcome}")
         for note in (*report.notes, *filter(None, [given.note])):
             typer.echo(f"- Note: {note}.")

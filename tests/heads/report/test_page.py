@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.accessibility import WIDTHS, violations
-from heads.planted import planted_report
+from heads.planted import many_heads, planted_report
 
 pytestmark = pytest.mark.slow
 
@@ -120,4 +120,81 @@ def test_it_is_accessible(page, address, scheme):
     page.goto(address)  # opens a head with drawings
     assert violations(page) == []
     page.click('tr[data-head="L0H2"]')  # a head with nothing to separate
+    assert violations(page) == []
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory) -> str:
+    """300 heads: those of the planted model over and over, under other names."""
+    return many_heads().save_html(tmp_path_factory.mktemp("heads") / "many.html").as_uri()
+
+
+def test_an_address_opens_its_head_and_scrolls_to_it(page, many):
+    page.goto(f"{many}#L7H5")
+    assert page.locator("#detail h2").inner_text() == "L7H5"
+    page.wait_for_function("Math.abs(document.getElementById('detail').getBoundingClientRect().top) < 40")
+    page.evaluate("location.hash = '#L20H2'")
+    page.wait_for_function("document.querySelector('#detail h2').textContent === 'L20H2'")
+    page.goto(f"{many}#nothing")
+    page.reload()
+    assert page.locator("#detail h2").inner_text() == "L0H0"
+
+
+def test_a_head_that_is_chosen_has_an_address(page, many):
+    page.goto(many)
+    page.click('tr[data-head="L1H4"]')
+    assert page.url.endswith("#L1H4")
+    page.go_back()
+    page.go_forward()
+    page.wait_for_function("document.querySelector('#detail h2').textContent === 'L1H4'")
+
+
+def test_search_and_filters_say_how_many_heads_are_shown(page, many):
+    page.goto(many)
+    count = page.locator("#count")
+    rows = page.locator("table.all tbody tr:visible")
+    assert count.inner_text() == "300 of 300 heads shown"
+    page.fill("#find", "L7H")
+    assert count.inner_text() == "10 of 300 heads shown"
+    assert rows.count() == 10
+    page.select_option("#kind", "first")
+    assert 0 < rows.count() < 10
+    assert count.inner_text() == f"{rows.count()} of 300 heads shown"
+    page.select_option("#kind", "")
+    page.fill("#find", "unsolved")
+    assert rows.count() == 100
+    page.fill("#find", "")
+    page.select_option("#layer", "3")
+    page.fill("#least", "50")
+    assert {name[:2] for name in column(page, 1) if name} >= {"L3"}
+    assert all(row.get_attribute("data-head").startswith("L3H") for row in rows.all())
+    assert rows.count() < 10
+
+
+def test_no_column_is_cut_off_on_a_screen_of_1280(page, many):
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto(many)
+    for box in page.locator(".scroll").all():
+        assert box.evaluate("box => box.scrollWidth <= box.clientWidth")
+
+
+def test_columns_of_the_detail_table_are_explained(page, address):
+    page.goto(f"{address}#L0H0")
+    titles = page.locator("#detail .controls thead abbr")
+    assert titles.count() == 14
+    assert all(title.get_attribute("title") for title in titles.all())
+    page.click("#detail summary")
+    assert page.locator("#detail dl").inner_text().count("max margin") >= 2
+
+
+def test_heads_without_a_confident_query_share_a_sentence(page, many):
+    page.goto(many)
+    told = [line for line in page.locator(".notes li").all_inner_texts() if "nothing to separate" in line]
+    assert len(told) == 1
+    assert told[0].startswith("100 heads (")
+
+
+def test_many_heads_are_accessible(page, many):
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto(f"{many}#L7H5")
     assert violations(page) == []

@@ -12,7 +12,7 @@ from attsvm.heads.report.html.page import _Axis, panels
 from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.table import COLUMNS
 from attsvm.sweep.manifest import from_plain, to_plain
-from heads.planted import planted, planted_report
+from heads.planted import many_heads, planted, planted_report
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +70,23 @@ def test_the_page_stands_alone(report, tmp_path):
     assert set(data["heads"]) == {"L0H0", "L0H1", "L0H2"}
     for verdict in report.verdicts:
         assert f"larger in {verdict.larger} of {verdict.heads}" in text
+
+
+def test_a_page_stays_below_ten_megabytes(report, tmp_path, monkeypatch):
+    """Where sentences with attention would take too much room, fewer are shown."""
+    made = []
+    for most in (10**7, 60_000):
+        monkeypatch.setattr("attsvm.heads.report.html.page.MOST_BYTES", most)
+        made.append(report.save_html(tmp_path / "heads.html").read_text())
+    assert '"attention":' in made[0]
+    assert '"attention":' not in made[1]
+    assert len(many_heads().save_html(tmp_path / "many.html").read_bytes()) < 10_000_000
+
+
+def test_heads_with_the_same_outcome_share_a_sentence(report):
+    (outcome,) = report.outcomes
+    assert report.outcomes[outcome] == ["L0H2"]
+    assert many_heads().outcomes[outcome] == [head.name for head in many_heads() if not head.comparisons]
 
 
 def test_tokens_cannot_break_out_of_the_page(tmp_path):

@@ -62,6 +62,14 @@ class HeadsReport:
         """Heads without a certified solution in every norm, for whatever reason; each says so in `outcome`."""
         return tuple(head for head in self.heads if head.outcome != "solved")
 
+    @property
+    def outcomes(self) -> dict[str, list[str]]:
+        """The sentence on each way in which heads have no certified solution, and the names of those heads."""
+        found: dict[str, list[str]] = {}
+        for head in self.unsolved:
+            found.setdefault(head.outcome, []).append(head.name)
+        return found
+
     def __getitem__(self, name: str) -> HeadReport:
         for head in self.heads:
             if head.name == name:

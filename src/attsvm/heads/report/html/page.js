@@ -120,8 +120,10 @@
       const cells = solved.length ? measures.map(([, , read, form]) => `<td>${overDraws(solved, read, form)}</td>`).join("") : `<td colspan="${measures.length}" class="words">${escapeText(draws[0].status)}</td>`;
       return `<tr><th scope="row"><span class="key ${tone}">${name}</span>${count}</th>${cells}</tr>`;
     }).join("");
-    const head = measures.map(([title, help]) => `<th scope="col" title="${help}"><abbr title="${help}" tabindex="0">${title}</abbr></th>`).join("");
-    return `<div class="scroll"><table class="controls"><thead><tr><th scope="col">measured on</th>${head}</tr></thead><tbody>${body}</tbody></table></div>`;
+    const head = measures.map(([title, help]) => `<th scope="col"><abbr title="${help}">${title}</abbr></th>`).join("");
+    const words = measures.map(([title, help]) => `<dt>${title}</dt><dd>${help}</dd>`).join("");
+    return `<div class="scroll"><table class="controls"><thead><tr><th scope="col">measured on</th>${head}</tr></thead><tbody>${body}</tbody></table></div>` +
+      `<details><summary>What the columns say</summary><dl>${words}</dl></details>`;
   };
 
   const shownToken = (token) => escapeText(token).replace(/^[Ġ▁]/, "·");
@@ -154,7 +156,7 @@
     return `<div class="strip">${strip}</div><div class="scroll"><svg class="heat" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img" aria-label="Attention of a sentence">${svg}</svg></div>`;
   };
 
-  const story = (entry) => `<li><small>${(100 * entry.share).toFixed(2)}%</small><mark class="q">${shownToken(entry.query)}</mark> selects <mark class="s">${shownToken(entry.selected)}</mark>, hardest to tell from <mark class="t">${shownToken(entry.token)}</mark><br><small>positions ${entry.query_position} → ${entry.selected_position}, not ${entry.token_position}</small>${escapeText(entry.text)}</li>`;
+  const story = (entry) => `<li><small>${(100 * entry.share).toFixed(2)}%</small><mark class="q">${shownToken(entry.query)}</mark> selects <mark class="s">${shownToken(entry.selected)}</mark>, hardest to tell from <mark class="t">${shownToken(entry.token)}</mark><br><small>positions ${entry.query_position} → ${entry.selected_position}, not ${entry.token_position}</small>${escapeText(data.texts[entry.sentence])}</li>`;
 
   const show = (name) => {
     const head = data.heads[name];
@@ -203,21 +205,57 @@
     else box.removeAttribute("tabindex");
   });
 
+  // The address of a head: #L3H7 opens it and scrolls to it, and a head that is chosen puts it there.
+  const open = (name) => {
+    show(name);
+    markScrollingBoxes();
+    detail.querySelector("h2").focus({ preventScroll: true });
+    detail.scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth", block: "start" });
+  };
+  const asked = () => decodeURIComponent(location.hash.slice(1));
   const choose = (event) => {
     const target = event.target.closest("[data-head]");
     if (!target || (event.type === "keydown" && event.key !== "Enter" && event.key !== " ")) return;
     event.preventDefault();
-    show(target.dataset.head);
-    markScrollingBoxes();
-    detail.querySelector("h2").focus({ preventScroll: true });
-    detail.scrollIntoView({ behavior: "smooth", block: "start" });
+    history.pushState(null, "", `#${target.dataset.head}`);
+    open(target.dataset.head);
   };
   document.querySelectorAll("main tr[data-head], .mark[data-head]").forEach((element) => {
     element.addEventListener("click", choose);
     element.addEventListener("keydown", choose);
   });
+  addEventListener("hashchange", () => { if (data.heads[asked()]) open(asked()); });
+
+  // Search and filters: every word must occur in the name, the kind or the outcome of a head.
+  const filter = {};
+  for (const name of ["find", "kind", "layer", "least"]) filter[name] = document.getElementById(name);
+  const count = document.getElementById("count");
+  const narrow = () => {
+    const words = filter.find.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const rows = [...table.tBodies[0].rows];
+    let shown = 0;
+    rows.forEach((row) => {
+      const head = data.heads[row.dataset.head];
+      const outcome = head.outcome === "solved" ? "solved" : `unsolved ${head.outcome}`;
+      const text = [head.name, row.dataset.selects, outcome, head.rule].join(" ").toLowerCase();
+      const fits = words.every((word) => text.split(" ").some((part) => part.startsWith(word)) || text.includes(` ${word}`)) &&
+        (!filter.kind.value || filter.kind.value === row.dataset.selects) &&
+        (!filter.layer.value || Number(filter.layer.value) === head.layer) &&
+        100 * Number(row.dataset.confident) >= Number(filter.least.value || 0);
+      row.hidden = !fits;
+      shown += fits;
+      document.querySelectorAll(`.mark[data-head="${head.name}"]`).forEach((mark) => mark.classList.toggle("hidden", !fits));
+    });
+    count.textContent = `${shown} of ${rows.length} heads shown`;
+    markScrollingBoxes();
+  };
+  Object.values(filter).forEach((field) => field.addEventListener("input", narrow));
+  document.querySelector(".filters").addEventListener("submit", (event) => event.preventDefault());
+  narrow(); // a browser may have kept what was typed before
+
   const first = table.tBodies[0].rows[0];
-  if (first) show(first.dataset.head);
+  if (data.heads[asked()]) open(asked());
+  else if (first) show(first.dataset.head);
   markScrollingBoxes();
   addEventListener("resize", markScrollingBoxes);
 })();

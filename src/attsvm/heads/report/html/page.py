@@ -26,10 +26,19 @@ if TYPE_CHECKING:
     from attsvm.heads.report.report import HeadsReport
 
 
+MOST_BYTES = 9_500_000  # of a page, so that it opens quickly and can be sent
+
+
 def page(report: HeadsReport) -> str:
     """One HTML file with everything in it; it asks no server for anything."""
-    content = json.dumps(_detail(report), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    return _rendered("page.html", report, data=Markup(content), script=_read("page.js"))
+    kinds = sorted({row["selects"] for row in report.table} - {""})
+    lists = {"kinds": kinds, "layers": sorted({head.layer for head in report.heads})}
+    for examples in (None, 1, 0):  # sentences with attention are what takes room
+        content = json.dumps(_detail(report, examples), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+        made = _rendered("page.html", report, data=Markup(content), script=_read("page.js"), **lists)
+        if len(made.encode()) <= MOST_BYTES:
+            break
+    return made
 
 
 def fragment(report: HeadsReport) -> str:
@@ -37,7 +46,7 @@ def fragment(report: HeadsReport) -> str:
     return _rendered("fragment.html", report)
 
 
-def _rendered(template: str, report: HeadsReport, **more: Markup) -> str:
+def _rendered(template: str, report: HeadsReport, **more: Any) -> str:
     compared = [found for found in report.verdicts if found.control != RULE]
     verdicts = {(found.norm, found.measure, found.control): found for found in compared}
     controls = list(dict.fromkeys(found.control for found in compared))
@@ -97,14 +106,30 @@ def _subtitle(report: HeadsReport) -> str:
     return " · ".join(parts)
 
 
-def _detail(report: HeadsReport) -> dict[str, Any]:
-    """What the script draws; margins of the controls that no plot shows stay in the JSON file."""
-    heads = {head.name: {"name": head.name, **to_plain(head)} for head in report.heads}
-    for head in heads.values():
-        for found in head["comparisons"]:
+def _detail(report: HeadsReport, examples: int | None) -> dict[str, Any]:
+    """What the script draws: four digits, each text once, at most so many `examples` of a head.
+
+    Margins of the controls that no plot shows stay in the JSON file.
+    """
+    heads, texts = {}, {}
+    for head in report.heads:
+        plain = {"name": head.name, **_four_digits(to_plain(head))}
+        plain["examples"] = plain["examples"][:examples]
+        for token in plain["support_tokens"]:
+            texts[token["sentence"]] = token.pop("text")
+        for found in plain["comparisons"]:
             for control in (*found["shuffled"], *found["untrained"]):
                 control["margins"] = []
-    return {"quantile": report.settings.quantile, "heads": heads}
+        heads[head.name] = plain
+    return {"quantile": report.settings.quantile, "heads": heads, "texts": texts}
+
+
+def _four_digits(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _four_digits(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_four_digits(part) for part in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
