@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,9 +23,10 @@ from attsvm.heads.model import HeadModel, Sentence, Text, check_index, counted
 from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.report import HeadsReport
 from attsvm.norms import Frobenius, Norm
-from attsvm.sweep.backends import Backend
 from attsvm.sweep.manifest import RESUME
-from attsvm.sweep.runner import run
+
+if TYPE_CHECKING:
+    from attsvm.sweep import Backend
 
 _NAME = re.compile(r"L(\d+)H(\d+)")
 
@@ -132,6 +134,8 @@ def _finished(
     progress: Callable[[Progress], None] | None,
 ) -> tuple[list[HeadReport], list[str]]:
     """The reports on all chosen heads, kept in a folder of `folder` as soon as they are there, and notes."""
+    from attsvm.sweep import run
+
     sweep, notes = heads_sweep(model, sentences, chosen, settings), list[str]()
     before = -1
 
