@@ -101,7 +101,7 @@ def analyze(
     if not isinstance(model, HeadModel):
         raise ValueError(f"model must come from load() or from_arrays(); got {type(model).__name__}")
     began = time.perf_counter()
-    chosen = _chosen_heads(model, layers, heads)
+    chosen = chosen_heads(model, layers, heads)
     others = [norm.name for norm in norms if not isinstance(norm, Frobenius)]
     if others and not all(model.weights(*place).plain for place in chosen):
         raise ValueError(f"norms must be Frobenius for heads whose logits depend on positions; got {others[0]}")
@@ -155,7 +155,7 @@ def _finished(
     return reports_of(result), notes
 
 
-def _chosen_heads(
+def chosen_heads(
     model: HeadModel, layers: Sequence[int] | None, heads: Sequence[int | str] | None
 ) -> list[tuple[int, int]]:
     """(layer, head) of every head asked for, in order."""

@@ -187,8 +187,8 @@ def candidates(
             continue
         generator = torch.Generator().manual_seed(seed * 100_003 + place[0] * 1_009 + place[1])
         mixed = same_spectrum(form, generator, seed)
-        kinds["W_mm"][place] = _closest([best.scaled(best.size * 2.0**k) for k in range(-3, 7)], form, here)
-        kinds["random"][place] = _closest([mixed.scaled(2.0**k) for k in range(-5, 5)], form, here)
+        kinds["W_mm"][place] = _closest([best.scaled(best.size * 2.0**k) for k in range(-10, 4)], form, here)
+        kinds["random"][place] = _closest([mixed.scaled(2.0**k) for k in range(-10, 4)], form, here)
     return Candidates(kinds, held[:most])
 
 
