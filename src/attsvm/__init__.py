@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from attsvm.norms import factor_norm as factor_norm
     from attsvm.svm import ActiveSet as ActiveSet
     from attsvm.svm import AttentionSVM as AttentionSVM
-    from attsvm.svm import BatchedFrobenius as BatchedFrobenius
     from attsvm.svm import BlockDescent as BlockDescent
     from attsvm.svm import Conic as Conic
     from attsvm.svm import Cvxpy as Cvxpy
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
     from attsvm.svm.solve import solve as solve
     from attsvm.theory import diagnose as diagnose
     from attsvm.theory import generalized_components as generalized_components
+    from attsvm.theory import identify_norm as identify_norm
     from attsvm.theory import implicit_bias as implicit_bias
     from attsvm.theory import is_locally_optimal as is_locally_optimal
     from attsvm.theory import locally_optimal_selections as locally_optimal_selections
@@ -108,11 +108,11 @@ _GROUPS = {
     "max-margin problems": ("svm", "AttentionSVM solve SVMSolution margin_efficiency label_svm"),
     "solvers": (
         "svm",
-        "ActiveSet BatchedFrobenius BlockDescent NuclearInteriorPoint InteriorPoint LinearProgram Conic Cvxpy",
+        "ActiveSet BlockDescent NuclearInteriorPoint InteriorPoint LinearProgram Conic Cvxpy",
     ),
     "theory": (
         "theory",
-        "diagnose verify predict_selection implicit_bias is_locally_optimal locally_optimal_selections"
+        "diagnose verify predict_selection implicit_bias identify_norm is_locally_optimal locally_optimal_selections"
         " regularization_path generalized_components growth verify_growth",
     ),
 }

@@ -16,6 +16,7 @@ from attsvm.cli.growth import growth
 from attsvm.cli.heads import heads
 from attsvm.cli.info import info
 from attsvm.cli.next_token import next_token
+from attsvm.cli.optimizer import optimizer
 from attsvm.cli.play import play
 from attsvm.cli.solve import solve
 from attsvm.cli.sweep import sweep
@@ -54,7 +55,7 @@ def describe(
         typer.echo(context.get_help())
 
 
-for command in (demo, train, solve, diagnose, growth, heads, why, edit):
+for command in (demo, train, solve, diagnose, optimizer, growth, heads, why, edit):
     app.command(cls=Command)(command)
 app.command("next-token", cls=Command)(next_token)
 app.add_typer(figure, name="figure")

@@ -24,6 +24,7 @@ from attsvm.theory.generalized import (
     quadratic_attention,
 )
 from attsvm.theory.growth import Growth, GrowthCheck, growth, verify_growth
+from attsvm.theory.identify import NormReport, identify_norm
 from attsvm.theory.joint import JointComparison, JointPrediction, joint_prediction, verify_joint
 from attsvm.theory.mixtures import label_margin_assumption, one_winner
 from attsvm.theory.optimality import LocalOptimality, effective_scores, is_locally_optimal
@@ -43,6 +44,7 @@ __all__ = [
     "Diagnosis",
     "ImplicitBias",
     "Limit",
+    "NormReport",
     "Outcome",
     "Prediction",
     "Result",
@@ -50,6 +52,7 @@ __all__ = [
     "Start",
     "Verification",
     "diagnose",
+    "identify_norm",
     "implicit_bias",
     "predict_selection",
     "verify",

@@ -49,7 +49,7 @@ NORMS: Mapping[str, Callable[[], Norm]] = {
 SVM_NORMS = (*NORMS, "entrywise")
 SOLVERS: Mapping[str, Callable[[], Solver]] = {
     "active-set": lambda: attsvm.ActiveSet(),
-    "batched-frobenius": lambda: attsvm.BatchedFrobenius(),
+    "batched-frobenius": lambda: attsvm.svm.BatchedFrobenius(),
     "block-descent": lambda: attsvm.BlockDescent(),
     "nuclear-interior-point": lambda: attsvm.NuclearInteriorPoint(),
     "interior-point": lambda: attsvm.InteriorPoint(),

@@ -148,9 +148,7 @@ def trace(model: HeadModel, sentence: Sentence, upstream: bool = True) -> Trace:
 @contextmanager
 def in_float64(model: TransformersModel) -> Iterator[None]:
     """The weights of `model` in float64, and back, which changes no bit of them."""
-    if next(model._core.parameters()).dtype == torch.float64:
-        yield
-        return
+    heard = model._heard if isinstance(model, ListeningModel) else torch.zeros(0)
     nn.Module.double(model._core)  # the library refuses its own where weights were read from GGUF
     try:
         if isinstance(model, ListeningModel):
@@ -159,7 +157,7 @@ def in_float64(model: TransformersModel) -> Iterator[None]:
     finally:
         nn.Module.float(model._core)
         if isinstance(model, ListeningModel):
-            model._heard = model._heard.float()
+            model._heard = heard
 
 
 def _follow(model: TransformersModel, writes: list[_Write], inputs: list[Any], hooks: ExitStack) -> None:
