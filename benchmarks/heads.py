@@ -32,7 +32,7 @@ from attsvm.heads import (
 from attsvm.norms import Frobenius, Norm, Nuclear
 from attsvm.sweep.manifest import to_plain
 from benchmarks.heads_atoms import atom_checks
-from benchmarks.heads_frequencies import frequencies
+from benchmarks.heads_frequencies import frequencies, periods
 from benchmarks.heads_plot import draw
 from benchmarks.record import RESULTS, machine
 
@@ -60,7 +60,7 @@ class Part:
 
 PARTS = {
     "smollm": Part("smollm", 100, 60),
-    "smollm_without_sinks": Part("smollm", 100, 60, leave_out=SINKS, layers=tuple(range(0, 30, 3))),
+    "smollm_without_sinks": Part("smollm", 100, 60, leave_out=SINKS, layers=tuple(range(0, 30, 6))),
     "minilm": Part("minilm", 150, 60),
     "minilm_without_sinks": Part("minilm", 150, 60, leave_out=SINKS),
     "rxnmapper": Part("rxnmapper", 97, 60),
@@ -79,17 +79,13 @@ def loaded(name: str) -> HeadModel:
 
 
 def study(name: str, model: HeadModel) -> HeadsReport:
-    """One analysis on one core.
-
-    The CPU seconds of each head are written to a file; the first head of a layer includes the run of the models.
-    """
+    """One analysis on one core; its CPU seconds are added up in a file, so that a run that was stopped counts too."""
     part, last = PARTS[name], time.process_time()
 
     def progress(now: Progress) -> None:
         nonlocal last
-        if now.message.startswith("L"):
-            with (CACHE / "cpu_seconds.csv").open("a", encoding="utf-8") as file:
-                file.write(f"{name},{now.message},{time.process_time() - last:.2f}\n")
+        with (CACHE / "cpu_seconds.csv").open("a", encoding="utf-8") as file:
+            file.write(f"{name},{time.process_time() - last:.2f}\n")
         last = time.process_time()
         print(f"{name}: {now.done} of {now.total} heads, {now.message}", flush=True)
 
@@ -99,10 +95,10 @@ def study(name: str, model: HeadModel) -> HeadsReport:
     )  # fmt: skip
 
 
-def cpu_seconds(name: str) -> dict[str, float]:
-    """CPU seconds of each head, as written when it was analysed."""
+def cpu_seconds(name: str) -> float:
+    """CPU seconds of a part so far, runs of the models included."""
     lines = (line.split(",") for line in (CACHE / "cpu_seconds.csv").read_text(encoding="utf-8").splitlines())
-    return {head: float(seconds) for part, head, seconds in lines if part == name}
+    return round(sum(float(seconds) for part, seconds in lines if part == name), 1)
 
 
 def publish(name: str, report: HeadsReport, extra: dict[str, Any]) -> None:
@@ -161,7 +157,8 @@ def main(options: argparse.Namespace) -> None:
         if name == "smollm":
             began = time.process_time()
             extra["frequencies"] = _short(to_plain(frequencies(model, PARTS[name].lines(), report)))
-            extra["cpu_seconds"]["frequencies"] = round(time.process_time() - began, 2)
+            extra["periods"] = _short(periods(model))
+            extra["cpu_seconds"] += round(time.process_time() - began, 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         publish(f"heads_{name}", report, {**extra, "peak_memory_of_the_process_mib": round(peak, 1)})
         report.save_html(CACHE / f"{name}.html")

@@ -46,6 +46,13 @@ def frequencies(model: HeadModel, texts: Sequence[str], report: HeadsReport) -> 
     return found
 
 
+def periods(model: HeadModel) -> list[float]:
+    """In how many tokens each frequency turns once, from the model's own angles."""
+    phases = model.states(model.encode(["one two three"])[0], [0]).phases
+    assert phases is not None
+    return [2 * torch.pi / abs(angle) for angle in (phases[0, 1] / phases[0, 0]).angle().tolist()]
+
+
 def gap_shares(form: HeadWeights, views: Sequence[SentenceView], drawn: Choices) -> dict[str, Any]:
     """Of the sum of all gaps between the selected token and the runner-up: shares of position and of each frequency.
 

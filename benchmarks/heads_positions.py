@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaModel
 
 from attsvm import AttentionSVM, TokenDataset, solve
 from attsvm.heads import HeadModel, HeadWeights, Sentence, Settings, load, sample_texts
@@ -38,6 +37,8 @@ WIDTH, LENGTH, VOCABULARY = 24, 9, 50
 
 def small_model(seed: int) -> HeadModel:
     """Two layers of four query heads and two key heads, with weights large enough for peaked attention."""
+    from transformers import LlamaConfig, LlamaModel  # not needed where only states are read
+
     config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
         intermediate_size=32, max_position_embeddings=64, pad_token_id=0,

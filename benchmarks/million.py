@@ -177,12 +177,15 @@ def times(device: str, runs: int) -> dict[str, Any]:
     problem = attsvm.svm.AttentionSVM(data, run.selected)
     solution = attsvm.solve(problem)
     stop = attsvm.descent.Saturated(1e-3, 50)
+    relu = attsvm.ReluHead(random_sphere(1, 10, 10, batch=few, seed=Counter(2), device=device).tokens[:, 0].mT)
     parts: dict[str, tuple[int, Callable[[], Any]]] = {
         "draw, streams of NumPy on one core": (few, lambda: random_sphere(6, 8, 10, batch=few, seed=1)),
         "draw, counter on the device": (
             runs, lambda: random_sphere(6, 8, 10, batch=runs, seed=Counter(1), device=device)),
         "train, 2000 steps": (
             runs, lambda: attsvm.fit(data, initial="zeros", steps=2000, record=2000, keep=())),
+        "train, 2000 steps, ReLU head": (
+            few, lambda: attsvm.fit(data[:few], relu, initial="zeros", steps=2000, record=2000, keep=())),
         "train until saturated": (
             runs, lambda: attsvm.fit(data, initial="zeros", steps=2000, record=2000, keep=(), stop=stop)),
         "solve and certify, Frobenius": (runs, lambda: attsvm.solve(problem)),
@@ -235,9 +238,10 @@ def main() -> None:
     content = {
         "configuration": manifest["configuration"], "device": manifest["device"], "versions": manifest["versions"],
         "wall_seconds": manifest["wall_seconds"], "files": manifest["files"], "counts": stored["counts"],
-        "laws": laws, "cells": stored["cells"],
+        "laws": laws,
     }  # fmt: skip
-    options.out.write_text(json.dumps(content, indent=1) + "\n")
+    rows = ",\n".join(f"  {json.dumps(cell)}" for cell in stored["cells"])
+    options.out.write_text(f'{json.dumps(content, indent=1)[:-2]},\n "cells": [\n{rows}\n ]\n}}\n')
     if options.picture is not None:
         picture(stored["cells"], laws, options.picture)
 

@@ -102,3 +102,14 @@ def test_paths_that_cannot_be_written(folder, texts, tmp_path):
     if os.geteuid():  # root may write anywhere
         (tmp_path / "file").chmod(0o400)
         refused(invoke(*asked, "--out", tmp_path, "--html", tmp_path / "file"), "permission denied")
+
+
+def test_heads_are_swapped(folder, texts):
+    asked = ("heads", folder, "--texts", texts, "--heads", "L0H1,L1H0", "--queries", 20, "--confidence", 0.3, "--swap")
+    result = invoke(*asked)
+    assert result.exit_code == 0, result.output
+    for words in ("L0H1", "layer 1", "all", "W_mm", "random", "removed", "same choice", " ± "):
+        assert words in result.output
+    rows = json.loads(invoke(*asked, "--json").stdout)["swaps"]
+    assert len(rows) == 5 * 3
+    assert "does not exist" in refused(invoke(*asked[:4], "--heads", "L9H0", "--swap"))

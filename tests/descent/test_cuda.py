@@ -65,6 +65,15 @@ def progress_of(task: Task, starts: int = 2, norm: float = 1.0) -> Progress:
     return Progress.beginning(parameters, task.optimizer)
 
 
+def relu_head(d: int = 3, width: int = 4) -> attsvm.ReluHead:
+    return attsvm.ReluHead(torch.randn(d, width, generator=torch.Generator().manual_seed(d), dtype=torch.float64))
+
+
+def quadratic_head(d: int = 3) -> attsvm.QuadraticHead:
+    draw = torch.Generator().manual_seed(d)
+    return attsvm.QuadraticHead(torch.randn(d, generator=draw, dtype=torch.float64), 0.3)
+
+
 # ------------------------------------------------------- under the simulator
 
 CASES: dict[str, dict[str, Any]] = {
@@ -78,6 +87,11 @@ CASES: dict[str, dict[str, Any]] = {
     "shifted_key_query": {"norm": 1e2, "parameterization": attsvm.KeyQuery(2)},
     "two_warps": {"threads": 64, "data": {"n": 4, "T": 18, "batch": 1}},
     "small_slopes": {"data": {"scale": 60.0}, "loss": attsvm.Exponential()},
+    "relu": {"data": {"batch": 3}, "head": relu_head()},
+    "relu_key_query": {"data": {"masked": True}, "head": relu_head(), "parameterization": attsvm.KeyQuery(2)},
+    "relu_two_warps": {"threads": 64, "data": {"n": 4, "T": 18, "batch": 1}, "head": relu_head()},
+    "quadratic": {"data": {"masked": True}, "head": quadratic_head(), "loss": attsvm.Exponential()},
+    "shifted_relu": {"norm": 1e3, "head": relu_head()},
     "overflowed": {"huge": 1.7e308},
     "overflowed_sign": {"huge": 1.7e308, "optimizer": attsvm.SteepestDescent(attsvm.MaxEntry(), 0.1)},
     "stalled": {"data": {"scale": 0.0}},
@@ -220,6 +234,19 @@ class TestDevice:
     @pytest.mark.parametrize("loss", [attsvm.Logistic(), attsvm.Exponential(), attsvm.attention.Linear()], ids=repr)
     def test_losses(self, loss: attsvm.attention.Loss) -> None:
         assert_same_runs(random_data(6, 8, 10, batch=50).to("cuda"), loss=loss, steps=100)
+
+    @pytest.mark.parametrize("parameterization", [attsvm.Weights(), attsvm.KeyQuery(2)], ids=repr)
+    @pytest.mark.parametrize("head", [relu_head(10, 7), quadratic_head(10)], ids=lambda head: type(head).__name__)
+    def test_heads(self, head: attsvm.attention.Head, parameterization: attsvm.attention.Parameterization) -> None:
+        data = random_data(6, 8, 10, batch=20, masked=True)
+        own = head.map(lambda tensor, axes: tensor.cuda())
+        assert_same_runs(data.to("cuda"), head=own, parameterization=parameterization, steps=100)
+
+    def test_a_head_for_each_data_set(self) -> None:
+        matrix = torch.randn(20, 10, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).cuda()
+        data = random_data(6, 8, 10, batch=20).to("cuda")
+        assert_same_runs(data, head=attsvm.ReluHead(matrix), steps=100, starts=2)
+        assert type(choose_engine(None, task_of(data, head=attsvm.ReluHead(matrix)), 1)) is CudaEngine
 
     def test_many_steps_from_a_large_norm(self) -> None:
         data = random_data(6, 8, 10, batch=20).to("cuda")

@@ -28,7 +28,7 @@ from attsvm import (
 from attsvm.attention import gradient
 from attsvm.data import random_sphere
 from attsvm.descent import CompiledEngine, LipschitzStep, TorchEngine
-from attsvm.descent.engines.kernel_task import linear_refusal
+from attsvm.descent.engines.kernel_task import task_refusal
 from attsvm.descent.task import Task
 
 from .reference import assert_close, descend, normal
@@ -205,5 +205,5 @@ def test_the_cuda_kernel_refuses() -> None:
     data = random_sphere(n=2, T=3, d=2, batch=1, seed=9)
     head = LinearHead(normal(10, 2))
     task = Task(data, head, Logistic(), Weights(), GradientDescent(0.1))
-    assert linear_refusal(task, 200.0) is None
-    assert linear_refusal(dataclasses.replace(task, ridge=0.1), 200.0) == "it adds no ridge; use TorchEngine"
+    assert task_refusal(task, 200.0, ridge=False) is None
+    assert task_refusal(dataclasses.replace(task, ridge=0.1), 200.0, ridge=False) == "it adds no ridge; use TorchEngine"

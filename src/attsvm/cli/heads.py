@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -29,7 +31,7 @@ from attsvm.cli.common.registry import SAMPLES, svm_norm_named
 from attsvm.cli.common.report import plural, print_json, print_table, status_line
 
 if TYPE_CHECKING:
-    from attsvm.heads import HeadsReport, Progress, Texts
+    from attsvm.heads import HeadModel, HeadsReport, Progress, Texts
 
 Model = Annotated[
     str, Argument(metavar="MODEL", help="Folder of a model, a GGUF file, or a name on the Hugging Face hub.")
@@ -58,6 +60,9 @@ HeldOut = Annotated[
 LeaveOut = Annotated[bool, flag("--leave-out-sinks", "The first token and delimiters are not candidates.")]
 Draws = Annotated[int, option("--draws", "N", "Draw each control N times; the table shows their range.")]
 Seed = Annotated[int, option("--seed", "N", "Seed of the draws and the controls.")]
+Swap = Annotated[
+    bool, flag("--swap", "Instead, run the model with W_mm, random weights or nothing in place of the heads.")
+]
 Html = Annotated[Path | None, option("--html", "FILE", "Where to write the report; FOLDER/heads.html by default.")]
 
 
@@ -76,6 +81,7 @@ def heads(
     held_out: HeldOut = 0.2,
     leave_out_sinks: LeaveOut = False,
     draws: Draws = 5,
+    swap: Swap = False,
     jobs: Jobs = 1,
     backend: BackendName = "loky",
     scheduler: Scheduler = None,
@@ -105,6 +111,16 @@ def heads(
         raise ValueError("--images and --texts exclude each other: a model looks at images or reads texts")
     given = _texts(texts, most_texts) if images is None else attsvm.heads.Texts((), "")
     loaded = attsvm.heads.load(model, images=images, most_images=most_texts, model_type=model_type)
+    if swap:
+        _swap(
+            loaded,
+            given,
+            wanted_layers,
+            wanted_heads,
+            {"queries": queries, "confidence": confidence, "seed": seed},
+            json,
+        )
+        return
     with status_line(f"Heads of {loaded.name}", quiet=quiet or json) as tell:
 
         def progress(at: Progress) -> None:
@@ -131,6 +147,32 @@ def heads(
         print_json({**report.to_json(), "files": [str(page), str(numbers)]})
     else:
         _print(report, given, page, numbers, quiet)
+
+
+def _swap(
+    model: HeadModel,
+    given: Texts,
+    layers: Sequence[int] | None,
+    heads: Sequence[int | str] | None,
+    settings: dict[str, Any],
+    json: bool,
+) -> None:
+    """The table of `heads.swaps`."""
+    from attsvm.heads.analysis.analyze import chosen_heads
+
+    names = [f"L{layer}H{head}" for layer, head in chosen_heads(model, layers, heads)]
+    found = attsvm.heads.swaps(model, given.lines or None, names, **settings)
+    if json:
+        print_json({"model": model.name, "swaps": [vars(row) for row in found]})
+        return
+    cells = []
+    for row in found:
+        numbers = (row.same_choice, row.cosine, row.loss)
+        shown = ["-" if math.isnan(mean) else f"{mean:.4g} ± {half:.2g}" for mean, half in numbers]
+        cells.append([row.heads, row.kind, str(row.swapped), *shown])
+    columns = ["heads", "with", "swapped", "same choice", "cosine of output", "added loss"]
+    title = f"{model.name} with other attention, on texts that W_mm has not seen (95 % intervals)"
+    print_table(title, [(name, "left" if k < 2 else "right") for k, name in enumerate(columns)], cells)
 
 
 def _print(report: HeadsReport, given: Texts, page: Path, numbers: Path, quiet: bool) -> None:

@@ -5,6 +5,7 @@ from attsvm.heads.analysis.kinds import SINKS, SelectionKind
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.explain.edit import Edit, edit
 from attsvm.heads.explain.max_margin import MaxMargin, max_margin
+from attsvm.heads.explain.swap import Swapped, swap, swaps
 from attsvm.heads.explain.why import Channel, Flip, Reading, Share, Why, why
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.arrays import from_arrays
@@ -51,6 +52,9 @@ __all__ = [
     "Flip",
     "max_margin",
     "MaxMargin",
+    "swap",
+    "swaps",
+    "Swapped",
     "edit",
     "Edit",
     # reports

@@ -75,13 +75,13 @@ def choose_engine(engine: Engine | None, task: Task, starts: int) -> Engine:
             raise ValueError(f"{type(engine).__name__} cannot run this task: {refusal}")
         return engine
     data = task.data
+    # Where a token's pull vanishes to first order (a quadratic head can do that) only TorchEngine still sees it.
+    exact = not isinstance(task.head, QuadraticHead)
     if data.device.type == "cuda":
-        return CudaEngine() if CudaEngine().refusal(task, starts) is None else TorchEngine()
+        return CudaEngine() if exact and CudaEngine().refusal(task, starts) is None else TorchEngine()
     few = starts * data.batch_shape[0] < _FEW_RUNS
     large = few and data.n * data.T * data.d > _LARGE
     wide = isinstance(task.head, ReluHead) and data.n * data.T * task.head.matrix.shape[-1] > _WIDE
-    # Where a token's pull vanishes to first order (a quadratic head can do that) only TorchEngine still sees it.
-    exact = not isinstance(task.head, QuadraticHead)
     if not large and not wide and exact and CompiledEngine().refusal(task, starts) is None:
         return CompiledEngine()
     return TorchEngine()

@@ -23,16 +23,19 @@ _SMALLEST = 2 / 3
 _LOSSES: dict[type, int] = {Logistic: 0, Exponential: 1, Linear: 2}
 
 
-def linear_refusal(task: Task, largest_score: float) -> str | None:
-    """Why a kernel for linear heads without ridge cannot run the task, as a clause; None if it can."""
-    if not isinstance(task.head, LinearHead) or task.train_head:
-        return "it needs a fixed linear head"
+def task_refusal(task: Task, largest_score: float, *, ridge: bool) -> str | None:
+    """Why a kernel for fixed heads, and with or without `ridge`, cannot run the task, as a clause; None if it can."""
+    if task.train_head:
+        return "it needs a fixed head"
     refusal = rule_refusal(task)
     if refusal is not None:
         return refusal
-    if task.ridge > 0:
+    if task.ridge > 0 and not ridge:
         return "it adds no ridge; use TorchEngine"
-    return range_refusal(task, scores_of(task.data, task.head).abs().flatten(1).amax(1), largest_score)
+    terms = head_terms(task.data, task.head)
+    if terms is None:
+        return "it knows LinearHead, ReluHead and QuadraticHead"
+    return range_refusal(task, terms.bound, largest_score)
 
 
 def rule_refusal(task: Task) -> str | None:

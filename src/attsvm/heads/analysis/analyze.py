@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,9 +23,10 @@ from attsvm.heads.model import HeadModel, Sentence, Text, check_index, counted
 from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.report import HeadsReport
 from attsvm.norms import Frobenius, Norm
-from attsvm.sweep.backends import Backend
 from attsvm.sweep.manifest import RESUME
-from attsvm.sweep.runner import run
+
+if TYPE_CHECKING:
+    from attsvm.sweep import Backend
 
 _NAME = re.compile(r"L(\d+)H(\d+)")
 
@@ -99,7 +101,7 @@ def analyze(
     if not isinstance(model, HeadModel):
         raise ValueError(f"model must come from load() or from_arrays(); got {type(model).__name__}")
     began = time.perf_counter()
-    chosen = _chosen_heads(model, layers, heads)
+    chosen = chosen_heads(model, layers, heads)
     others = [norm.name for norm in norms if not isinstance(norm, Frobenius)]
     if others and not all(model.weights(*place).plain for place in chosen):
         raise ValueError(f"norms must be Frobenius for heads whose logits depend on positions; got {others[0]}")
@@ -132,6 +134,8 @@ def _finished(
     progress: Callable[[Progress], None] | None,
 ) -> tuple[list[HeadReport], list[str]]:
     """The reports on all chosen heads, kept in a folder of `folder` as soon as they are there, and notes."""
+    from attsvm.sweep import run
+
     sweep, notes = heads_sweep(model, sentences, chosen, settings), list[str]()
     before = -1
 
@@ -151,7 +155,7 @@ def _finished(
     return reports_of(result), notes
 
 
-def _chosen_heads(
+def chosen_heads(
     model: HeadModel, layers: Sequence[int] | None, heads: Sequence[int | str] | None
 ) -> list[tuple[int, int]]:
     """(layer, head) of every head asked for, in order."""

@@ -28,11 +28,11 @@ from attsvm.data import TokenDataset
 from attsvm.heads.analysis.selections import Choices, SentenceView
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
-from attsvm.svm import AttentionSVM, solve
+from attsvm.svm import AttentionSVM, BatchedFrobenius, solve
 
 MOST_PAIRS = 6000  # largest number of pairs whose whole kernel is held; it takes 288 MB
 _BLOCK = 2**24  # entries of the kernel that are computed at once
-_NEW = 2  # most rows that a query adds between two solves
+_NEW = 1000  # most rows that join between two solves
 _ROUNDING = 1e-12  # of the kernel, relative to its largest entry
 _SOLVED = "solved: the kernel over all rows proves the solution optimal to the tolerance"
 _BARRED = (
@@ -256,12 +256,13 @@ def solve_lifted(
         return LiftedSolution(pairs, selected, lam, value, gap, status, size, seconds)
 
     own = pairs.logits()
-    work = _worst((own[selected][pairs.query] - own).masked_fill(chosen, torch.inf), pairs.query)
+    work = _worst((own[selected][pairs.query] - own).masked_fill(chosen, torch.inf), pairs.query, _NEW)
     multipliers = torch.zeros(len(pairs), dtype=torch.float64, device=work.device)
     gap = math.inf
     for _ in range(settings.rounds):
         rows = torch.nonzero(work)[:, 0]
-        solution = solve(_rows_problem(_row_products(pairs, selected, rows)))
+        problem = _rows_problem(_row_products(pairs, selected, rows))
+        solution = solve(problem, solver=BatchedFrobenius() if rows.is_cuda else None)
         if bool(solution.barred):
             return found(torch.zeros_like(multipliers), math.nan, math.nan, _BARRED)
         multipliers.zero_()[rows] = solution.duals[:, 1].clamp(min=0.0)
@@ -278,8 +279,8 @@ def solve_lifted(
             return found(multipliers / size, value, max(gap, 0.0), _SOLVED)
         short = others & (margins * (bound / size) < 1 - settings.accuracy / 4)
         work = multipliers > 0
-        for _ in range(_NEW):
-            work |= _worst(margins.masked_fill(~short | work, torch.inf), pairs.query)
+        for most in (_NEW // 2, _NEW // 2):  # up to two rows of a query
+            work |= _worst(margins.masked_fill(~short | work, torch.inf), pairs.query, most)
     return found(multipliers, math.nan, gap, "not converged: the rounds ran out")
 
 
@@ -294,11 +295,12 @@ def _row_products(pairs: Pairs, selected: Int[Tensor, " n"], rows: Int[Tensor, "
     return kernel[:, place] - kernel[:, own]
 
 
-def _worst(margins: Float[Tensor, " R"], query: Int[Tensor, " R"]) -> Tensor:
-    """The row with the smallest finite margin of each query, as a mask."""
+def _worst(margins: Float[Tensor, " R"], query: Int[Tensor, " R"], most: int) -> Tensor:
+    """The row with the smallest finite margin of each query, at most `most` of them, as a mask."""
     least = torch.full((int(query.max()) + 1,), torch.inf, dtype=torch.float64, device=query.device)
     least = least.scatter_reduce(0, query, margins, "amin")
-    return (margins == least[query]) & margins.isfinite()
+    bound = least.topk(min(most, len(least)), largest=False).values[-1]
+    return (margins == least[query]) & margins.isfinite() & (margins <= bound)
 
 
 def _rows_problem(gram: Float[Tensor, "S S"]) -> AttentionSVM:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,8 +18,10 @@ from attsvm.heads.model import HeadModel, Sentence
 from attsvm.heads.report.records import HeadReport
 from attsvm.sweep.configuration import Configuration
 from attsvm.sweep.manifest import from_plain, to_plain
-from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Done, Piece, Sweep, Task
+
+if TYPE_CHECKING:
+    from attsvm.sweep import SweepResult
 
 Place = tuple[int, int]  # layer and head, counted from 0
 

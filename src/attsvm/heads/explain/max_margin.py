@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from attsvm.heads.analysis.lifted import LiftedSolution, solve_lifted
 from attsvm.heads.analysis.selections import choices, layers_of
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.explain.places import head_place
-from attsvm.heads.form import HeadWeights
+from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.texts import sample_texts
 from attsvm.heads.model import HeadModel, Sentence, Text
 
@@ -30,12 +32,48 @@ class MaxMargin:
         form: the head's own weights.
         solution: multipliers, and the proof that they are optimal to a gap.
         examples: for each query of the problem what it chose, in words.
+        factor: logits are those of W_mm / ||W_mm|| times this.
     """
 
     head: str
     form: HeadWeights
     solution: LiftedSolution
     examples: tuple[str, ...]
+    factor: float = 1.0
+
+    @property
+    def size(self) -> float:
+        """Norm of the head's own weights."""
+        bias = 0.0 if self.form.relative is None else float(self.form.relative.norm())
+        return math.hypot(float(self.form.stacked.norm()), bias)
+
+    def scaled(self, factor: float) -> MaxMargin:
+        """The same with other logits: `factor` times those of W_mm / ||W_mm||."""
+        return replace(self, factor=factor)
+
+    def attention(self, seen: LayerStates) -> Float[Tensor, "T T"]:
+        """The attention of every query over the tokens allowed to it, as that of `HeadWeights`."""
+        logits = (self.factor * self.logits(seen)).masked_fill(~seen.allowed, -torch.inf)
+        return logits.softmax(-1)
+
+    def logits(self, seen: LayerStates) -> Float[Tensor, "T T"]:
+        """Of W_mm / ||W_mm||, row = query, by its kernel."""
+        few, shares = self.solution.support
+        content = seen.keys @ few.keys.T
+        asked = (seen.queries @ few.queries.T)[:, few.query] * shares
+        if few.phases is None or seen.phases is None:
+            made = asked @ content.T
+        else:
+            still = float(few.form.unturned.any())
+            held = torch.view_as_real(few.phases).flatten(1).T
+            rows = []
+            for phase, row in zip(seen.phases, asked, strict=True):
+                turned = torch.view_as_real(seen.phases * phase.conj()).flatten(1) @ held
+                rows.append((content * (turned + still)) @ row)
+            made = torch.stack(rows)
+        if self.form.relative is None or few.buckets is None or seen.buckets is None:
+            return made
+        return made + torch.zeros_like(self.form.relative).index_add(0, few.buckets, shares)[seen.buckets]
 
     @property
     def solved(self) -> bool:
@@ -74,7 +112,13 @@ def max_margin(
         sentences = model.encode(list(texts))
     else:
         sentences = list(model.sentences) or model.encode(sample_texts())
-    return of_sentences(model, [(layer, number)], sentences, queries, confidence, accuracy, seed)[0]
+    (found,) = of_sentences(model, [(layer, number)], sentences, queries, confidence, accuracy, seed)
+    if found is None:
+        raise ValueError(
+            f"head {head} has no query with more than {confidence:g} of its attention on one token, or a fixed bias by"
+            " distance, which W_mm does not scale; lower the confidence or give other texts"
+        )
+    return found
 
 
 def of_sentences(
@@ -85,22 +129,18 @@ def of_sentences(
     confidence: float,
     accuracy: float,
     seed: int,
-) -> list[MaxMargin]:
-    """`max_margin` of some heads, sorted by layer."""
+) -> list[MaxMargin | None]:
+    """`max_margin` of some heads, sorted; None for those with a fixed bias (ALiBi) or without a confident query."""
     settings = Settings(queries=queries, confidence=confidence, accuracy=accuracy, seed=seed)
-    found = []
+    found: list[MaxMargin | None] = []
     for view in layers_of(model, sentences, sorted({layer for layer, _ in places}), ()):
-        for layer, number in (place for place in places if place[0] == view.index):
+        for layer, number in sorted(place for place in places if place[0] == view.index):
             form, name = model.weights(layer, number), f"L{layer}H{number}"
-            if form.slope:
-                raise ValueError(f"head {name} has a fixed bias by distance, which W_mm does not scale; no examples")
             views = [own.of(form) for own in view.views]
             sure = choices(views, form).confident(confidence)
-            if len(sure) == 0:
-                raise ValueError(
-                    f"head {name} has no query with more than {confidence:g} of its attention on one token; lower the"
-                    " confidence or give other texts"
-                )
+            if len(sure) == 0 or form.slope:
+                found.append(None)
+                continue
             drawn = sure.draw(queries, torch.Generator().manual_seed(seed))
             solution = solve_lifted(form, views, drawn, settings)
             words = []

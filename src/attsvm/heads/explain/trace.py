@@ -148,7 +148,9 @@ def trace(model: HeadModel, sentence: Sentence, upstream: bool = True) -> Trace:
 @contextmanager
 def in_float64(model: TransformersModel) -> Iterator[None]:
     """The weights of `model` in float64, and back, which changes no bit of them."""
-    heard = model._heard if isinstance(model, ListeningModel) else torch.zeros(0)
+    if next(model._core.parameters()).dtype == torch.float64:
+        yield
+        return
     nn.Module.double(model._core)  # the library refuses its own where weights were read from GGUF
     try:
         if isinstance(model, ListeningModel):
@@ -157,7 +159,7 @@ def in_float64(model: TransformersModel) -> Iterator[None]:
     finally:
         nn.Module.float(model._core)
         if isinstance(model, ListeningModel):
-            model._heard = heard
+            model._heard = model._heard.float()
 
 
 def _follow(model: TransformersModel, writes: list[_Write], inputs: list[Any], hooks: ExitStack) -> None:

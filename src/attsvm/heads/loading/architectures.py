@@ -270,11 +270,15 @@ class Architecture:
             attention = attrgetter(self.attention)(block)
             yield Layer(attention, *self.projections(attention), heads, self.turns, relative, slopes)
 
-    def attentions(self, core: Any, inputs: Mapping[str, Any]) -> Sequence[Tensor]:
-        """Run the model; the attention of each layer, ``[1, heads, T, T]``."""
+    def run(self, core: Any, inputs: Mapping[str, Any]) -> Any:
+        """What the model returns, attention of every layer included."""
         part = core if self.part is None else attrgetter(self.part)(core)
         options = {"use_cache": False} if self.is_causal(core.config) else {}
-        return part(**inputs, **options, output_attentions=True).attentions
+        return part(**inputs, **options, output_attentions=True)
+
+    def attentions(self, core: Any, inputs: Mapping[str, Any]) -> Sequence[Tensor]:
+        """Run the model; the attention of each layer, ``[1, heads, T, T]``."""
+        return self.run(core, inputs).attentions
 
 
 _PROJECTIONS = _separate("k_proj", "q_proj")

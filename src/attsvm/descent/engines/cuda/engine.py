@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import KeyQuery, LinearHead
+from attsvm.attention import KeyQuery
 from attsvm.descent.engines.base import Advance, Engine, Progress
-from attsvm.descent.engines.kernel_task import codes_of, linear_refusal, scores_of
+from attsvm.descent.engines.kernel_task import RELU, codes_of, head_terms, task_refusal
 from attsvm.descent.task import Task
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ _MOST_THREADS = 256
 class CudaEngine(Engine):
     """Numba's CUDA: one thread block a run, its data and weights in shared memory, a stretch of steps a launch.
 
-    For a fixed linear head with gradient, normalized or sign descent, without ridge. Inside a stretch it computes in
-    float64, also for float32 data. Several starts of one data set read the same data. The first run of each shape waits
-    for a compiler.
+    For a fixed linear, ReLU or quadratic head with gradient, normalized or sign descent, without ridge. Inside a
+    stretch it computes in float64, also for float32 data. Several starts of one data set read the same data. The first
+    run of each shape waits for a compiler.
 
     Arguments:
         threads: of a block, a multiple of 32 up to 256; None chooses by the size of the data.
@@ -55,10 +55,7 @@ class CudaEngine(Engine):
     def refusal(self, task: Task, starts: int) -> str | None:
         if task.data.device.type != "cuda":
             return f"it runs on a CUDA device, and the data are on {task.data.device}"
-        refusal = linear_refusal(task, _LARGEST_SCORE)
-        if refusal is not None:
-            return refusal
-        return self._refusal_of_device(task, starts)
+        return task_refusal(task, _LARGEST_SCORE, ridge=False) or self._refusal_of_device(task, starts)
 
     def _refusal_of_device(self, task: Task, starts: int) -> str | None:
         if not _numba_sees_device():
@@ -116,9 +113,14 @@ class Launch:
         shape = shape_of(task)
         self._bytes = shape.bytes(threads)
         self._kernel = build(shape, threads)
-        assert isinstance(task.head, LinearHead)  # refused otherwise
-        scores = data.fill_masked(scores_of(data, task.head).to(torch.float64), MASKED_SCORE)
-        self._data = [value.reshape(batch, -1).contiguous() for value in (data.tokens, data.queries, scores)]
+        terms = head_terms(data, task.head)
+        assert terms is not None  # refused otherwise
+        scores = data.fill_masked(terms.scores.to(torch.float64), MASKED_SCORE)
+        features, labels = (
+            (scores[:1, :1], scores[:1, :1, 0]) if terms.features is None else (terms.features, data.labels)
+        )
+        parts = (data.tokens, data.queries, scores, features.to(torch.float64), labels.to(torch.float64))
+        self._data = [value.reshape(len(value), -1).contiguous() for value in parts]
         self._factors = task.factors.to(torch.float64).expand(self._lead).reshape(-1).contiguous()
         self._codes = codes_of(task)
         self._nothing = torch.zeros(1, 1, dtype=data.dtype, device=data.device)
@@ -167,7 +169,9 @@ def shape_of(task: Task) -> Shape:
 
     data, parameterization = task.data, task.parameterization
     rank = (parameterization.rank or data.d) if isinstance(parameterization, KeyQuery) else 0
-    return Shape(data.n, data.T, data.d, data.dq, rank)
+    terms = head_terms(data[:1], task.head[:1])
+    width = 0 if terms is None or terms.features is None else terms.features.shape[-1]
+    return Shape(data.n, data.T, data.d, data.dq, rank, width, RELU if terms is None else terms.curve)
 
 
 @cache
@@ -201,7 +205,8 @@ def _allow_shared(kernel: Any, real: torch.dtype, needed: int) -> None:
     matrix = (types.float32 if real == torch.float32 else types.float64)[:, ::1]
     numbers, codes = types.float64[::1], (types.int64, types.int64)
     flags = (types.uint8[::1], types.int32[::1])
-    signature = (matrix, matrix, types.float64[:, ::1], matrix, matrix, numbers, numbers, *flags, *codes)
+    double = types.float64[:, ::1]
+    signature = (matrix, matrix, double, double, double, matrix, matrix, numbers, numbers, *flags, *codes)
     handle = kernel.compile(signature).library.get_cufunc().handle
     address = ctypes.c_void_p(int(getattr(handle, "value", handle)))
     driver, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(needed)

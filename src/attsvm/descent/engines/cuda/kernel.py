@@ -1,6 +1,6 @@
 """A CUDA kernel in Numba: one thread block a run, a whole stretch of steps in one launch, all of it in shared memory.
 
-The scope and the algorithm are those of `compiled_kernel`. With o the winner of an input, e_t = exp(a_t - a_o) and
+The algorithm is that of the CPU's kernel. With o the winner of an input, e_t = exp(a_t - a_o) and
 m the largest a_t - a_o of a token with a gap, pulls p_t = exp(a_t - a_o - shift) gap_t give the entries
 
     (p_t - e_t sum p / sum e) slope / (n sum e),
@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 from numba import cuda, float64, uint64
 
+from attsvm.descent.engines.kernel_task import RELU
+
 NORMALIZED, PLAIN, SIGN = 0, 1, 2
 LOGISTIC, EXPONENTIAL, LINEAR = 0, 1, 2
 # Stored instead of the score of a masked token; no real score comes near.
@@ -40,13 +42,15 @@ _SMALLEST_ENTRY = 1e-300
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of one run; rank 0 means that W itself is trained."""
+    """Sizes of one run; rank 0 means that W itself is trained, width 0 that the prediction head is linear."""
 
     n: int
     T: int
     d: int
     dq: int
     rank: int
+    width: int = 0  # features of a token, of which a head takes the `curve` (`head_terms`)
+    curve: int = RELU
 
     def places(self, threads: int) -> tuple[int, ...]:
         """Where each array begins in shared memory, in numbers of 8 bytes, and at the end how many there are."""
@@ -64,6 +68,9 @@ class Shape:
             max(2 * self.n * self.T, largest),  # pulls and shares, then a gradient
             4 * self.n,  # top, best score, mean, weight of each input
             4 * (threads // WARP),  # partial results of the warps
+            self.n * self.T * _odd(self.width) if self.width else 0,  # features
+            self.n * _odd(self.width) if self.width else 0,  # their means under the attention
+            self.n * (self.T + 1) if self.width else 0,  # what is linear in the scores, and labels
         )
         return tuple(int(place) for place in np.cumsum((0, *counts)))
 
@@ -131,16 +138,19 @@ def _block_max(value, memory, slots, tid, warps):  # type: ignore[no-untyped-def
 def build(shape: Shape, threads: int, registers: int | None = None) -> Any:
     """The kernel for one shape and one number of threads a block, a multiple of 32; Numba compiles it at first use.
 
-    Its arguments are tokens ``[batch, n, T, d]``, queries ``[batch, n, dq]``, scores ``[batch, n, T]``, the parameters
+    Its arguments are tokens ``[batch, n, T, d]``, queries ``[batch, n, dq]``, scores ``[batch, n, T]``, features
+    ``[batch, n, T, width]`` and labels ``[batch, n]`` (anything if the head is linear), the parameters
     ``[runs, ...]`` to change in place (`first` W or K, `second` Q or anything), sizes ``[steps]``, factors and active
     and stalled ``[runs]``, rule and loss, all but the first axis flattened. Run r reads the data r modulo batch.
     `registers` bounds those of a thread.
     """
     places = np.array(shape.places(threads), dtype=np.uint64)
     tokens_at, queries_at, scores_at, first_at, second_at, rows_at, inner_at, back_at = places[:8]
-    work_at, whole_at, slots_at = places[8:11]
-    n, length, d, dq, rank = np.array((shape.n, shape.T, shape.d, shape.dq, shape.rank), dtype=np.uint64)
-    columns = rank or dq
+    work_at, whole_at, slots_at, features_at, mixed_at, linear_at = places[8:14]
+    sizes = (shape.n, shape.T, shape.d, shape.dq, shape.rank, shape.width)
+    n, length, d, dq, rank, features_width = np.array(sizes, dtype=np.uint64)
+    columns, feature_row, labels_at = rank or dq, features_width | _ONE, linear_at + n * length
+    square = shape.curve != RELU
     width, query_width, row_width = d | _ONE, dq | _ONE, columns | _ONE
     pairs = n * length
     share_at = work_at + pairs
@@ -187,6 +197,50 @@ def build(shape: Shape, threads: int, registers: int | None = None) -> Any:
             k += stride
 
     @cuda.jit(device=True)
+    def effective_scores(memory, tid):  # type: ignore[no-untyped-def]
+        """Scores of the tokens where attention is now, from logits and largest logits; begins and ends at a barrier."""
+        k = tid
+        while k < n * features_width:
+            i, q = k // features_width, k % features_width
+            total, mixed = 0.0, 0.0
+            for t in range(length):
+                share = math.exp(memory[work_at + i * length + t] - memory[top_at + i])
+                total += share
+                mixed += share * memory[features_at + (i * length + t) * feature_row + q]
+            memory[mixed_at + i * feature_row + q] = mixed / total
+            k += stride
+        cuda.syncthreads()
+        k = tid
+        while k < pairs:
+            i = k // length
+            worth = 0.0
+            for q in range(features_width):
+                mixed = memory[mixed_at + i * feature_row + q]
+                slope = -2.0 * mixed if square else (1.0 if mixed > 0.0 else 0.0)
+                worth += slope * memory[features_at + k * feature_row + q]
+            if memory[linear_at + k] != MASKED_SCORE:
+                memory[scores_at + k] = memory[linear_at + k] + memory[labels_at + i] * worth
+            k += stride
+        cuda.syncthreads()
+        i = tid
+        while i < n:
+            memory[best_at + i] = memory[scores_at + i * length + uint64(memory[best_at + i])]
+            i += stride
+        cuda.syncthreads()
+
+    @cuda.jit(device=True)
+    def output_margin(memory, i, total):  # type: ignore[no-untyped-def]
+        """Y_i f_i: the linear part under the attention, and the curves of the mixed features."""
+        linear, curved = 0.0, 0.0
+        for t in range(length):
+            if memory[linear_at + i * length + t] != MASKED_SCORE:
+                linear += memory[share_at + i * length + t] * memory[linear_at + i * length + t]
+        for q in range(features_width):
+            mixed = memory[mixed_at + i * feature_row + q]
+            curved += -mixed * mixed if square else max(mixed, 0.0)
+        return linear / total + memory[labels_at + i] * curved
+
+    @cuda.jit(device=True)
     def gradient_rows(memory, loss, tid):  # type: ignore[no-untyped-def]
         """From directions to rows of the gradient, in place; returns their log-scale. Begins and ends at a barrier."""
         k = tid
@@ -205,11 +259,13 @@ def build(shape: Shape, threads: int, registers: int | None = None) -> Any:
                 a = memory[work_at + i * length + t]
                 if a > top:
                     top = a
-                    best = memory[scores_at + i * length + t]
+                    best = float64(t) if features_width else memory[scores_at + i * length + t]
             memory[top_at + i] = top
             memory[best_at + i] = best
             i += stride
         cuda.syncthreads()
+        if features_width:
+            effective_scores(memory, tid)
         largest = -math.inf
         k = tid
         while k < pairs:
@@ -242,7 +298,7 @@ def build(shape: Shape, threads: int, registers: int | None = None) -> Any:
                 total += memory[share_at + i * length + t]
                 pulls += memory[work_at + i * length + t]
             mean = pulls / total
-            margin = memory[best_at + i] - mean * unit
+            margin = output_margin(memory, i, total) if features_width else memory[best_at + i] - mean * unit
             slope = 1.0
             if loss == LOGISTIC:
                 slope = 1.0 / (1.0 + math.exp(margin))
@@ -315,7 +371,9 @@ def build(shape: Shape, threads: int, registers: int | None = None) -> Any:
             k += stride
         return norm
 
-    def descend(tokens, queries, scores, first, second, sizes, factors, active, stalled, rule, loss):  # type: ignore[no-untyped-def]
+    def descend(  # type: ignore[no-untyped-def]
+        tokens, queries, scores, features, labels, first, second, sizes, factors, active, stalled, rule, loss
+    ):
         run = cuda.blockIdx.x
         tid = uint64(cuda.threadIdx.x)
         if active[run] == 0:
@@ -325,6 +383,10 @@ def build(shape: Shape, threads: int, registers: int | None = None) -> Any:
         copy_in(tokens[element], memory, tokens_at, pairs, d, width, tid)
         copy_in(queries[element], memory, queries_at, n, dq, query_width, tid)
         copy_in(scores[element], memory, scores_at, pairs, _ONE, _ONE, tid)
+        if features_width:
+            copy_in(scores[element], memory, linear_at, pairs, _ONE, _ONE, tid)
+            copy_in(features[element], memory, features_at, pairs, features_width, feature_row, tid)
+            copy_in(labels[element], memory, labels_at, n, _ONE, _ONE, tid)
         copy_in(first[run], memory, first_at, d, columns, row_width, tid)
         if rank:
             copy_in(second[run], memory, second_at, dq, rank, row_width, tid)

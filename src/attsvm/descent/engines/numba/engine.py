@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attsvm.descent.engines.base import Advance, Engine, Progress
-from attsvm.descent.engines.kernel_task import codes_of, head_terms, range_refusal, rule_refusal
+from attsvm.descent.engines.kernel_task import codes_of, head_terms, task_refusal
 from attsvm.descent.engines.torch import TorchEngine
 from attsvm.descent.task import Task
 
@@ -38,15 +38,7 @@ class CompiledEngine(Engine):
             return f"it runs on the CPU, and the data are on {task.data.device}"
         if task.data.dtype != torch.float64:
             return "it computes in float64"
-        if task.train_head:
-            return "it needs a fixed head"
-        refusal = rule_refusal(task)
-        if refusal is not None:
-            return refusal
-        terms = head_terms(task.data, task.head)
-        if terms is None:
-            return "it knows LinearHead, ReluHead and QuadraticHead"
-        return range_refusal(task, terms.bound, _LARGEST_SCORE)
+        return task_refusal(task, _LARGEST_SCORE, ridge=True)
 
     def prepare(self, task: Task, starts: int) -> Advance:
         layout = _Layout(task, starts)

@@ -1,0 +1,281 @@
+"""Run a model with other attention in some heads: is a head its max-margin solution?
+
+A head's attention is replaced while the model runs, by that of other weights on what the layer reads then, or by none;
+nothing is saved. Weights are W_mm of the head's own choices, at the temperature at which its attention is closest to
+the head's own on texts that are used for nothing else, or random ones of the head's spectrum, likewise; or the head is
+removed, its attention 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from attsvm.heads.analysis.controls import same_spectrum
+from attsvm.heads.explain.max_margin import of_sentences
+from attsvm.heads.explain.places import head_place
+from attsvm.heads.form import HeadWeights, LayerStates
+from attsvm.heads.loading.texts import sample_texts
+from attsvm.heads.loading.transformers_model import TransformersModel
+from attsvm.heads.model import HeadModel, Sentence, Text
+
+_SOFTMAX = (torch.softmax, torch.nn.functional.softmax, Tensor.softmax)
+KINDS = ("W_mm", "random", "removed")
+
+
+class Attends(Protocol):
+    """Anything that attends: `HeadWeights`, `MaxMargin`."""
+
+    def attention(self, seen: LayerStates) -> Float[Tensor, "T T"]:
+        """The attention of every query over the tokens allowed to it."""
+
+
+Place = tuple[int, int]
+
+
+@contextmanager
+def swap(model: HeadModel, head: str | Mapping[str, Attends | None], weights: Attends | None = None) -> Iterator[None]:
+    """Inside the block `model` runs with other weights in a head, or without it (None); several heads as a mapping.
+
+    Arguments:
+        model: from `load`.
+        head: such as ``"L3H7"``, or heads and the weights of each.
+        weights: what attends in its place: `HeadWeights`, or W_mm from `max_margin`; None removes the head.
+
+    Raises:
+        ValueError: if there is no such head, or the model was not loaded from weights of the transformers library.
+    """
+    given = head if isinstance(head, Mapping) else {head: weights}
+    places = {head_place(model, name): kept for name, kept in given.items()}
+    if not isinstance(model, TransformersModel) or model._layers[0].norms is not None:
+        raise ValueError(f"{model.name} must be a model of the transformers library without norms inside its heads")
+    with ExitStack() as hooks:
+        hooks.enter_context(_Swapped(model, places, hooks))
+        yield
+
+
+class _Swapped(TorchFunctionMode):
+    """Replaces rows of what softmax returns inside attention modules."""
+
+    def __init__(self, model: TransformersModel, places: Mapping[Place, Attends | None], hooks: ExitStack) -> None:
+        super().__init__()
+        self._model, self._places, self._calls = model, places, 0
+        self._named: Mapping[str, Any] = {}
+        self._read: dict[Any, Tensor] = {}
+        self._inside: Any = None
+
+        def enter(module: Any, _: object, named: Mapping[str, Any]) -> None:
+            self._named, self._inside = named, module
+
+        def leave(*_: object) -> None:
+            self._inside = None
+            self._calls = (self._calls + 1) % model.layers
+
+        def remember(module: Any, given: tuple[Tensor, ...]) -> None:
+            self._read[module] = given[0]
+
+        for attention in {layer.attention for layer in model._layers}:
+            hooks.callback(attention.register_forward_pre_hook(enter, with_kwargs=True).remove)
+            hooks.callback(attention.register_forward_hook(leave).remove)
+        for module in {part.module for layer in model._layers for part in (layer.key, layer.query)}:
+            hooks.callback(module.register_forward_pre_hook(remember).remove)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        wanted = [place for place in self._places if place[0] == self._calls]
+        if func not in _SOFTMAX or self._inside is None or result.ndim != 4 or not wanted:
+            return result
+        seen = self._seen(result.shape[-2])
+        result = result.clone()
+        for place in wanted:
+            kept = self._places[place]
+            result[0, place[1]] = 0.0 if kept is None else kept.attention(seen).to(result)
+        return result
+
+    def _seen(self, length: int) -> LayerStates:
+        model, layer = self._model, self._model._layers[self._calls]
+        keys, queries = (model._wide([self._read[part.module][0]])[0] for part in (layer.key, layer.query))
+        phases = model._architecture.phases(layer, self._named) if layer.turns else None
+        return LayerStates(keys, queries, model._allowed(length, [self._calls]), phases, model._buckets(length))
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """What a model does with some heads swapped, mean and half-width of a 95 % interval over texts.
+
+    Arguments:
+        heads: ``"L3H7"``, ``"layer 3"`` or ``"all"``.
+        kind: ``"W_mm"``, ``"random"`` or ``"removed"``.
+        swapped: number of heads that were.
+        same_choice: share of queries for which the heads choose the same token as before.
+        cosine: between the last hidden states with and without.
+        loss: added to the next-token loss, in nats; NaN where the model has no output tied to its embedding.
+    """
+
+    heads: str
+    kind: str
+    swapped: int
+    same_choice: tuple[float, float]
+    cosine: tuple[float, float]
+    loss: tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A run on one sentence."""
+
+    states: Float[Tensor, "T d"]
+    attention: list[Float[Tensor, "heads T T"]]
+    loss: float
+
+
+def outcome(model: TransformersModel, sentence: Sentence) -> Outcome:
+    """Last hidden states, attention of all layers, and the next-token loss, of a model as it is now."""
+    with torch.no_grad():
+        found = model._architecture.run(model._core, model._inputs(sentence))
+        states, loss = found.last_hidden_state[0], math.nan
+        if model.causal and getattr(model._core.config, "tie_word_embeddings", False) and len(sentence) > 1:
+            words = model._core.get_input_embeddings().weight
+            scores = states[:-1] @ words.T
+            loss = float(torch.nn.functional.cross_entropy(scores, sentence.ids[1:].to(scores.device)))
+    return Outcome(states, [layer[0] for layer in found.attentions], loss)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Replacements of some heads, each at its best temperature, and the sentences that they have not seen."""
+
+    weights: dict[str, dict[Place, Attends | None]]  # by kind
+    held_out: list[Sentence]
+
+
+def candidates(
+    model: TransformersModel,
+    sentences: Sequence[Sentence],
+    places: Sequence[Place],
+    *,
+    queries: int = 100,
+    confidence: float = 0.5,
+    seed: int = 0,
+    most: int = 30,
+) -> Candidates:
+    """W_mm and random weights of heads: fitted on half of the sentences, temperatures on a few, the rest held out.
+
+    Heads without a confident query, or without a W_mm, keep their own weights in every kind but "removed".
+    """
+    order = torch.randperm(len(sentences), generator=torch.Generator().manual_seed(seed)).tolist()
+    half, few = len(order) // 2, max(1, min(8, len(order) // 8))
+    fit, tune, held = (
+        [sentences[k] for k in part] for part in (order[:half], order[half : half + few], order[half + few :])
+    )
+    kinds: dict[str, dict[Place, Attends | None]] = {kind: {} for kind in KINDS}
+    seen = [model.states(sentence) for sentence in tune]
+    for place, best in zip(
+        sorted(places), of_sentences(model, places, fit, queries, confidence, 1e-2, seed), strict=True
+    ):
+        form, here = model.weights(*place), [states.layer(place[0]) for states in seen]
+        kinds["removed"][place] = None
+        if best is None or not best.solved:
+            continue
+        generator = torch.Generator().manual_seed(seed * 100_003 + place[0] * 1_009 + place[1])
+        mixed = same_spectrum(form, generator, seed)
+        kinds["W_mm"][place] = _closest([best.scaled(best.size * 2.0**k) for k in range(-10, 4)], form, here)
+        kinds["random"][place] = _closest([mixed.scaled(2.0**k) for k in range(-10, 4)], form, here)
+    return Candidates(kinds, held[:most])
+
+
+def _closest(tried: Sequence[Attends], form: HeadWeights, seen: Sequence[LayerStates]) -> Attends:
+    """The one whose attention has the least cross-entropy with the head's own."""
+
+    def distance(weights: Attends) -> float:
+        total = 0.0
+        for states in (states.of(form) for states in seen):
+            log = weights.attention(states).clamp(min=1e-30).log()
+            total -= float((form.attention(states) * log).sum())
+        return total
+
+    return min(tried, key=distance)
+
+
+def swaps(
+    model: HeadModel,
+    texts: Sequence[Text] | None = None,
+    heads: Sequence[str] | None = None,
+    *,
+    queries: int = 100,
+    confidence: float = 0.5,
+    seed: int = 0,
+    most: int = 30,
+) -> list[Swapped]:
+    """What a model does with W_mm, with random weights and without heads: each alone, by layer, and all at once.
+
+    Arguments:
+        model: from `load`.
+        texts: half of them for W_mm, a few for temperatures, at most `most` of the others to measure on.
+        heads: such as ``["L3H7"]``; None means all.
+        queries, confidence, seed: as those of `max_margin`.
+
+    Raises:
+        ValueError: as `swap`; or if there are fewer than four texts.
+    """
+    with swap(model, {}):
+        pass  # refuses what cannot be swapped
+    assert isinstance(model, TransformersModel)
+    every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
+    places = every if heads is None else sorted({head_place(model, name) for name in heads})
+    sentences = [one for one in model.encode(list(texts or sample_texts())) if len(one) > 1]
+    if len(sentences) < 4:
+        raise ValueError(f"texts must hold at least 4 of two tokens or more, to be split; got {len(sentences)}")
+    asked = {"queries": queries, "confidence": confidence, "seed": seed, "most": most}
+    made = candidates(model, sentences, places, **asked)  # type: ignore[arg-type]
+    before = [outcome(model, sentence) for sentence in made.held_out]
+    groups = {f"L{layer}H{head}": [(layer, head)] for layer, head in places}
+    if len(places) > 1:
+        groups |= {f"layer {layer}": [place for place in places if place[0] == layer] for layer, _ in places}
+        groups["all"] = list(places)
+    found = []
+    for name, group in groups.items():
+        for kind, weights in made.weights.items():
+            own = {place: weights[place] for place in group if place in weights}
+            found.append(compared(model, name, kind, own, made.held_out, before))
+    return found
+
+
+def compared(
+    model: TransformersModel,
+    name: str,
+    kind: str,
+    weights: Mapping[Place, Attends | None],
+    sentences: Sequence[Sentence],
+    before: Sequence[Outcome],
+) -> Swapped:
+    """One line of `swaps`: the model with `weights` in some heads against the model `before`."""
+    same, cosine, loss = [], [], []
+    with swap(model, {f"L{layer}H{head}": kept for (layer, head), kept in weights.items()}):
+        for sentence, old in zip(sentences, before, strict=True):
+            new = outcome(model, sentence)
+            choosing = model._allowed(len(sentence), range(model.layers)).sum(-1) > 1
+            hits = [
+                (new.attention[layer][head].argmax(-1) == old.attention[layer][head].argmax(-1))[
+                    choosing if choosing.ndim == 1 else choosing[layer]
+                ]
+                for layer, head in weights
+            ]
+            same.append(float(torch.cat(hits).double().mean()) if hits and kind != "removed" else math.nan)
+            cosine.append(float(torch.nn.functional.cosine_similarity(new.states, old.states).mean()))
+            loss.append(new.loss - old.loss)
+    return Swapped(name, kind, len(weights), *map(interval, (same, cosine, loss)))
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and half-width of a 95 % interval of the mean."""
+    found = torch.tensor(values, dtype=torch.float64)
+    return float(found.mean()), 1.96 * float(found.std()) / math.sqrt(len(found)) if len(found) > 1 else math.nan
