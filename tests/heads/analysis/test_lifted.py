@@ -14,6 +14,7 @@ from attsvm.heads import SINKS, HeadWeights, Settings, analyze, load
 from attsvm.heads.analysis.comparison import _compare_lifted, compare_with_max_margin
 from attsvm.heads.analysis.controls import same_spectrum
 from attsvm.heads.analysis.lifted import Pairs, solve_lifted
+from attsvm.heads.analysis.problem import selection_problem
 from attsvm.heads.analysis.selections import NO_TOKEN, choices, layers_of, seen_by
 from attsvm.norms import Frobenius, Nuclear
 from heads.loading.small import POSITIONED, VOCABULARY, lately
@@ -274,3 +275,14 @@ def test_a_fixed_bias_moves_what_is_asked_for():
     assert found.closeness.efficiency.smallest == pytest.approx(np.linalg.norm(best) / np.linalg.norm(own), rel=1e-6)
     assert found.closeness.efficiency.smallest <= 1
     assert (rows @ best).min() < asked  # the bias does a part of the work
+    free = explicit(rows).weights[:, 0].numpy()  # what is left as the gap asked for grows
+    together = best @ free / np.linalg.norm(best) / np.linalg.norm(free)
+    assert found.closeness.turned_by_bias == pytest.approx(together, abs=1e-6)
+    assert together < 0.999
+    assert found.closeness.cosine_large_gap < 1
+    plain = selection_problem(views, drawn).problem
+    n, length = plain.data.n, plain.data.T
+    offsets = form.fixed_logits(length)[0].expand(n, length)
+    far = attsvm.AttentionSVM(plain.data, plain.reference, right_hand_side=1000 * asked, offsets=offsets)
+    distant = attsvm.solve(far).weights.flatten().numpy()
+    assert distant @ free / np.linalg.norm(distant) / np.linalg.norm(free) > max(together, 0.9999)

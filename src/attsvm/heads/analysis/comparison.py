@@ -84,6 +84,8 @@ def compare_with_max_margin(
     if bool(solution.barred) or not bool(solution.certificate.relative_gap.isfinite()):
         return Compared(unsolved(solution.sentences), drawn, nothing, solution)
     best, value = solution.weights, float(norm.value(solution.weights))
+    free = solve(selection_problem(views, drawn).problem, norm, solver=_solver(norm, settings)) if form.slope else None
+    far = None if free is None or not bool(free.solved) else free.weights
     duals = solution.duals[made.inputs].clamp(min=0.0)
     closeness = result(
         status=solution.sentences,
@@ -93,6 +95,8 @@ def compare_with_max_margin(
         max_margin=made.asked / value if value > 0 else math.nan,
         cosine=float(direction_cosine(weights, best)),
         cosine_projected=float(direction_cosine(seen, best)),
+        cosine_large_gap=math.nan if far is None else float(direction_cosine(seen, far)),
+        turned_by_bias=math.nan if far is None else float(direction_cosine(best, far)),
         spectrum=spectrum(best),
         support_rows=int((duals > 0).sum()),
         support_queries=int((duals > 0).any(-1).sum()),

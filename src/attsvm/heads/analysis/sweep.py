@@ -38,7 +38,7 @@ _COLUMNS = {
 class HeadsConfiguration(Configuration):
     """What a head's result depends on; the heads that are asked for are not among it."""
 
-    records: int = 4  # form of the reports; another number leaves older ones unread
+    records: int = 5  # form of the reports; another number leaves older ones unread
     model: str = ""  # fingerprint of the weights, the settings and the tokenizer
     texts: str = ""  # hash of the sentences
     settings: str = ""  # of the analysis

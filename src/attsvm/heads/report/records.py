@@ -86,6 +86,9 @@ class Closeness:
         cosine: direction cosine of W and W_mm.
         cosine_projected: of the projected W and W_mm.
         in_span: norm of the projected W over that of W.
+        cosine_large_gap: of the projected W and of what W_mm turns to as the gap that is asked for grows and a fixed
+            bias (ALiBi) counts less and less; NaN for heads without one, whose W_mm does not depend on the gap.
+        turned_by_bias: cosine of W_mm, at the head's own gap, and of the same.
         spectrum: of W_mm.
         support_rows: constraints with a positive multiplier.
         support_queries: queries that have one.
@@ -107,6 +110,8 @@ class Closeness:
     cosine: float = math.nan
     cosine_projected: float = math.nan
     in_span: float = math.nan
+    cosine_large_gap: float = math.nan
+    turned_by_bias: float = math.nan
     spectrum: Spectrum = Spectrum()
     support_rows: int = 0
     support_queries: int = 0
