@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -72,6 +73,22 @@ def test_heads_without_confident_queries_share_one_line(folder, texts, tmp_path)
     assert len(lines) == 1
     assert lines[0].startswith(("- L0H0, L0H1: ", "- L0H1, L0H0: "))
     assert "--confidence" in lines[0]
+
+
+def test_a_model_without_a_tokenizer_and_strange_texts(folder, tmp_path):
+    """What is missing is named by an option that there is; unknown words are told before everything else."""
+    bare = tmp_path / "bare"
+    shutil.copytree(folder, bare)
+    (bare / "vocab.txt").rename(tmp_path / "vocab.txt")
+    (tmp_path / "texts").write_text("the zebra\na quagga saw the okapi\n")
+    asked = ("heads", bare, "--texts", tmp_path / "texts", "--heads", "L0H0", "--queries", 5, "--draws", 1)
+    asked = (*asked, "--confidence", 0.2, "--held-out", 0, "--out", tmp_path / "out")
+    refused(invoke(*asked), "has no tokenizer", "--tokenizer")
+    (tmp_path / "words").mkdir()
+    (tmp_path / "vocab.txt").rename(tmp_path / "words" / "vocab.txt")
+    result = invoke(*asked, "--tokenizer", tmp_path / "words", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("WARNING: 27% of the tokens are unknown ones")
 
 
 def test_bad_input(folder, texts, tmp_path):

@@ -43,6 +43,9 @@ Images = Annotated[
     Path | None,
     option("--images", "FOLDER", "PNG and JPEG files for a vision model, or a .npz file with an array called images."),
 ]
+Tokenizer = Annotated[
+    Path | None, option("--tokenizer", "FOLDER", "Where MODEL brings no tokenizer: a folder, or a .tiktoken file.")
+]
 ModelType = Annotated[
     str | None, option("--model-type", "NAME", "Architecture, such as bert, where config.json does not say it.")
 ]
@@ -71,6 +74,7 @@ def heads(
     model: Model,
     texts: TextsFile = "sample",
     images: Images = None,
+    tokenizer: Tokenizer = None,
     model_type: ModelType = None,
     most_texts: Most = 1000,
     layers: Layers = None,
@@ -110,7 +114,7 @@ def heads(
     if images is not None and texts != "sample":
         raise ValueError("--images and --texts exclude each other: a model looks at images or reads texts")
     given = _texts(texts, most_texts) if images is None else attsvm.heads.Texts((), "")
-    loaded = attsvm.heads.load(model, images=images, most_images=most_texts, model_type=model_type)
+    loaded = attsvm.heads.load(model, tokenizer=tokenizer, images=images, most_images=most_texts, model_type=model_type)
     if swap:
         _swap(
             loaded,
@@ -178,6 +182,8 @@ def _swap(
 def _print(report: HeadsReport, given: Texts, page: Path, numbers: Path, quiet: bool) -> None:
     from attsvm.heads.report.table import COLUMNS, in_mebibytes
 
+    for warning in report.warnings:
+        typer.echo(warning)
     if not quiet:
         brief = [column for column in COLUMNS if column.brief]
         print_table(

@@ -284,6 +284,10 @@ class TestBadInput:
         )
         assert unknown.notes[0].startswith("WARNING: 25% of the tokens are unknown ones")
         assert not any("unknown" in note for note in known.notes)
+        assert str(unknown).startswith("WARNING")
+        html = unknown._repr_html_()
+        assert html.index('role="alert">WARNING: 25%') < html.index("<table")
+        assert "alert" not in known._repr_html_()
 
     def test_no_confident_query_says_what_to_try(self):
         nothing = analyze(MODEL, heads=["L0H2"], confidence=0.9)["L0H2"]

@@ -150,7 +150,9 @@ def _finished(
         result = run(
             sweep, folder=own, backend=backend, resume=True, device=settings.device, progress=tell, say=notes.append
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        if RESUME not in str(error):
+            raise
         raise type(error)(str(error).replace(RESUME, "the same command (in Python, the same call)")) from None
     return reports_of(result), notes
 
@@ -210,7 +212,7 @@ def _sentences(model: HeadModel, texts: Sequence[Text] | None) -> tuple[list[Sen
 def _notes(model: HeadModel, sentences: Sequence[Sentence], repeated: int) -> list[str]:
     notes = []
     tokens = [token for sentence in sentences for token in sentence.tokens]
-    unknown = sum(token in ("[UNK]", "<unk>") for token in tokens) / max(len(tokens), 1)
+    unknown = sum(token.strip("[]<|>").lower() == "unk" for token in tokens) / max(len(tokens), 1)
     if unknown > 0.1:
         notes.append(f"WARNING: {unknown:.0%} of the tokens are unknown ones: the tokenizer does not fit these texts")
     if repeated:

@@ -10,6 +10,7 @@ import functools
 import io
 import json
 import pickle
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -181,13 +182,11 @@ def read_gguf(path: Path, name: str) -> tuple[Any, Any, tuple[str, ...]]:
             )
             words = AutoTokenizer.from_pretrained(path.parent, **here)
     except Exception as error:  # the readers raise whatever they meet
-        ours = isinstance(error, ValueError) and str(error).startswith(name)
-        said = (
-            str(error)
-            if ours
-            else f"{path} cannot be read as GGUF (truncated, or of an unknown kind?): {reason(error)}"
-        )
-        raise ValueError(said) from None
+        if isinstance(error, ValueError) and str(error).startswith(name):
+            raise
+        kind = re.search(r"(\d+)\)? is not a valid GGMLQuantizationType", str(error))
+        why = reason(error) if kind is None else f"the package gguf does not know weights of kind {kind[1]}"
+        raise ValueError(f"{path} cannot be read as GGUF (truncated, or of an unknown kind?): {why}") from None
     if hasattr(core.config, "quantization_config"):
         del core.config.quantization_config  # they are quantized no longer
     coarse = sorted(kinds - {"F64", "F32"})

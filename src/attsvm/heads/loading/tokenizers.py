@@ -74,8 +74,8 @@ def _encoded(
             raise ValueError(f"{label} is blank; leave empty lines out")
         if tokenizer is None:
             raise ValueError(
-                f"{name} has no tokenizer, so texts cannot be read; pass tokenizer= to load (a folder with"
-                " tokenizer.json or vocab.txt, or a tokenizer), or give lists of token numbers in place of texts"
+                f"{name} has no tokenizer, so texts cannot be read; name a folder with tokenizer.json or vocab.txt,"
+                " --tokenizer (in Python tokenizer=, which may also be a tokenizer), or give lists of token numbers"
             )
         ids = tokenizer.encode(text)
     elif (numbers := _numbers(text)) is not None:

@@ -70,6 +70,11 @@ class HeadsReport:
             found.setdefault(head.outcome, []).append(head.name)
         return found
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notes without which nothing here should be read; they stand on top."""
+        return tuple(note for note in self.notes if note.startswith("WARNING"))
+
     def __getitem__(self, name: str) -> HeadReport:
         for head in self.heads:
             if head.name == name:
@@ -109,7 +114,7 @@ class HeadsReport:
         return fragment(self)
 
     def __str__(self) -> str:
-        lines = [repr(self), str(self.table), *(f"- {verdict}" for verdict in self.verdicts)]
+        lines = [*self.warnings, repr(self), str(self.table), *(f"- {verdict}" for verdict in self.verdicts)]
         return "\n".join([*lines, *(f"- Note: {note}." for note in self.notes)])
 
     def __repr__(self) -> str:
