@@ -11,8 +11,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import Adam, Geometric, InverseSqrt, JointSteepestDescent, Lion, Optimizer, SteepestDescent
 from attsvm.experiments.common import spread_steps
 from attsvm.norms import Frobenius, LargestColumn, LargestRow, MaxEntry, Norm, Nuclear, Projective, Spectral
-from benchmarks.record import publish
+from benchmarks.record import RESULTS, publish
 
 SMALL = InverseSqrt(0.3)
 GROWTH: dict[str, tuple[Optimizer, int]] = {
@@ -38,7 +40,7 @@ GROWTH: dict[str, tuple[Optimizer, int]] = {
     "Adam, as sign": (Adam(SMALL), 10_000),
 }
 """Optimizers, and how many steps they take."""
-TAUS = (100.0, 1000.0)
+TAUS = (100.0, 1000.0, 10_000.0)
 
 DECAY: dict[str, tuple[Callable[..., Optimizer], Norm, float]] = {
     "Muon": (lambda *a, **k: SteepestDescent(Spectral(), *a, **k), Spectral(), 1.0),
@@ -102,43 +104,42 @@ def stationary(data: TokenDataset, weights: Tensor, norm: Norm, radius: float) -
 
 
 def decay(name: str, count: int, shorten: int) -> list[dict[str, Any]]:
-    """One optimizer under decay, for several radii."""
-    make, norm, factor = DECAY[name]
-    rows = []
-    for radius in (1.0, 4.0, 16.0):
-        began = time.process_time()
-        data, strength = drawn(count), (factor / radius) ** 0.5
-        off, gap = torch.full((count,), torch.nan).double(), torch.full((count,), torch.nan).double()
-        left, start, seeds = torch.arange(count), None, [(0, number) for number in range(count)]
-        row: dict[str, Any] = {"optimizer": name, "radius": radius, "decay": strength, "data_sets": count}
-        for number, (schedule, steps) in enumerate(STAGES[:1] if name == "sign" else STAGES):
-            part, taken = data[left], steps // shorten
-            run = attsvm.fit(
-                part, parameterization=attsvm.KeyQuery(), optimizer=make(schedule, weight_decay=strength), steps=taken,
-                record=[taken], keep=(), seed=[seeds[each] for each in left.tolist()], initial=start,
-            )  # fmt: skip
-            off[left], gap[left] = stationary(part, run.weights, norm, radius)
-            bad = (off[left] > 1e-6) | (gap[left] > 1e-6)
-            row |= {f"there_after_stage_{number + 1}": count - int(bad.sum())}
-            start, left = {key: value[bad] for key, value in run.parameters.items()}, left[bad]
-            if not len(left):
-                break
-        row |= {
-            "there": int(((off <= 1e-6) & (gap <= 1e-6)).sum()),
-            "norm_is_radius": int((off <= 1e-6).sum()),
-            "norm_off_median": float(off.median()),
-            "norm_off_most": float(off.max()),
-            "gap_median": float(gap.median()),
-            "gap_most": float(gap.max()),
-            "cpu_seconds": round(time.process_time() - began, 1),
-        }
-        rows.append(row)
-    return rows
+    """One optimizer under the decay of one radius, "NAME; R = 4"."""
+    rule, _, told = name.partition("; R = ")
+    make, norm, factor = DECAY[rule]
+    radius = float(told)
+    began = time.process_time()
+    data, strength = drawn(count), (factor / radius) ** 0.5
+    off, gap = torch.full((count,), torch.nan).double(), torch.full((count,), torch.nan).double()
+    left, start, seeds = torch.arange(count), None, [(0, number) for number in range(count)]
+    row: dict[str, Any] = {"optimizer": name, "radius": radius, "decay": strength, "data_sets": count}
+    for number, (schedule, steps) in enumerate(STAGES[:1] if rule == "sign" else STAGES):
+        part, taken = data[left], steps // shorten
+        run = attsvm.fit(
+            part, parameterization=attsvm.KeyQuery(), optimizer=make(schedule, weight_decay=strength), steps=taken,
+            record=[taken], keep=(), seed=[seeds[each] for each in left.tolist()], initial=start,
+        )  # fmt: skip
+        off[left], gap[left] = stationary(part, run.weights, norm, radius)
+        bad = (off[left] > 1e-6) | (gap[left] > 1e-6)
+        row |= {f"there_after_stage_{number + 1}": count - int(bad.sum())}
+        start, left = {key: value[bad] for key, value in run.parameters.items()}, left[bad]
+        if not len(left):
+            break
+    row |= {
+        "there": int(((off <= 1e-6) & (gap <= 1e-6)).sum()),
+        "norm_is_radius": int((off <= 1e-6).sum()),
+        "norm_off_median": float(off.median()),
+        "norm_off_most": float(off.max()),
+        "gap_median": float(gap.median()),
+        "gap_most": float(gap.max()),
+        "cpu_seconds": round(time.process_time() - began, 1),
+    }
+    return [row]
 
 
 PARTS: dict[str, tuple[Callable[[str, int, int], list[dict[str, Any]]], dict[str, Any]]] = {
     "growth": (grow, GROWTH),
-    "decay": (decay, DECAY),
+    "decay": (decay, {f"{name}; R = {radius}": None for name in DECAY for radius in (1, 4, 16)}),
 }
 
 
@@ -147,18 +148,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=PARTS, required=True)
     parser.add_argument("--only", action="append", help="an optimizer of the part; all by default")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--datasets", type=int, default=200)
     parser.add_argument("--shorten", type=int, default=1, help="divide all numbers of steps by this")
     options = parser.parse_args()
     compute, cases = PARTS[options.part]
-    rows: list[dict[str, Any]] = []
-    whole = options.only is None and options.datasets == 200 and options.shorten == 1
-    for name in options.only or cases:
-        rows += compute(name, options.datasets, options.shorten)
-        if whole:
-            publish(f"factor_{options.part}", rows, f"python -m benchmarks.factor_laws --part {options.part}")
-        else:
-            print(rows[-1] if options.part == "growth" else rows[-3:])
+    name = f"factor_{options.part}"
+    whole = options.datasets == 200 and options.shorten == 1
+    file = RESULTS / f"{name}.json"
+    rows: list[dict[str, Any]] = (
+        json.loads(file.read_text())["rows"] if whole and options.only and file.exists() else []
+    )
+    asked = options.only or list(cases)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        waiting = {pool.submit(compute, each, options.datasets, options.shorten): each for each in asked}
+        for done in as_completed(waiting):
+            each, found = waiting[done], done.result()
+            print(*found, sep="\n", flush=True)
+            rows = [*(row for row in rows if row["optimizer"] != each), *found]
+            rows.sort(key=lambda row: list(cases).index(row["optimizer"]))
+            if whole:
+                publish(name, rows, f"python -m benchmarks.factor_laws --part {options.part}")
 
 
 if __name__ == "__main__":
