@@ -6,25 +6,36 @@ Parts, each with a file results/explain_PART.json, all draws with seed 0:
   does 1.001 of a stated change flip the choice, and .9 not?
 - ``ablate``: one earlier part is taken out. The change of the gap that its share predicts, against the change in the
   model: with all other parts held as they were, so that only norms react, and with everything computed anew.
+- ``swap``: random heads, layers and all heads of four models run with W_mm, random weights of the same spectrum, or
+  nothing; what the model does then, on texts that were used for nothing else.
+- ``edit``: random demands on random heads of MiniLM and SmolLM2, alone and with the choices on some texts to keep:
+  met or proved impossible; choices on other texts that change, and the loss, beside gradient descent on the same
+  projection to equal success.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attsvm.heads import Reading, load, sample_reactions, sample_texts
+from attsvm.heads import Edit, Reading, Sentence, edit, load, sample_reactions, sample_texts, swap
+from attsvm.heads.explain.edit import _Reader
+from attsvm.heads.explain.places import head_place
+from attsvm.heads.explain.swap import KINDS, candidates, compared, interval, outcome
 from attsvm.heads.explain.trace import BIASES, Trace, in_float64, trace
 from attsvm.heads.explain.why import Why
 from attsvm.heads.loading.transformers_model import TransformersModel
-from benchmarks.record import publish
+from benchmarks.heads_atoms import atom_checks
+from benchmarks.record import RESULTS, publish
 
 COMMAND = "python -m benchmarks.explain --part {}"
 WEIGHTS = Path(".weights")
@@ -95,17 +106,28 @@ def flipped(model: TransformersModel, reading: Reading, found: Why, factors: tup
     return other.tolist()
 
 
+def earlier(part: str, names: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows and notes of other models that are written already."""
+    path = RESULTS / f"explain_{part}.json"
+    found = json.loads(path.read_text()) if path.exists() else {"rows": [], "notes": []}
+    notes = [note for note in found["notes"] if note.partition(":")[0] in set(MODELS) - set(names)]
+    return [row for row in found["rows"] if row["model"] not in names], notes
+
+
 def part_why(names: list[str], count: int) -> None:
-    """Sums, and stated changes, of `count` pairs of each model."""
-    rows: list[dict[str, Any]] = []
+    """Sums of `count` pairs of each model, and stated changes of them, of 50 where a run takes long."""
+    rows, _ = earlier("why", names)
     for name in names:
         model, texts = loaded(name)
+        run = 50 if name in ("Whisper", "SmolLM2") else count
         errors, flips, stays, tiny = [], [], [], []
         with in_float64(model):
             for reading, query in readings(model, texts, count, 10):
                 found = reading.why(query)
                 errors.append(found.error)
                 tiny.append(found.gap)
+                if len(errors) > run:
+                    continue
                 for stays_at, flips_at in flipped(model, reading, found, (0.9, 1.001)):
                     stays.append(not stays_at)
                     flips.append(flips_at)
@@ -175,7 +197,7 @@ def name_of(model: TransformersModel, module: nn.Module) -> str:
 
 def part_ablate(names: list[str], count: int) -> None:
     """Predicted and actual changes of the gap for `count` choices of each model."""
-    rows: list[dict[str, Any]] = []
+    rows, _ = earlier("ablate", names)
     generator = torch.Generator().manual_seed(0)
     for name in names:
         model, texts = loaded(name)
@@ -215,15 +237,192 @@ def part_ablate(names: list[str], count: int) -> None:
         )
 
 
+def embeddings(model: TransformersModel, sentences: list[Sentence]) -> Tensor:
+    """What MiniLM gives: the mean of the last hidden states, of length 1."""
+    return torch.stack([nn.functional.normalize(outcome(model, one).states.mean(0), dim=0) for one in sentences])
+
+
+def neighbours(vectors: Tensor) -> Tensor:
+    """The nearest other text of each."""
+    products = vectors @ vectors.T
+    return products.fill_diagonal_(-torch.inf).argmax(-1)
+
+
+def task_of(name: str, model: TransformersModel, sentences: list[Sentence]) -> Callable[[], dict[str, float | None]]:
+    """What to measure of a model that may have swapped heads, against the model as it is now."""
+    if name == "MiniLM":
+        before = embeddings(model, sentences)
+
+        def measured() -> dict[str, float | None]:
+            now = embeddings(model, sentences)
+            same = (neighbours(now) == neighbours(before)).double()
+            return {"embedding_cosine": float((now * before).sum(-1).mean()), "same_neighbour": float(same.mean())}
+
+    elif name == "rxnmapper":
+        own = atom_checks(model)
+        best = max(own, key=lambda head: own[head].right)
+
+        def measured() -> dict[str, float | None]:
+            found = atom_checks(model)
+            return {"atoms_right": found[best].right, "atoms_right_before": own[best].right}
+
+    else:
+        words = (
+            model._core.get_input_embeddings().weight if name == "SmolLM2" else model._core.decoder.embed_tokens.weight
+        )
+
+        def guesses() -> list[Tensor]:
+            return [(outcome(model, one).states @ words.T).argmax(-1) for one in sentences]
+
+        old = guesses()
+
+        def measured() -> dict[str, float | None]:
+            same = torch.cat([a == b for a, b in zip(guesses(), old, strict=True)])
+            return {"same_next_token": float(same.double().mean())}
+
+    return measured
+
+
+def part_swap(names: list[str], count: int) -> None:
+    """`count` single heads, two layers and all heads of each model, in three ways."""
+    rows, notes = earlier("swap", names)
+    for name in names:
+        model, texts = loaded(name)
+        sentences = [one for one in model.encode(texts) if 4 <= len(one) <= LONGEST][:120]
+        places = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
+        made = candidates(model, sentences, places, queries=60, most=30)
+        before = [outcome(model, one) for one in made.held_out]
+        generator = torch.Generator().manual_seed(0)
+        known = sorted(made.weights["W_mm"])
+        drawn = [known[k] for k in torch.randperm(len(known), generator=generator)[:count].tolist()]
+        layers = torch.randperm(model.layers, generator=generator)[:2].tolist()
+        groups = {f"L{layer}H{head}": [(layer, head)] for layer, head in drawn}
+        groups |= {f"layer {layer}": [place for place in places if place[0] == layer] for layer in layers}
+        groups["all"] = places
+        task = task_of(name, model, made.held_out)
+        for group, own in groups.items():
+            for kind in KINDS:
+                weights = {place: made.weights[kind][place] for place in own if place in made.weights[kind]}
+                found = compared(model, group, kind, weights, made.held_out, before)
+                with swap(model, {f"L{layer}H{head}": kept for (layer, head), kept in weights.items()}):
+                    done = task()
+                row: dict[str, Any] = {"model": name, "heads": group, "kind": kind, "swapped": len(weights)}
+                for key in ("same_choice", "cosine", "loss"):
+                    mean, half = getattr(found, key)
+                    row |= {
+                        key: None if mean != mean else round(mean, 5),
+                        f"{key}_half": None if half != half else round(half, 5),
+                    }
+                rows.append(row | {key: None if value is None else round(value, 5) for key, value in done.items()})
+        support = sorted(kept.support for kept in made.weights["W_mm"].values())
+        middle = support[len(support) // 2]
+        notes.append(
+            f"{name}: {len(known)} of {len(places)} heads have a W_mm, median {middle} support tokens;"
+            f" {len(made.held_out)} texts held out"
+        )
+        publish("explain_swap", rows, COMMAND.format("swap"), notes)
+
+
+def drift(
+    model: TransformersModel, changed: TransformersModel, place: tuple[int, int], texts: list[Sentence]
+) -> dict[str, float]:
+    """On texts that no edit has seen: choices of the head that change, and what is added to the next-token loss."""
+    moved, total, loss, cosine = 0, 0, 0.0, 0.0
+    for one in texts:
+        old, new = outcome(model, one), outcome(changed, one)
+        choosing = model._allowed(len(one), [place[0]]).sum(-1) > 1
+        here = [found.attention[place[0]][place[1]].argmax(-1)[choosing] for found in (old, new)]
+        moved, total = moved + int((here[0] != here[1]).sum()), total + len(here[0])
+        loss += new.loss - old.loss
+        cosine += float(nn.functional.cosine_similarity(new.states, old.states).mean())
+    return {"choices_changed": moved / total, "added_loss": loss / len(texts), "cosine": cosine / len(texts)}
+
+
+def fine_tuned(model: TransformersModel, found: Edit, steps: int = 400) -> tuple[TransformersModel, bool]:
+    """Adam on the same query projection of the same head until every demand has its margin of 1, hinge loss."""
+    layer, number = head_place(model, found.head)
+    reader = _Reader(model, layer, model.weights(layer, number))
+    inputs = []
+    for choice in found.demands:
+        reader.sentence(choice.sentence.text)
+        one = reader.input(reader.demand((choice.sentence.text, choice.query, choice.token), 0))
+        inputs.append((one, one.places == choice.token))
+    change = torch.zeros(inputs[0][0].tokens.shape[1], len(inputs[0][0].query), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.Adam([change], lr=1e-3)
+    for _ in range(steps):
+        gaps = []
+        for one, own in inputs:
+            logits = one.logits + one.tokens @ (change @ one.query)
+            gaps.append(logits[own] - logits[~own].max())
+        short = torch.relu(1 - torch.cat(gaps)).sum()
+        if float(short) == 0:
+            break
+        optimizer.zero_grad()
+        short.backward()
+        optimizer.step()
+    solution, rest = replace(found.solution, weights=change.detach()), found.change.shape[0] - change.shape[1]
+    made = replace(found, solution=solution, change=nn.functional.pad(change.detach().T, (0, 0, 0, rest)))
+    return made.apply(model), float(short) == 0
+
+
+def part_edit(names: list[str], count: int) -> None:
+    """`count` demands on each model, one head and one demand at a time."""
+    rows, _ = earlier("edit", names)
+    for name in [name for name in names if name in ("MiniLM", "SmolLM2")]:
+        model, texts = loaded(name)
+        generator = torch.Generator().manual_seed(0)
+        order = [texts[k] for k in torch.randperm(len(texts), generator=generator).tolist()]
+        kept, apart, rest = order[:15], model.encode(order[15:23]), order[23:]
+        tally: dict[str, list[float]] = {}
+        met = impossible = holds = tuned = 0
+        for _ in range(count):
+            layer, head = (int(torch.randint(size, (1,), generator=generator)) for size in (model.layers, model.heads))
+            (sentence,) = model.encode([rest[int(torch.randint(len(rest), (1,), generator=generator))]])
+            query = int(torch.randint(2, len(sentence), (1,), generator=generator))
+            seen = model.states(sentence, [layer])
+            allowed = torch.nonzero(seen.layer(0).allowed[query])[:, 0]
+            own = int(seen.attention[0, head, query].argmax())
+            others = [t for t in allowed.tolist() if t != own]
+            token = others[int(torch.randint(len(others), (1,), generator=generator))]
+            name_ = f"L{layer}H{head}"
+            found = edit(model, name_, [(sentence.text, query, token)], keep=kept)
+            if not found.possible:
+                impossible += bool(found.solution.infeasible)
+                continue
+            met += 1
+            edited = found.apply(model)
+            holds += int(edited.states(sentence, [layer]).attention[0, head, query].argmax()) == token
+            alone = edit(model, name_, [(sentence.text, query, token)])
+            plain, reached = fine_tuned(model, alone)
+            tuned += reached
+            versions = {"edit": edited, "edit without keep": alone.apply(model), "fine-tuned": plain}
+            for label, version in versions.items():
+                for key, value in drift(model, version, (layer, head), apart).items():
+                    tally.setdefault(f"{label}: {key}", []).append(value)
+            tally.setdefault("moved", []).append(len(found.moved))
+            tally.setdefault("kept", []).append(len(found.kept))
+            tally.setdefault("gap", []).append(abs(float(found.solution.certificate.relative_gap)))
+        row: dict[str, Any] = {"model": name, "demands": count, "met": met, "proved_impossible": impossible,
+                               "hold_in_the_model": holds, "fine_tuning_met": tuned,
+                               "largest_gap": max(tally.pop("gap"))}  # fmt: skip
+        for key, values in tally.items():
+            mean, half = interval(values)
+            row |= {key: round(mean, 6), f"{key} (half)": round(half, 6)}
+        rows.append(row)
+        publish("explain_edit", rows, COMMAND.format("edit"), ["15 texts kept, 8 others for drift, margin 1"])
+
+
 def main() -> None:
     """Run one part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["why", "ablate"], required=True)
+    parser.add_argument("--part", choices=["why", "ablate", "swap", "edit"], required=True)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--count", type=int, help="pairs, choices or demands for each model")
     asked = parser.parse_args()
     {"why": lambda: part_why(asked.models, asked.count or 250),
-     "ablate": lambda: part_ablate(asked.models, asked.count or 125)}[asked.part]()  # fmt: skip
+     "ablate": lambda: part_ablate(asked.models, asked.count or 125),
+     "swap": lambda: part_swap(asked.models, asked.count or 6),
+     "edit": lambda: part_edit(asked.models, asked.count or 50)}[asked.part]()  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.explain.edit import Edit, edit
 from attsvm.heads.explain.max_margin import MaxMargin, max_margin
 from attsvm.heads.explain.swap import Swapped, swap, swaps
+from attsvm.heads.explain.watch import Watch, watch
 from attsvm.heads.explain.why import Channel, Flip, Reading, Share, Why, why
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.arrays import from_arrays
@@ -57,6 +58,8 @@ __all__ = [
     "Swapped",
     "edit",
     "Edit",
+    "watch",
+    "Watch",
     # reports
     "HeadsReport",
     "HeadReport",

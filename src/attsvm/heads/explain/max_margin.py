@@ -23,6 +23,11 @@ from attsvm.heads.loading.texts import sample_texts
 from attsvm.heads.model import HeadModel, Sentence, Text
 
 
+def size_of(form: HeadWeights) -> float:
+    """Frobenius norm of all channels of a head."""
+    return math.hypot(float(form.stacked.norm()), 0.0 if form.relative is None else float(form.relative.norm()))
+
+
 @dataclass(frozen=True, eq=False)
 class MaxMargin:
     """W_mm of a head.
@@ -44,8 +49,7 @@ class MaxMargin:
     @property
     def size(self) -> float:
         """Norm of the head's own weights."""
-        bias = 0.0 if self.form.relative is None else float(self.form.relative.norm())
-        return math.hypot(float(self.form.stacked.norm()), bias)
+        return size_of(self.form)
 
     def scaled(self, factor: float) -> MaxMargin:
         """The same with other logits: `factor` times those of W_mm / ||W_mm||."""

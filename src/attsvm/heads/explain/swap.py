@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from attsvm.heads.analysis.controls import same_spectrum
-from attsvm.heads.explain.max_margin import of_sentences
+from attsvm.heads.explain.max_margin import MaxMargin, of_sentences
 from attsvm.heads.explain.places import head_place
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.texts import sample_texts
@@ -187,22 +187,20 @@ def candidates(
             continue
         generator = torch.Generator().manual_seed(seed * 100_003 + place[0] * 1_009 + place[1])
         mixed = same_spectrum(form, generator, seed)
-        kinds["W_mm"][place] = _closest([best.scaled(best.size * 2.0**k) for k in range(-10, 4)], form, here)
-        kinds["random"][place] = _closest([mixed.scaled(2.0**k) for k in range(-10, 4)], form, here)
+        kinds["W_mm"][place] = best.scaled(_temperature(best, best.size, form, here))
+        kinds["random"][place] = mixed.scaled(_temperature(mixed, 1.0, form, here))
     return Candidates(kinds, held[:most])
 
 
-def _closest(tried: Sequence[Attends], form: HeadWeights, seen: Sequence[LayerStates]) -> Attends:
-    """The one whose attention has the least cross-entropy with the head's own."""
-
-    def distance(weights: Attends) -> float:
-        total = 0.0
-        for states in (states.of(form) for states in seen):
-            log = weights.attention(states).clamp(min=1e-30).log()
-            total -= float((form.attention(states) * log).sum())
-        return total
-
-    return min(tried, key=distance)
+def _temperature(other: MaxMargin | HeadWeights, size: float, form: HeadWeights, seen: Sequence[LayerStates]) -> float:
+    """The factor, a power of 2 times `size`, with the least cross-entropy to the head's own attention."""
+    factors = [size * 2.0**power for power in range(-10, 4)]
+    totals = torch.zeros(len(factors), dtype=torch.float64)
+    for states in seen:
+        own, logits = form.attention(states), other.logits(states).masked_fill(~states.allowed, -torch.inf)
+        for k, factor in enumerate(factors):
+            totals[k] -= (own * (factor * logits).log_softmax(-1).clamp(min=-100.0)).sum()
+    return factors[int(totals.argmin())]
 
 
 def swaps(

@@ -24,7 +24,7 @@ from attsvm.heads.loading.folder import quiet
 from attsvm.heads.loading.transformers_model import ListeningModel, TransformersModel
 from attsvm.heads.model import HeadModel, Sentence
 
-_AT_ONCE = 8  # columns of a head that are followed back together
+_AT_ONCE = 500  # tokens times columns of a head that are followed back together
 _ADDS_UP = 1e-6  # relative to the largest key or query
 BIASES = "biases"
 
@@ -91,8 +91,9 @@ class Trace:
         made: dict[str, Tensor] = {}
         if len(factor) > width:  # the constant coordinate
             made[BIASES] = factor[width].expand(len(state), -1).clone()
-        for first in range(0, factor.shape[1], _AT_ONCE):
-            columns = slice(first, first + _AT_ONCE)
+        several = max(1, _AT_ONCE // len(state))
+        for first in range(0, factor.shape[1], several):
+            columns = slice(first, first + several)
             asked = factor[:width, columns].T[:, None].expand(-1, len(state), -1)
             slopes = torch.autograd.grad(state, leaves, asked, retain_graph=True, is_grads_batched=True,
                                          allow_unused=True)  # fmt: skip

@@ -1,0 +1,181 @@
+"""Heads while a model is trained: how selective they are, their margins, and how close to max-margin they are."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from attsvm.data.files import write_atomically
+from attsvm.heads.analysis.lifted import solve_lifted
+from attsvm.heads.analysis.selections import SentenceView, choices, layers_of, selectivity
+from attsvm.heads.analysis.settings import Settings
+from attsvm.heads.explain.max_margin import size_of
+from attsvm.heads.explain.places import head_place
+from attsvm.heads.form import HeadWeights
+from attsvm.heads.loading.load import load
+from attsvm.heads.loading.transformers_model import TransformersModel
+from attsvm.heads.model import Text
+
+COLUMNS = {
+    "confident": "share of confident queries",
+    "smallest_margin": "smallest margin of confident queries",
+    "efficiency": "margin efficiency",
+    "largest_logit": "largest logit, in size",
+}
+
+
+class Watch:
+    """Measures heads of a live model every so many steps: call it with the step, or give a Trainer `callback`.
+
+    Attributes:
+        rows: a dictionary for each measured step and head: ``step``, ``head``, the columns of the plot, the median
+            margin, mean mass and entropy.
+        seconds: spent on measuring so far.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        texts: Sequence[Text],
+        every: int,
+        heads: Sequence[str] | None,
+        out: str | os.PathLike[str] | None,
+        queries: int,
+        tokenizer: object,
+    ) -> None:
+        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+            raise ValueError(f"every must be a whole number of steps, at least 1; got {every!r}")
+        copied = load(module, tokenizer=tokenizer)
+        assert isinstance(copied, TransformersModel)
+        self._live, self._model = module, copied
+        self.sentences = copied.encode(list(texts))
+        pairs = [(layer, head) for layer in range(copied.layers) for head in range(copied.heads)]
+        self.places = pairs if heads is None else sorted({head_place(copied, name) for name in heads})
+        self.every, self.settings, self.seconds = every, Settings(queries=queries, accuracy=1e-2), 0.0
+        self._path = None if out is None else Path(out)
+        self.rows: list[dict[str, Any]] = []
+        if self._path is not None and self._path.exists():
+            import pyarrow.parquet
+
+            self.rows = pyarrow.parquet.read_table(self._path).to_pylist()
+
+    def __call__(self, step: int) -> None:
+        """To be called after every step of training; measures where `step` is a multiple of `every`."""
+        if step % self.every == 0:
+            self.measure(step)
+
+    def measure(self, step: int) -> None:
+        """Measure now; rows of this step and of later ones, from a run that was stopped, are replaced."""
+        began = time.perf_counter()
+        core: Any = self._live
+        self._model._core.load_state_dict(core.base_model.state_dict(), strict=False)
+        made = self._model._with_core(self._model._core, self._model.name)  # nothing that it remembers is up to date
+        assert isinstance(made, TransformersModel)
+        made._verified, self._model = self._model._verified, made
+        self.rows = [row for row in self.rows if row["step"] < step]
+        for view in layers_of(self._model, self.sentences, sorted({layer for layer, _ in self.places}), ()):
+            for layer, head in (place for place in self.places if place[0] == view.index):
+                form = self._model.weights(layer, head)
+                found = self._measured(form, [own.of(form) for own in view.views])
+                self.rows.append({"step": step, "head": f"L{layer}H{head}", **found})
+        if self._path is not None:
+            import pyarrow
+            import pyarrow.parquet
+
+            held = io.BytesIO()
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(self.rows), held)
+            write_atomically(self._path, held.getvalue())
+        self.seconds += time.perf_counter() - began
+
+    def _measured(self, form: HeadWeights, views: Sequence[SentenceView]) -> dict[str, float]:
+        every = choices(views, form)
+        sharp = selectivity(every, views, self.settings.confidence)
+        made = {"confident": sharp.confident, "top_mass": sharp.top_mass, "entropy": sharp.entropy}
+        finite = [logits[logits.isfinite()].abs().max() for logits in (view.logits(form) for view in views)]
+        made["largest_logit"] = float(torch.stack(finite).max())
+        sure = every.confident(self.settings.confidence)
+        made |= dict.fromkeys(("smallest_margin", "median_margin", "efficiency"), math.nan)
+        if len(sure):
+            drawn = sure.draw(self.settings.queries, torch.Generator().manual_seed(self.settings.seed))
+            tops = torch.stack([views[n].logits(form)[i].topk(2).values for n, i, _ in drawn.triples])
+            gaps = tops[:, 0] - tops[:, 1]
+            made |= {"smallest_margin": float(gaps.min()), "median_margin": float(gaps.median())}
+            if not form.slope:
+                size = size_of(form)
+                made["efficiency"] = float(gaps.min()) * solve_lifted(form, views, drawn, self.settings).value / size
+        return made
+
+    def callback(self) -> Any:
+        """The same for ``transformers.Trainer(callbacks=[...])``."""
+        from transformers import TrainerCallback
+
+        watch = self
+
+        class Watching(TrainerCallback):  # type: ignore[misc]
+            def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                watch(int(state.global_step))
+
+        return Watching()
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """A figure with a panel for each column and a line for each head, by layer; saved where `path` says."""
+        if not self.rows:
+            raise ValueError("there is nothing to plot: no step was measured yet")
+        from matplotlib import colormaps
+        from matplotlib.figure import Figure
+        from matplotlib.lines import Line2D
+
+        figure = Figure(figsize=(9, 6), layout="constrained")
+        layers = sorted({layer for layer, _ in self.places})
+        colours = {layer: colormaps["viridis"](0.9 * k / max(1, len(layers) - 1)) for k, layer in enumerate(layers)}
+        for axes, (column, title) in zip(figure.subplots(2, 2, sharex=True).flat, COLUMNS.items(), strict=True):
+            for layer, head in self.places:
+                own = [row for row in self.rows if row["head"] == f"L{layer}H{head}"]
+                axes.plot(
+                    [row["step"] for row in own], [row[column] for row in own], color=colours[layer], linewidth=1.2
+                )
+            axes.set_title(title, loc="left", fontsize=10)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(alpha=0.25)
+        for axes in figure.axes[2:]:
+            axes.set_xlabel("step")
+        lines = [Line2D([], [], color=colour, label=f"layer {layer}") for layer, colour in colours.items()]
+        figure.legend(handles=lines, loc="outside right upper", frameon=False)
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
+
+
+def watch(
+    model: nn.Module,
+    texts: Sequence[Text],
+    every: int = 200,
+    *,
+    heads: Sequence[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    queries: int = 30,
+    tokenizer: object = None,
+) -> Watch:
+    """Watch the heads of a live transformers model while it is trained.
+
+    Arguments:
+        model: of an architecture that `load` reads; it is never changed, its weights are copied at each measurement.
+        texts: to measure on, texts or lists of token numbers; the same at every step.
+        every: measure at multiples of this many steps.
+        heads: such as ``["L3H7"]``; None means all.
+        out: a Parquet file, written anew after every measurement; a run that goes on adds to it.
+        queries: confident queries of each head whose margins, and max-margin problem, are measured.
+        tokenizer: as that of `load`.
+
+    Raises:
+        ValueError: as `load`; or if `every` is no whole number.
+    """
+    return Watch(model, texts, every, heads, out, queries, tokenizer)
