@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -89,6 +90,30 @@ def test_a_model_without_a_tokenizer_and_strange_texts(folder, tmp_path):
     result = invoke(*asked, "--tokenizer", tmp_path / "words", "--quiet")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("WARNING: 27% of the tokens are unknown ones")
+
+
+def test_an_interrupt_keeps_finished_heads(folder, texts, tmp_path, monkeypatch):
+    asked = ("heads", folder, "--texts", texts, "--layers", 0, "--queries", 9, "--draws", 1, "--out", tmp_path)
+    module = sys.modules["attsvm.heads.analysis.sweep"]
+    really = module.analyze_head
+
+    def first_only(task):
+        if task.place == (0, 1):
+            raise KeyboardInterrupt
+        return really(task)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "analyze_head", first_only)
+        result = invoke(*asked)
+    assert result.exit_code == 130
+    assert result.stderr == "attsvm: interrupted; finished heads are kept, the same command goes on from them\n"
+    (kept,) = tmp_path.rglob("*.chunk")
+    before = kept.stat().st_mtime_ns
+    result = invoke(*asked)
+    assert result.exit_code == 0, result.output
+    assert "2 heads" in result.stdout
+    assert kept.stat().st_mtime_ns == before
+    assert len(list(tmp_path.rglob("*.chunk"))) == 2
 
 
 def test_bad_input(folder, texts, tmp_path):

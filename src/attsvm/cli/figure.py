@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import attsvm
-from attsvm.cli.common.commands import Command, Group
+from attsvm.cli.common.commands import Command, Group, interrupted
 from attsvm.cli.common.files import MANIFEST, checked_folder
 from attsvm.cli.common.inputs import backend_device, checked_backend
 from attsvm.cli.common.options import (
@@ -145,7 +144,7 @@ def run_experiments(
                     failures.append(f"{name} failed ({type(error).__name__}: {error}); run it alone to see where")
                     bars.say(failures[-1])
     except KeyboardInterrupt:
-        _interrupted()
+        interrupted("finished chunks are kept, add --resume")
     several = [] if seeds is None else _across(summaries)
     _report([] if several else summaries, several, imports, folder, quiet=quiet, json=json)
     if failures:
@@ -236,11 +235,6 @@ def _report(
         print_seeds(several)
     where = ", ".join(map(str, folders))
     typer.echo(f"{plural(len(summaries) + len(several), 'experiment')} in {where}: {'; '.join(parts)}")
-
-
-def _interrupted() -> NoReturn:
-    typer.echo("attsvm: interrupted; finished chunks are kept, add --resume", err=True)
-    sys.exit(130)
 
 
 def _formats(text: str) -> list[str]:

@@ -12,6 +12,7 @@ import typer
 from typer import Argument, Option
 
 import attsvm
+from attsvm.cli.common.commands import interrupted
 from attsvm.cli.common.files import checked_file, new_result, own_folder, write_result
 from attsvm.cli.common.inputs import backend_device, checked_backend
 from attsvm.cli.common.options import (
@@ -131,11 +132,14 @@ def heads(
             if tell is not None:
                 tell(f"Heads of {loaded.name}: {at.done} of {at.total} · {at.message}")
 
-        report = attsvm.heads.analyze(
-            loaded, given.lines or None, layers=wanted_layers, heads=wanted_heads, norms=norms, queries=queries,
-            confidence=confidence, held_out=held_out, leave_out=attsvm.heads.SINKS if leave_out_sinks else (),
-            draws=draws, seed=seed, cache=folder / "cache", backend=computing, device=where, progress=progress,
-        )  # fmt: skip
+        try:
+            report = attsvm.heads.analyze(
+                loaded, given.lines or None, layers=wanted_layers, heads=wanted_heads, norms=norms, queries=queries,
+                confidence=confidence, held_out=held_out, leave_out=attsvm.heads.SINKS if leave_out_sinks else (),
+                draws=draws, seed=seed, cache=folder / "cache", backend=computing, device=where, progress=progress,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            interrupted("finished heads are kept, the same command goes on from them")
     with new_result(folder) as staging:
         if html is not None:
             report.save_html(page)

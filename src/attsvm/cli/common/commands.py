@@ -73,6 +73,12 @@ class Group(_Flowing, TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def interrupted(kept: str) -> NoReturn:
+    """Leave after Ctrl-C; `kept` says what is not lost."""
+    typer.echo(f"attsvm: interrupted; {kept}", err=True)
+    sys.exit(130)
+
+
 def _out_of_memory(error: Exception) -> bool:
     torch = sys.modules.get("torch")  # not loaded here: a command that did not need it cannot have run it full
     return isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError))

@@ -190,7 +190,7 @@ class LiftedSolution:
     def memory(self) -> int:
         """Bytes of the pairs and of the parts of the kernel that are held at once."""
         held = (self.pairs.states, self.pairs.queries, self.pairs.phases)
-        kernel = 3 * max(_BLOCK, min(len(self.pairs), MOST_PAIRS) ** 2)
+        kernel = 3 * max(min(len(self.pairs) ** 2, _BLOCK), min(len(self.pairs), MOST_PAIRS) ** 2)
         return 8 * kernel + sum(part.numel() * part.element_size() for part in held if part is not None)
 
     def margins(self, logits: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
