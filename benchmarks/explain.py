@@ -11,6 +11,7 @@ Parts, each with a file results/explain_PART.json, all draws with seed 0:
 - ``edit``: random demands on random heads of MiniLM and SmolLM2, alone and with the choices on some texts to keep:
   met or proved impossible; choices on other texts that change, and the loss, beside gradient descent on the same
   projection to equal success.
+- ``watch``: what `heads.watch` costs at its default cadence while a small GPT learns the bundled sentences.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attsvm.heads import Edit, Reading, Sentence, edit, load, sample_reactions, sample_texts, swap
+from attsvm.heads import Edit, Reading, Sentence, edit, load, sample_reactions, sample_texts, swap, watch
 from attsvm.heads.explain.edit import _Reader
 from attsvm.heads.explain.places import head_place
 from attsvm.heads.explain.swap import KINDS, candidates, compared, interval, outcome
@@ -115,11 +116,11 @@ def earlier(part: str, names: list[str]) -> tuple[list[dict[str, Any]], list[str
 
 
 def part_why(names: list[str], count: int) -> None:
-    """Sums of `count` pairs of each model, and stated changes of them, of 50 where a run takes long."""
+    """Sums of `count` pairs of each model, and stated changes of them, of 30 where a run takes long."""
     rows, _ = earlier("why", names)
     for name in names:
         model, texts = loaded(name)
-        run = 50 if name in ("Whisper", "SmolLM2") else count
+        run = 30 if name in ("Whisper", "SmolLM2") else count
         errors, flips, stays, tiny = [], [], [], []
         with in_float64(model):
             for reading, query in readings(model, texts, count, 10):
@@ -139,7 +140,8 @@ def part_why(names: list[str], count: int) -> None:
             "changes": len(flips), "flipped_at_1.001": sum(flips), "stayed_at_0.9": sum(stays),
             "seconds_of_one_answer": round(whole, 2),
         })  # fmt: skip
-        publish("explain_why", rows, COMMAND.format("why"), [f"texts of 2 to {LONGEST} tokens, seed 0"])
+        notes = [f"texts of 2 to {LONGEST} tokens, seed 0, three stated changes for each pair that was run"]
+        publish("explain_why", rows, COMMAND.format("why"), notes)
 
 
 def ablated_gap(model: TransformersModel, found: Trace, reading: Reading, why: Why, part: str, held: bool) -> float:
@@ -412,17 +414,50 @@ def part_edit(names: list[str], count: int) -> None:
         publish("explain_edit", rows, COMMAND.format("edit"), ["15 texts kept, 8 others for drift, margin 1"])
 
 
+def part_watch(steps: int) -> None:
+    """A GPT of four layers and four heads, width 128, 48 letters a text, trained for `steps` steps of 16 texts."""
+    import transformers
+
+    letters = sorted(set("".join(sample_texts())))
+    numbers = [[letters.index(letter) for letter in text[:48]] for text in sample_texts() if len(text) >= 48]
+    config = transformers.GPT2Config(
+        vocab_size=len(letters), n_positions=48, n_embd=128, n_layer=4, n_head=4, bos_token_id=0, eos_token_id=0
+    )
+    torch.manual_seed(0)
+    model, generator = transformers.GPT2LMHeadModel(config), torch.Generator().manual_seed(0)
+    seen = watch(model, numbers[:10])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    seen.measure(0)  # compiles what is compiled once for each machine
+    compiling, seen.seconds = seen.seconds, 0.0
+    began = time.perf_counter()
+    for step in range(1, steps + 1):
+        inputs = torch.tensor([numbers[k] for k in torch.randint(len(numbers), (16,), generator=generator).tolist()])
+        loss = model(input_ids=inputs, labels=inputs).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        seen(step)
+    whole = time.perf_counter() - began
+    training = whole - seen.seconds
+    row = {"model": "GPT, 4 layers x 4 heads, width 128", "steps": steps, "every": seen.every,
+           "training_seconds": round(training, 1), "watching_seconds": round(seen.seconds, 2),
+           "overhead": round(seen.seconds / training, 4), "first_measurement_seconds": round(compiling, 2),
+           "loss": round(float(loss), 3)}  # fmt: skip
+    publish("explain_watch", [row], COMMAND.format("watch"), ["10 texts of 48 letters measured, all 16 heads"])
+
+
 def main() -> None:
     """Run one part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=["why", "ablate", "swap", "edit"], required=True)
+    parser.add_argument("--part", choices=["why", "ablate", "swap", "edit", "watch"], required=True)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--count", type=int, help="pairs, choices or demands for each model")
     asked = parser.parse_args()
     {"why": lambda: part_why(asked.models, asked.count or 250),
      "ablate": lambda: part_ablate(asked.models, asked.count or 125),
      "swap": lambda: part_swap(asked.models, asked.count or 6),
-     "edit": lambda: part_edit(asked.models, asked.count or 50)}[asked.part]()  # fmt: skip
+     "edit": lambda: part_edit(asked.models, asked.count or 50),
+     "watch": lambda: part_watch(asked.count or 400)}[asked.part]()  # fmt: skip
 
 
 if __name__ == "__main__":

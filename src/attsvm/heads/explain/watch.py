@@ -135,7 +135,7 @@ class Watch:
 
         figure = Figure(figsize=(9, 6), layout="constrained")
         layers = sorted({layer for layer, _ in self.places})
-        colours = {layer: colormaps["viridis"](0.9 * k / max(1, len(layers) - 1)) for k, layer in enumerate(layers)}
+        colours = {layer: colormaps["viridis"](0.8 * k / max(1, len(layers) - 1)) for k, layer in enumerate(layers)}
         for axes, (column, title) in zip(figure.subplots(2, 2, sharex=True).flat, COLUMNS.items(), strict=True):
             for layer, head in self.places:
                 own = [row for row in self.rows if row["head"] == f"L{layer}H{head}"]
