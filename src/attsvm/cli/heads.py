@@ -115,7 +115,10 @@ def heads(
     if images is not None and texts != "sample":
         raise ValueError("--images and --texts exclude each other: a model looks at images or reads texts")
     given = _texts(texts, most_texts) if images is None else attsvm.heads.Texts((), "")
-    loaded = attsvm.heads.load(model, tokenizer=tokenizer, images=images, most_images=most_texts, model_type=model_type)
+    loaded = attsvm.heads.load(
+        model, tokenizer=tokenizer, images=images, most_images=most_texts, model_type=model_type,
+        device="cpu" if backend == "dask" else where,
+    )  # fmt: skip
     if swap:
         _swap(
             loaded,

@@ -232,6 +232,7 @@ class TestBadInput:
     @pytest.mark.parametrize(("asked", "words"), [
         ({"layers": [1]}, "layers must lie in 0..0"),
         ({"layers": []}, "at least one layer"),
+        ({"device": "tpu"}, "device must be cpu, cuda or cuda:N; got 'tpu'"),
         ({"layers": [True]}, "layers must lie"),
         ({"heads": [3]}, "heads must lie in 0..2"),
         ({"heads": ["L0H9"]}, "heads must lie in 0..2"),

@@ -255,6 +255,19 @@ def test_a_learned_sink_is_a_candidate_or_left_out():
     assert report.selectivity.queries + report.selectivity.no_choice == sum(map(len, texts))
 
 
+def test_a_window_smaller_than_the_text_limits_the_candidates():
+    model = load(lately("Mistral", sliding_window=3))
+    sentences = model.encode([[3, 4, 5, 6, 7, 8, 9, 2]])
+    (layer,) = layers_of(model, sentences, [0], ())
+    found = choices(layer.views, model.weights(0, 1))
+    assert found.options.tolist() == [2] + 6 * [3]
+    assert bool(((found.position - found.selected) < 3).all())
+    assert set(Pairs.of(model.weights(0, 1), layer.views, found).token.tolist()) == set(range(8))
+    attention = model.states(sentences[0], [0]).attention[0, 1]
+    assert torch.equal(attention.argmax(-1)[1:], found.selected)
+    assert torch.allclose(attention.amax(-1)[1:], found.mass, atol=1e-5)
+
+
 def test_a_fixed_bias_moves_what_is_asked_for():
     """ALiBi: the problem asks for the head's own smallest gap, so that the head is feasible and at most as good."""
     views, form = positioned("", 4)

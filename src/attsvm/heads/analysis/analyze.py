@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from attsvm.data.checks import as_device
 from attsvm.heads.analysis.kinds import SelectionKind
 from attsvm.heads.analysis.selections import state_bytes
 from attsvm.heads.analysis.settings import Settings
@@ -100,6 +101,8 @@ def analyze(
     )  # fmt: skip
     if not isinstance(model, HeadModel):
         raise ValueError(f"model must come from load() or from_arrays(); got {type(model).__name__}")
+    if backend is None:
+        as_device(device, "device")  # workers elsewhere may have what this machine has not
     began = time.perf_counter()
     chosen = chosen_heads(model, layers, heads)
     others = [norm.name for norm in norms if not isinstance(norm, Frobenius)]

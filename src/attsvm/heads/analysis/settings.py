@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from attsvm.heads.analysis.kinds import SINKS, SelectionKind
@@ -66,6 +67,8 @@ class Settings:
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not 0 <= value < 1:
                 raise ValueError(f"{name} must lie in [0, 1); got {value!r}")
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise ValueError(f"device must be cpu, cuda or cuda:N; got {self.device!r}")
         if not self.accuracy > 0:
             raise ValueError(f"accuracy must be positive; got {self.accuracy!r}")
         unknown = [kind for kind in self.leave_out if kind not in SINKS]

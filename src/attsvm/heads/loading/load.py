@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from attsvm.data.checks import ArrayOrList, as_tensor
+from attsvm.data.checks import ArrayOrList, as_device, as_tensor
 from attsvm.heads.loading.architectures import Reads, architecture_of
 from attsvm.heads.loading.folder import precision_notes, read_config, read_gguf, read_openai_whisper, read_weights
 from attsvm.heads.loading.images import preparation_of, read_images
@@ -35,6 +36,7 @@ def load(
     images: ArrayOrList | str | os.PathLike[str] | None = None,
     most_images: int = 1000,
     model_type: str | None = None,
+    device: str | None = None,
 ) -> HeadModel:
     """A model whose heads can be read exactly, as ``softmax(X K Q^T z)`` with what its positions add.
 
@@ -52,6 +54,7 @@ def load(
             Arrays must be scaled as the model expects, ``[n, channels, height, width]``.
         most_images: read at most this many from a folder or file.
         model_type: the architecture of a folder whose config.json does not name it, such as ``"bert"``.
+        device: where the model runs; by default the CPU, or where a live model is. A TransformerLens one stays there.
 
     Returns:
         A `HeadModel`; its `notes` say what was changed on the way.
@@ -63,12 +66,13 @@ def load(
     _check_transformers()
     audio = None if audio_features is None else as_tensor(audio_features, "audio_features")
     pictures = _pictures(images, most_images)
+    where = None if device is None else as_device(device, "device")
     if isinstance(source, str | os.PathLike):
-        return _from_path(source, tokenizer, audio, pictures, model_type)
+        return _from_path(source, tokenizer, audio, pictures, model_type, where)
     if is_lens(source):
         return LensModel(source, choose_tokenizer(tokenizer, None, None))
     if isinstance(source, nn.Module) and hasattr(getattr(source, "config", None), "model_type"):
-        return _from_live(source, tokenizer, audio, pictures)
+        return _from_live(source, tokenizer, audio, pictures, where)
     raise ValueError(
         "source must be a model folder, a name on the hub, a transformers or TransformerLens model; got"
         f" {type(source).__name__} (from_arrays takes hidden states and weights)"
@@ -96,10 +100,11 @@ def _from_path(
     audio: Tensor | None,
     images: Pictures | None,
     model_type: str | None,
+    device: torch.device | None,
 ) -> HeadModel:
     path = Path(source).expanduser()
     if path.is_file():
-        return _from_file(path, tokenizer, audio, images)
+        return _from_file(path, tokenizer, audio, images, device)
     if not path.is_dir() and not isinstance(source, str):
         raise ValueError(f"{path} does not exist; give a model folder or a .pt file of Whisper")
     folder = path if path.is_dir() else hub_folder(str(source))
@@ -112,13 +117,16 @@ def _from_path(
     words = None if architecture.reads is Reads.IMAGES else choose_tokenizer(tokenizer, folder, config)
     if isinstance(words, SmilesTokenizer):
         notes += ("vocab.txt lists the reaction arrow >>: texts are read as reaction SMILES",)
-    return _model(core, words, name, notes, audio, images, folder)
+    return _model(core.to(device), words, name, notes, audio, images, folder)
 
 
-def _from_file(path: Path, tokenizer: object, audio: Tensor | None, images: Pictures | None) -> HeadModel:
+def _from_file(
+    path: Path, tokenizer: object, audio: Tensor | None, images: Pictures | None, device: torch.device | None
+) -> HeadModel:
     if path.suffix == ".gguf":
         core, own, notes = read_gguf(path, path.stem)
-        return _model(core, choose_tokenizer(tokenizer or own, None, core.config), path.stem, notes, audio, images)
+        words = choose_tokenizer(tokenizer or own, None, core.config)
+        return _model(core.to(device), words, path.stem, notes, audio, images)
     if path.suffix != ".pt":
         raise ValueError(
             f"{path} must be a model folder, a .gguf file or a Whisper .pt file; got {path.suffix or path.name!r}"
@@ -127,14 +135,16 @@ def _from_file(path: Path, tokenizer: object, audio: Tensor | None, images: Pict
     core = from_state(config, weights, path.name)
     beside = sorted(path.parent.glob("*.tiktoken"))
     words = choose_tokenizer(tokenizer or (beside[0] if len(beside) == 1 else None), None, config)
-    return _model(core, words, path.name, precision_notes(weights), audio, images)
+    return _model(core.to(device), words, path.name, precision_notes(weights), audio, images)
 
 
-def _from_live(module: Any, tokenizer: object, audio: Tensor | None, images: Pictures | None) -> HeadModel:
+def _from_live(
+    module: Any, tokenizer: object, audio: Tensor | None, images: Pictures | None, device: torch.device | None
+) -> HeadModel:
     name = str(getattr(module.config, "name_or_path", "") or type(module).__name__)
     architecture_of(module.config, name)  # refused before it is copied
     notes = precision_notes(dict(module.named_parameters()))
-    core = eager_copy(module, name)
+    core = eager_copy(module, name).to(device)
     return _model(core, choose_tokenizer(tokenizer, None, module.config), name, notes, audio, images)
 
 

@@ -108,6 +108,7 @@ class TransformersModel(HeadModel):
 
     def _head_space(self, states: Tensor, layer: Layer, heads: int, phases: Tensor | None) -> Tensor:
         """Normalized keys or queries of all heads, turned by their positions, side by side, ``[T, heads m]``."""
+        states, phases = states.cpu(), None if phases is None else phases.cpu()
         apart = states.transpose(0, 1) if self._architecture.heads_first else states.reshape(len(states), heads, -1)
         one = torch.eye(layer.size)
         turned = HeadWeights(one, one, layer.pairs)
