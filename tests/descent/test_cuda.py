@@ -240,12 +240,13 @@ class TestDevice:
     def test_heads(self, head: attsvm.attention.Head, parameterization: attsvm.attention.Parameterization) -> None:
         data = random_data(6, 8, 10, batch=20, masked=True)
         own = head.map(lambda tensor, axes: tensor.cuda())
-        assert_same_runs(data.to("cuda"), head=own, parameterization=parameterization, steps=100)
+        # A run along the kink of a ReLU magnifies rounding.
+        assert_same_runs(data.to("cuda"), 1e-6, head=own, parameterization=parameterization, steps=100)
 
     def test_a_head_for_each_data_set(self) -> None:
         matrix = torch.randn(20, 10, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).cuda()
         data = random_data(6, 8, 10, batch=20).to("cuda")
-        assert_same_runs(data, head=attsvm.ReluHead(matrix), steps=100, starts=2)
+        assert_same_runs(data, 1e-6, head=attsvm.ReluHead(matrix), steps=100, starts=2)
         assert type(choose_engine(None, task_of(data, head=attsvm.ReluHead(matrix)), 1)) is CudaEngine
 
     def test_many_steps_from_a_large_norm(self) -> None:
