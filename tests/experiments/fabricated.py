@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from attsvm.experiments import EXPERIMENTS, SweepResult
 from attsvm.experiments.cones import KINDS
+from attsvm.experiments.geometry import GEOMETRIES
 from attsvm.experiments.local_convergence import PUBLIC_RIDGE
 from attsvm.experiments.loss_comparison import _finite
 from attsvm.experiments.multi_token import ACCEPTED, AMBIGUOUS, PROTOCOLS
 from attsvm.experiments.next_token import GRADIENTS
-from attsvm.experiments.optimizer_geometry import MATCHES, NORMS
 from attsvm.experiments.plane_runs import PICTURE
 from attsvm.experiments.rank import TOLERANCES
 from attsvm.experiments.regularization import PATHS
@@ -221,10 +221,19 @@ def causal(c: Mapping[str, Any]) -> tuple[Columns, Columns]:
     return table | {"separable": yes, "locally_optimal": yes}, {}
 
 
-def optimizer_geometry(c: Mapping[str, Any]) -> tuple[Columns, Columns]:
-    table = grid(optimizer=tuple(MATCHES), norm=tuple(NORMS), dataset=range(6))
-    own = np.array([MATCHES[name] for name in table["optimizer"]]) == table["norm"]
-    return table | {"cosine": np.where(own, 0.97, 0.9), "efficiency": np.where(own, 0.8, 0.7)}, {}
+def geometry(name: str) -> Callable[[Mapping[str, Any]], tuple[Columns, Columns]]:
+    setup = GEOMETRIES[name].default
+    matches = {label: row.match or next(iter(setup.norms())) for label, row in setup.rows().items()}
+
+    def made(c: Mapping[str, Any]) -> tuple[Columns, Columns]:
+        table = grid(optimizer=tuple(matches), norm=tuple(setup.norms()), dataset=range(6))
+        own = np.array([matches[label] for label in table["optimizer"]]) == table["norm"]
+        gap = np.full(len(own), 1e-9)
+        return table | {
+            "cosine": np.where(own, 0.97, 0.9), "efficiency": np.where(own, 0.8, 0.7), "relative_gap": gap
+        }, {}  # fmt: skip
+
+    return made
 
 
 MADE: dict[str, tuple[str, Callable[[Mapping[str, Any]], tuple[Columns, Columns]]]] = {
@@ -245,7 +254,7 @@ MADE: dict[str, tuple[str, Callable[[Mapping[str, Any]], tuple[Columns, Columns]
     "first-gradient": ("datasets", first_gradient),
     "cones": ("cells", cones),
     "causal": ("history", causal),
-    "optimizer-geometry": ("pairs", optimizer_geometry),
+    **{name: ("pairs", geometry(name)) for name in GEOMETRIES if name in EXPERIMENTS},
     "next-token-acyclic": ("runs", next_token),
     "next-token-cyclic": ("runs", next_token),
     "next-token-text": ("texts", next_token_text),
@@ -487,7 +496,24 @@ DAMAGE: dict[str, dict[str, Damage]] = {
     "optimizer-geometry": {
         f"{name}: {column} to the {norm} solution": put(column, 0.5, optimizer=name, norm=norm)
         for column in ("cosine", "efficiency")
-        for name, norm in MATCHES.items()
+        for name, norm in ((name, row.match) for name, row in GEOMETRIES["optimizer-geometry"].default.rows().items())
+    },
+    **{
+        experiment: {
+            **{
+                f"{name}: largest efficiency in the {row.match} norm":
+                    put("efficiency", 0.5, optimizer=name, norm=row.match, dataset=3)
+                for name, row in GEOMETRIES[experiment].default.rows().items() if row.share == 0.95
+            },
+            **{
+                f"{name}: largest efficiency in the {row.match} norm":
+                    put("efficiency", 0.5, optimizer=name, norm=row.match)
+                for name, row in GEOMETRIES[experiment].default.rows().items() if row.share == 0.5
+            },
+            "relative gap of the solutions, largest": put("relative_gap", 1e-5, dataset=3),
+        }
+        for experiment in ("factor-geometry", "adam")
+        if experiment in EXPERIMENTS
     },
     "next-token-acyclic": {
         **_next_token(),

@@ -14,9 +14,9 @@ from attsvm.experiments import EXPERIMENTS, Verdict, describe_columns, run
 from attsvm.experiments.attention_sparsity import VisionTransformer
 from attsvm.experiments.common import FARTHER_APART
 from attsvm.experiments.convergence_types import TYPES
+from attsvm.experiments.geometry import GEOMETRIES
 from attsvm.experiments.multi_token import ACCEPTED, ALL_POSITIVE, CHANGED, OUTCOMES, used
 from attsvm.experiments.next_token import _drawn, _seeds
-from attsvm.experiments.optimizer_geometry import MATCHES, NORMS
 from attsvm.experiments.rank import TOLERANCES
 from attsvm.next_token import predict_limit, train, verify
 from experiments.results import RANDOM, result_of
@@ -247,10 +247,11 @@ def test_paths_come_nearer_with_the_radius():
     assert np.allclose(np.unique(radius), [1, 10])
 
 
-def test_optimizers_are_measured_in_every_norm():
-    result = result_of("optimizer-geometry")
+@pytest.mark.parametrize("name", ["optimizer-geometry"])
+def test_optimizers_are_measured_in_every_norm(name):
+    result, setup = result_of(name), GEOMETRIES[name].default
     table = result.tables["pairs"]
-    assert table.num_rows == len(MATCHES) * len(NORMS) * 2
+    assert table.num_rows == len(setup.rows()) * len(setup.norms()) * 2
     efficiency = result.column("pairs", "efficiency")
     assert (efficiency <= 1 + 1e-7).all()
     assert set(result.counts.values()) == {0}

@@ -16,6 +16,7 @@ from attsvm.experiments.cones import CONES
 from attsvm.experiments.convergence_types import CONVERGENCE_TYPES
 from attsvm.experiments.descent_vs_normalized import DESCENT_VS_NORMALIZED
 from attsvm.experiments.first_gradient import FIRST_GRADIENT
+from attsvm.experiments.geometry import OPTIMIZER_GEOMETRY
 from attsvm.experiments.joint_training import JOINT_TRAINING
 from attsvm.experiments.local_convergence import LOCAL_CONVERGENCE
 from attsvm.experiments.loss_comparison import LOSS_COMPARISON
@@ -23,7 +24,6 @@ from attsvm.experiments.multi_input import MULTI_INPUT
 from attsvm.experiments.multi_token import MULTI_TOKEN
 from attsvm.experiments.next_token import NEXT_TOKEN_ACYCLIC, NEXT_TOKEN_CYCLIC
 from attsvm.experiments.next_token_text import NEXT_TOKEN_TEXT
-from attsvm.experiments.optimizer_geometry import OPTIMIZER_GEOMETRY
 from attsvm.experiments.plane_runs import HYPERPLANES, TRAJECTORIES
 from attsvm.experiments.quadratic_head import QUADRATIC_HEAD
 from attsvm.experiments.rank import RANK

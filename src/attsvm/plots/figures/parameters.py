@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from attsvm.experiments.cones import KINDS
-from attsvm.experiments.optimizer_geometry import MATCHES, NORMS, means
+from attsvm.experiments.geometry import GEOMETRIES, Geometry, means
 from attsvm.experiments.regularization import PATHS
 from attsvm.plots.curves import label_ends
 from attsvm.plots.style import FAINT, INK, KQ_LINE, PALETTE, W_LINE, new_figure
@@ -122,31 +122,37 @@ def draw_quadratic_head(result: SweepResult) -> Mapping[str, Figure]:
     return {"quadratic-head": figure}
 
 
-def draw_optimizer_geometry(result: SweepResult) -> Mapping[str, Figure]:
+def draw_geometry(result: SweepResult) -> Mapping[str, Figure]:
     """Two tables as heat maps, the matching entries framed. Left: mean cosine. Right: mean margin efficiency."""
-    figure = new_figure(10.4, 4.2, layout="constrained")
-    panels = figure.subplots(1, 2)
-    _draw_table(panels[0], means(result, "cosine"), "Cosine to the max-margin solution")
-    _draw_table(panels[1], means(result, "efficiency"), "Margin efficiency")
-    return {"optimizer-geometry": figure}
+    setup = GEOMETRIES[result.id].default
+    figure = new_figure(10.4 if len(setup.norms()) < 7 else 12.4, 1.4 + 0.4 * len(setup.rows()), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    _draw_table(panels[0], means(result, "cosine"), "Cosine to the max-margin solution", setup)
+    _draw_table(panels[1], means(result, "efficiency"), "Margin efficiency", setup)
+    return {result.id: figure}
 
 
-def _draw_table(axes: Axes, table: np.ndarray, title: str) -> None:
+_SHORT = {
+    "l_1.1": r"$\ell_{1.1}$", "l_1.75": r"$\ell_{1.75}$", "l_3": r"$\ell_3$", "gamma_2": r"$\gamma_2$",
+    "max entry": "max\nentry", "spectral, m = 2": "spectral,\n$m = 2$",
+}  # fmt: skip
+
+
+def _draw_table(axes: Axes, table: np.ndarray, title: str, setup: Geometry) -> None:
     blues = LinearSegmentedColormap.from_list("attsvm", ["#FFFFFF", "#BFD9EA", PALETTE[0]])
     axes.imshow(table, cmap=blues, vmin=max(0.0, float(np.nanmin(table))), vmax=1.0, aspect="auto")
-    labels = list(NORMS)
-    for row, match in enumerate(MATCHES.values()):
+    labels, rows = list(setup.norms()), setup.rows()
+    for row, own in enumerate(rows.values()):
         for column, label in enumerate(labels):
             wins = int(np.nanargmax(table[row])) == column
             colour = "white" if table[row, column] > 0.85 else INK
             axes.text(column, row, f"{table[row, column]:.3f}", ha="center", va="center", fontsize=9,
                       fontweight="bold" if wins else "normal", color=colour)  # fmt: skip
-            if label == match:
+            if label == own.match:
                 axes.add_patch(Rectangle((column - 0.47, row - 0.46), 0.94, 0.92, fill=False, edgecolor=PALETTE[1],
                                          linewidth=2))  # fmt: skip
-    names = {"l_1.1": r"$\ell_{1.1}$", "l_1.75": r"$\ell_{1.75}$", "l_3": r"$\ell_3$"}
-    axes.set_xticks(range(len(labels)), [names.get(label, label) for label in labels])
-    axes.set_yticks(range(len(MATCHES)), list(MATCHES))
+    axes.set_xticks(range(len(labels)), [_SHORT.get(label, label) for label in labels])
+    axes.set_yticks(range(len(rows)), [name.replace("(K, Q)", "$(K,Q)$").replace("W ", "$W$ ") for name in rows])
     axes.set(xlabel="norm of the SVM", title=title)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
