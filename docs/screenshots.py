@@ -37,13 +37,24 @@ def report(browser: Browser, folder: Path, model: str) -> None:
     page.close()
 
 
+def why(browser: Browser, folder: Path, model: str) -> None:
+    """One choice of a head, and the parts of its gap."""
+    reading = attsvm.heads.Reading(attsvm.heads.load(model), "The quick brown fox jumps over the lazy dog.", "L3H7")
+    page = browser.new_page(viewport={"width": 1280, "height": 720}, color_scheme="light")
+    page.goto(reading.save_html(folder / "why.html", "fox").as_uri())
+    page.wait_for_timeout(500)
+    page.screenshot(path=IMAGES / "heads_why.png")
+    page.close()
+
+
 def main() -> None:
-    """Both pictures; without MODEL the playground alone."""
+    """All pictures; without MODEL the playground alone."""
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         playground(browser, Path(folder))
         if len(sys.argv) > 1:
             report(browser, Path(folder), sys.argv[1])
+            why(browser, Path(folder), sys.argv[1])
         browser.close()
 
 

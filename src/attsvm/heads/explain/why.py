@@ -137,7 +137,7 @@ class Why:
         both.append(Share("position", math.fsum(c.position for c in self.channels)))
         found = {
             "By content and position": both if both[1].value else [],
-            "By channel": channels,
+            "By channel": channels if len(channels) > 1 else [],
             "By part of the model, in the two keys": list(self.keys),
             "By part of the model, in the query": list(self.queries),
             "Under W_mm / ||W_mm||, by support example": list(self.support),

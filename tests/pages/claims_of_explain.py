@@ -1,0 +1,62 @@
+"""What docs/heads_why.md says was measured: `python -m benchmarks.explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pages.reading import claims, results, short
+
+PAGE = "docs/heads_why.md"
+KINDS = ("W_mm", "random", "removed")
+TASKS = {"MiniLM": "same_neighbour", "rxnmapper": "atoms_right", "Whisper": "same_next_token", "SmolLM2": "loss"}
+
+
+def plus_minus(mean: float | None, half: float | None, digits: int = 3) -> str:
+    if mean is None or half is None:
+        return ""
+    return f"{short(mean, digits)} ± {short(half, digits)}"
+
+
+@claims(PAGE)
+def sums_and_changes() -> Iterator[str]:
+    for each in results("explain_why")["rows"]:
+        numbers = [each["pairs"], f"{each['largest_error']:.0e}", each["changes"], each["flipped_at_1.001"]]
+        numbers += [each["stayed_at_0.9"], f"{each['seconds_of_one_answer']:.1f} s"]
+        yield f"| {each['model']} | {' | '.join(map(str, numbers))} |"
+
+
+@claims(PAGE)
+def swapped() -> Iterator[str]:
+    rows = results("explain_swap")["rows"]
+    for model in dict.fromkeys(each["model"] for each in rows):
+        own = [each for each in rows if each["model"] == model]
+        for kind in KINDS:
+            single = [each for each in own if each["kind"] == kind and each["heads"].startswith("L")]
+            means = [_mean(single, key) for key in ("same_choice", "cosine", TASKS[model])]
+            shown = ["" if mean is None else short(mean, 3) for mean in means]
+            yield f"| {model} | {len(single)} single heads, mean | {kind} | {' | '.join(shown)} |"
+        for each in (each for each in own if not each["heads"].startswith("L")):
+            task = each[TASKS[model]]
+            last = plus_minus(each["loss"], each["loss_half"]) if TASKS[model] == "loss" else short(task, 3)
+            first = [plus_minus(each[key], each[f"{key}_half"]) for key in ("same_choice", "cosine")]
+            yield f"| {model} | {each['heads']} ({each['swapped']}) | {each['kind']} | {' | '.join([*first, last])} |"
+
+
+def _mean(rows: list[dict[str, Any]], key: str) -> float | None:
+    values = [each[key] for each in rows if each[key] is not None]
+    return sum(values) / len(values) if values else None
+
+
+@claims(PAGE)
+def edited() -> Iterator[str]:
+    for each in results("explain_edit")["rows"]:
+        counts = [each[key] for key in ("demands", "met", "proved_impossible", "hold_in_the_model", "fine_tuning_met")]
+        yield f"| {each['model']} | {' | '.join(map(str, counts))} |"
+        for label in ("edit", "edit without keep", "fine-tuned"):
+            drifts = [
+                plus_minus(each[f"{label}: {key}"], each[f"{label}: {key} (half)"], 4)
+                for key in ("choices_changed", "added_loss", "cosine")
+            ]
+            yield f"| {each['model']} | {label} | {' | '.join(drifts)} |"
+
