@@ -59,4 +59,3 @@ def edited() -> Iterator[str]:
                 for key in ("choices_changed", "added_loss", "cosine")
             ]
             yield f"| {each['model']} | {label} | {' | '.join(drifts)} |"
-
