@@ -14,7 +14,7 @@ from attsvm.heads.analysis.selections import layers_of
 from attsvm.heads.loading.folder import quiet
 from attsvm.heads.report.records import HeadReport
 from attsvm.norms import Frobenius, Nuclear
-from attsvm.sweep import Processes
+from attsvm.sweep import DaskCluster, Processes
 from attsvm.sweep.manifest import from_plain, to_plain
 from heads.loading import small
 from heads.planted import planted, planted_report
@@ -226,6 +226,16 @@ class TestCache:
         found = analyze(MODEL, queries=60, seed=1, backend=Processes(2))
         for head in report:
             assert to_plain(replace_times(found[head.name])) == to_plain(replace_times(head))
+
+    @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning:distributed", "ignore::ResourceWarning")
+    def test_a_dask_cluster_finds_the_same(self, report):
+        distributed = pytest.importorskip("distributed")
+        with distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp", silence_logs=50
+        ) as cluster:  # fmt: skip
+            found = analyze(MODEL, heads=[1], queries=60, seed=1, backend=DaskCluster(cluster.scheduler_address))
+        assert to_plain(replace_times(found["L0H1"])) == to_plain(replace_times(report["L0H1"]))
 
 
 class TestBadInput:
