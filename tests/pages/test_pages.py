@@ -8,6 +8,7 @@ from benchmarks.experiments import page_block, put_into
 
 from attsvm.experiments import EXPERIMENTS
 from pages import claims_of_benchmarks, claims_of_explain, claims_of_heads, claims_of_next_token, claims_of_sweeps  # noqa: F401  they register what pages say
+from pages import claims_of_positions as claims_of_positions
 from pages.claims_of_experiments import SUMMARIES, page_of, summary
 from pages.reading import CLAIMS, NUMBER, problems, read, text_of, words
 
