@@ -292,20 +292,20 @@ def part_swap(names: list[str], count: int) -> None:
         model, texts = loaded(name)
         sentences = [one for one in model.encode(texts) if 4 <= len(one) <= LONGEST][:120]
         places = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
-        made = candidates(model, sentences, places, queries=60, most=30)
-        before = [outcome(model, one) for one in made.held_out]
+        made, held_out = candidates(model, sentences, places, queries=60, most=30)
+        before = [outcome(model, one) for one in held_out]
         generator = torch.Generator().manual_seed(0)
-        known = sorted(made.weights["W_mm"])
+        known = sorted(made["W_mm"])
         drawn = [known[k] for k in torch.randperm(len(known), generator=generator)[:count].tolist()]
         layers = torch.randperm(model.layers, generator=generator)[:2].tolist()
         groups = {f"L{layer}H{head}": [(layer, head)] for layer, head in drawn}
         groups |= {f"layer {layer}": [place for place in places if place[0] == layer] for layer in layers}
         groups["all"] = places
-        task = task_of(name, model, made.held_out)
+        task = task_of(name, model, held_out)
         for group, own in groups.items():
             for kind in KINDS:
-                weights = {place: made.weights[kind][place] for place in own if place in made.weights[kind]}
-                found = compared(model, group, kind, weights, made.held_out, before)
+                weights = {place: made[kind][place] for place in own if place in made[kind]}
+                found = compared(model, group, kind, weights, held_out, before)
                 with swap(model, {f"L{layer}H{head}": kept for (layer, head), kept in weights.items()}):
                     done = task()
                 row: dict[str, Any] = {"model": name, "heads": group, "kind": kind, "swapped": len(weights)}
@@ -316,11 +316,11 @@ def part_swap(names: list[str], count: int) -> None:
                         f"{key}_half": None if half != half else round(half, 5),
                     }
                 rows.append(row | {key: None if value is None else round(value, 5) for key, value in done.items()})
-        support = sorted(kept.support for kept in made.weights["W_mm"].values())
+        support = sorted(kept.support for kept in made["W_mm"].values())
         middle = support[len(support) // 2]
         notes.append(
             f"{name}: {len(known)} of {len(places)} heads have a W_mm, median {middle} support tokens;"
-            f" {len(made.held_out)} texts held out"
+            f" {len(held_out)} texts held out"
         )
         publish("explain_swap", rows, COMMAND.format("swap"), notes)
 
@@ -409,7 +409,8 @@ def part_edit(names: list[str], count: int) -> None:
                                "largest_gap": max(tally.pop("gap"))}  # fmt: skip
         for key, values in tally.items():
             mean, half = interval(values)
-            row |= {key: round(mean, 6), f"{key} (half)": round(half, 6)}
+            both = {key: mean, f"{key} (half)": half}
+            row |= {label: None if value != value else round(value, 6) for label, value in both.items()}
         rows.append(row)
         publish("explain_edit", rows, COMMAND.format("edit"), ["15 texts kept, 8 others for drift, margin 1"])
 

@@ -151,30 +151,24 @@ class Edit:
         path = Path(folder)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ValueError(f"folder must be new or empty; {path} is not")
+        from safetensors.torch import save_file
+
         edited = self.apply(model)
         assert isinstance(edited, TransformersModel)
-        return save_model(edited, path)
-
-
-def save_model(model: TransformersModel, path: Path) -> Path:
-    """Weights, settings and tokenizer of a model, in a folder that is complete or not there."""
-    from safetensors.torch import save_file
-
-    staging = path.with_name(f".{path.name}.partial")
-    staging.mkdir(parents=True, exist_ok=True)
-    config = copy.deepcopy(model._core.config)
-    if hasattr(config, "quantization_config"):  # of GGUF: the weights are plain numbers now
-        del config.quantization_config
-    state = {name: tensor.detach().clone().contiguous() for name, tensor in model._core.state_dict().items()}
-    with quiet():
-        save_file(state, staging / "model.safetensors", {"format": "pt"})
-        config.save_pretrained(staging)
-        if isinstance(model._tokenizer, HuggingFaceTokenizer):
-            model._tokenizer._tokenizer.save_pretrained(staging)
-    if path.exists():
-        path.rmdir()
-    staging.rename(path)
-    return path
+        staging = path.with_name(f".{path.name}.partial")  # complete, or not there
+        staging.mkdir(parents=True, exist_ok=True)
+        config = copy.deepcopy(edited._core.config)
+        if hasattr(config, "quantization_config"):  # of GGUF: the weights are plain numbers now
+            del config.quantization_config
+        state = {name: tensor.detach().clone().contiguous() for name, tensor in edited._core.state_dict().items()}
+        with quiet():
+            save_file(state, staging / "model.safetensors", {"format": "pt"})
+            config.save_pretrained(staging)
+            if isinstance(edited._tokenizer, HuggingFaceTokenizer):
+                edited._tokenizer._tokenizer.save_pretrained(staging)
+        if path.exists():
+            path.rmdir()
+        return staging.rename(path)
 
 
 def edit(

@@ -149,14 +149,6 @@ def outcome(model: TransformersModel, sentence: Sentence) -> Outcome:
     return Outcome(states, [layer[0] for layer in found.attentions], loss)
 
 
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """Replacements of some heads, each at its best temperature, and the sentences that they have not seen."""
-
-    weights: dict[str, dict[Place, Attends | None]]  # by kind
-    held_out: list[Sentence]
-
-
 def candidates(
     model: TransformersModel,
     sentences: Sequence[Sentence],
@@ -166,8 +158,8 @@ def candidates(
     confidence: float = 0.5,
     seed: int = 0,
     most: int = 30,
-) -> Candidates:
-    """W_mm and random weights of heads: fitted on half of the sentences, temperatures on a few, the rest held out.
+) -> tuple[dict[str, dict[Place, Attends | None]], list[Sentence]]:
+    """W_mm and random weights of heads: fitted on half of the sentences, temperatures on a few; the rest, held out.
 
     Heads without a confident query, or without a W_mm, keep their own weights in every kind but "removed".
     """
@@ -189,7 +181,7 @@ def candidates(
         mixed = same_spectrum(form, generator, seed)
         kinds["W_mm"][place] = best.scaled(_temperature(best, best.size, form, here))
         kinds["random"][place] = mixed.scaled(_temperature(mixed, 1.0, form, here))
-    return Candidates(kinds, held[:most])
+    return kinds, held[:most]
 
 
 def _temperature(other: MaxMargin | HeadWeights, size: float, form: HeadWeights, seen: Sequence[LayerStates]) -> float:
@@ -233,17 +225,17 @@ def swaps(
     if len(sentences) < 4:
         raise ValueError(f"texts must hold at least 4 of two tokens or more, to be split; got {len(sentences)}")
     asked = {"queries": queries, "confidence": confidence, "seed": seed, "most": most}
-    made = candidates(model, sentences, places, **asked)  # type: ignore[arg-type]
-    before = [outcome(model, sentence) for sentence in made.held_out]
+    made, held_out = candidates(model, sentences, places, **asked)  # type: ignore[arg-type]
+    before = [outcome(model, sentence) for sentence in held_out]
     groups = {f"L{layer}H{head}": [(layer, head)] for layer, head in places}
     if len(places) > 1:
         groups |= {f"layer {layer}": [place for place in places if place[0] == layer] for layer, _ in places}
         groups["all"] = list(places)
     found = []
     for name, group in groups.items():
-        for kind, weights in made.weights.items():
+        for kind, weights in made.items():
             own = {place: weights[place] for place in group if place in weights}
-            found.append(compared(model, name, kind, own, made.held_out, before))
+            found.append(compared(model, name, kind, own, held_out, before))
     return found
 
 

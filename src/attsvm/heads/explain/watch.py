@@ -33,29 +33,42 @@ COLUMNS = {
 
 
 class Watch:
-    """Measures heads of a live model every so many steps: call it with the step, or give a Trainer `callback`.
+    """Watch the heads of a live transformers model while it is trained, in a plain loop or by a Trainer (`callback`).
+
+    Arguments:
+        model: of an architecture that `load` reads; it is never changed, its weights are copied at each measurement.
+        texts: to measure on, texts or lists of token numbers; the same at every step.
+        every: measure at multiples of this many steps.
+        heads: such as ``["L3H7"]``; None means all.
+        out: a Parquet file, written anew after every measurement; a run that goes on adds to it.
+        queries: confident queries of each head whose margins, and max-margin problem, are measured.
+        tokenizer: as that of `load`.
 
     Attributes:
         rows: a dictionary for each measured step and head: ``step``, ``head``, the columns of the plot, the median
             margin, mean mass and entropy.
         seconds: spent on measuring so far.
+
+    Raises:
+        ValueError: as `load`; or if `every` is no whole number.
     """
 
     def __init__(
         self,
-        module: nn.Module,
+        model: nn.Module,
         texts: Sequence[Text],
-        every: int,
-        heads: Sequence[str] | None,
-        out: str | os.PathLike[str] | None,
-        queries: int,
-        tokenizer: object,
+        every: int = 200,
+        *,
+        heads: Sequence[str] | None = None,
+        out: str | os.PathLike[str] | None = None,
+        queries: int = 30,
+        tokenizer: object = None,
     ) -> None:
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise ValueError(f"every must be a whole number of steps, at least 1; got {every!r}")
-        copied = load(module, tokenizer=tokenizer)
+        copied = load(model, tokenizer=tokenizer)
         assert isinstance(copied, TransformersModel)
-        self._live, self._model = module, copied
+        self._live, self._model = model, copied
         self.sentences = copied.encode(list(texts))
         pairs = [(layer, head) for layer in range(copied.layers) for head in range(copied.heads)]
         self.places = pairs if heads is None else sorted({head_place(copied, name) for name in heads})
@@ -154,28 +167,4 @@ class Watch:
         return figure
 
 
-def watch(
-    model: nn.Module,
-    texts: Sequence[Text],
-    every: int = 200,
-    *,
-    heads: Sequence[str] | None = None,
-    out: str | os.PathLike[str] | None = None,
-    queries: int = 30,
-    tokenizer: object = None,
-) -> Watch:
-    """Watch the heads of a live transformers model while it is trained.
-
-    Arguments:
-        model: of an architecture that `load` reads; it is never changed, its weights are copied at each measurement.
-        texts: to measure on, texts or lists of token numbers; the same at every step.
-        every: measure at multiples of this many steps.
-        heads: such as ``["L3H7"]``; None means all.
-        out: a Parquet file, written anew after every measurement; a run that goes on adds to it.
-        queries: confident queries of each head whose margins, and max-margin problem, are measured.
-        tokenizer: as that of `load`.
-
-    Raises:
-        ValueError: as `load`; or if `every` is no whole number.
-    """
-    return Watch(model, texts, every, heads, out, queries, tokenizer)
+watch = Watch  # called as the other functions of this room are
