@@ -49,7 +49,12 @@ DECAY: dict[str, tuple[Callable[..., Optimizer], Norm, float]] = {
     "sign": (lambda *a, **k: SteepestDescent(MaxEntry(), *a, **k), Projective(), 5.0),
 }
 """How to make each optimizer, the norm of its ball, and the radius times the square of the decay."""
-STAGES = ((Geometric(0.3, 0.999), 6_000), (Geometric(0.3, 0.9997), 20_000), (Geometric(0.3, 0.9999), 60_000))
+STAGES = (
+    (Geometric(0.3, 0.999), 6_000),
+    (Geometric(0.3, 0.9997), 20_000),
+    (Geometric(0.3, 0.9999), 60_000),
+    (Geometric(0.03, 0.999), 20_000),
+)
 
 
 def drawn(count: int) -> TokenDataset:
