@@ -346,8 +346,7 @@ def fine_tuned(model: TransformersModel, found: Edit, steps: int = 400) -> tuple
     reader = _Reader(model, layer, model.weights(layer, number))
     inputs = []
     for choice in found.demands:
-        reader.sentence(choice.sentence.text)
-        one = reader.input(reader.demand((choice.sentence.text, choice.query, choice.token), 0))
+        one = reader.input(reader.demand((choice.sentence.ids.tolist(), choice.query, choice.token), 0))
         inputs.append((one, one.places == choice.token))
     change = torch.zeros(inputs[0][0].tokens.shape[1], len(inputs[0][0].query), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.Adam([change], lr=1e-3)
