@@ -356,14 +356,14 @@ def fine_tuned(model: TransformersModel, found: Edit, steps: int = 400) -> tuple
             logits = one.logits + one.tokens @ (change @ one.query)
             gaps.append(logits[own] - logits[~own].max())
         short = torch.relu(1 - torch.cat(gaps)).sum()
-        if float(short) == 0:
+        if not short.detach():
             break
         optimizer.zero_grad()
         short.backward()
         optimizer.step()
     solution, rest = replace(found.solution, weights=change.detach()), found.change.shape[0] - change.shape[1]
     made = replace(found, solution=solution, change=nn.functional.pad(change.detach().T, (0, 0, 0, rest)))
-    return made.apply(model), float(short) == 0
+    return made.apply(model), not short.detach()
 
 
 def part_edit(names: list[str], count: int) -> None:
