@@ -62,8 +62,8 @@ PARTS = {
     "smollm": Part("smollm", 100, 60),
     "smollm_without_sinks": Part("smollm", 100, 60, leave_out=SINKS, layers=tuple(range(0, 30, 6))),
     "minilm": Part("minilm", 150, 60),
-    "minilm_without_sinks": Part("minilm", 150, 60, leave_out=SINKS),
-    "rxnmapper": Part("rxnmapper", 97, 60),
+    "minilm_without_sinks": Part("minilm", 150, 60, leave_out=SINKS, layers=(0, 2, 4)),
+    "rxnmapper": Part("rxnmapper", 97, 60, layers=(0, 2, 4, 6, 8, 10)),
     "nuclear_minilm": Part("minilm", 150, 20, norm=Nuclear(), heads=("L0H2", "L1H8", "L1H11", "L4H5")),
     "nuclear_rxnmapper": Part("rxnmapper", 97, 20, norm=Nuclear(), heads=("L0H3", "L10H5")),
 }
