@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import resource
 import sys
 import time
@@ -39,6 +40,7 @@ from benchmarks.record import RESULTS, machine
 COMMAND = "python -m benchmarks.heads"
 CACHE = Path("out") / "heads_study"
 FROBENIUS = Frobenius()
+SHORT = re.compile(r'\[[-+.\de,\s]+\]|\{\s+"median":[^{}]+\}')  # lists of numbers and intervals, written in one line
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def publish(name: str, report: HeadsReport, extra: dict[str, Any]) -> None:
         head.name: {
             "kinds": {str(kind): round(share, 4) for kind, share in head.kinds.items() if share},
             "rule": head.rule,
-            "support_tokens": [str(token) for token in head.support_tokens[:8]],
+            "support_tokens": [str(token) for token in head.support_tokens[:3]],
             "unsolved": {
                 control: sum(not draw.solved for draw in getattr(head.comparisons[0], control))
                 for control in ("random_weights", "shuffled", "untrained")
@@ -132,7 +134,9 @@ def publish(name: str, report: HeadsReport, extra: dict[str, Any]) -> None:
         "heads": to_plain(stories),
     }
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    text = json.dumps(content, indent=1, allow_nan=False)
+    text = SHORT.sub(lambda found: re.sub(r"\s+", " ", found[0]), text)
+    path.write_text(text + "\n", encoding="utf-8")
     print(report)
     print(f"written: {path.relative_to(RESULTS.parent.parent)}", flush=True)
 
@@ -141,6 +145,8 @@ def _short(value: Any) -> Any:
     """Five digits of every number."""
     if isinstance(value, dict):
         return {key: _short(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_short(part) for part in value]
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 

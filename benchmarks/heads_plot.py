@@ -23,7 +23,7 @@ CONTROLS = (("random", "random weights, same spectrum", "o"), ("untrained", "unt
 MODELS = {
     "smollm": "SmolLM2, 270 heads",
     "minilm": "MiniLM, 72 heads",
-    "rxnmapper": "rxnmapper, 96 heads",
+    "rxnmapper": "rxnmapper, 48 heads",
 }
 FAST = 32  # tokens; frequencies that turn once within so many can tell places in these texts
 
@@ -71,37 +71,36 @@ def _picture(rows: list[dict[str, Any]], title: str, path: Path) -> None:
 
 
 def _frequencies(found: dict[str, Any], path: Path) -> None:
-    """Share of the gap by position, head by head and layer by layer; and by frequency, heads sorted by that share."""
+    """Choices by position and by content alone, and the gap by frequency, heads sorted by the share of position."""
     import numpy as np
 
     heads = found["frequencies"]
     kinds = {row["head"]: row["selects"] for row in found["rows"]}
-    place = {name: (int(name[1:].split("H")[0]), record["by_position"]) for name, record in heads.items()}
     with house_style():
-        figure = new_figure(11.0, 4.3, layout="constrained", dpi=160)
-        left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
+        figure = new_figure(11.0, 4.6, layout="constrained", dpi=160)
+        left, right = figure.subplots(1, 2, width_ratios=(1, 1.2))
         groups = (
-            ("first token", "o", {"first"}),
-            ("itself or a neighbour", "s", {"self", "previous", "next"}),
-            ("anything else", "D", set()),
+            ("the first token", "o", {"first"}),
+            ("the token before", "D", {"previous"}),
+            ("themselves", "s", {"self"}),
+            ("anything else", "^", {*kinds.values()} - {"first", "previous", "self"}),
         )
-        seen: set[str] = set()
         for colour, (label, marker, names) in zip(PALETTE, groups, strict=False):
-            members = [name for name in heads if name not in seen and (not names or kinds[name] in names)]
-            seen.update(members)
-            points = [(layer, 100 * share) for layer, share in map(place.__getitem__, members)]
+            members = [record for name, record in heads.items() if kinds[name] in names]
+            points = [(100 * record["by_position"], 100 * record["by_content"]) for record in members]
             if points:
-                left.plot(*zip(*points, strict=True), marker, color=colour, alpha=0.75, markersize=4.5,
+                left.plot(*zip(*points, strict=True), marker, color=colour, alpha=0.7, markersize=5,
                           markeredgewidth=0, linestyle="none", label=label)  # fmt: skip
-        left.set_xlabel("layer")
-        left.set_ylabel("choices that position alone makes, %")
+        left.set_xlabel("choices that position alone makes, %")
+        left.set_ylabel("choices that content alone makes, %")
+        left.set_xlim(-3, 108)
         left.grid(color=HAIRLINE, linewidth=0.5)
-        left.legend(title="the head selects mostly", fontsize=8.5, title_fontsize=8.5, loc="upper right")
-        order = sorted(heads, key=lambda name: -heads[name]["by_position"])
+        left.legend(title="heads that mostly select", fontsize=8.5, title_fontsize=8.5, loc="lower left")
+        order = sorted(heads, key=lambda name: -heads[name]["position"])
         image = np.array([heads[name]["gap"] for name in order])
         shown = right.imshow(100 * image, aspect="auto", cmap="RdBu_r", vmin=-40, vmax=40, interpolation="nearest")
         right.set_xlabel("frequency, fastest first")
-        right.set_ylabel("heads, those that go by position first")
+        right.set_ylabel("heads, largest share of position first")
         right.axvline(
             sum(period <= FAST for period in found["periods"]) - 0.5, color=FAINT, linewidth=1, linestyle="--"
         )
