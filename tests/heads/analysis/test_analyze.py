@@ -213,7 +213,7 @@ class TestCache:
 
         def sent(model, sentences, places, settings):
             rounds.append(places)
-            return (pickle.loads(pickle.dumps(task)) for task in really(model, sentences, places, settings))
+            return [pickle.loads(pickle.dumps(task)) for task in really(model, sentences, places, settings)]
 
         monkeypatch.setattr(module, "_tasks", sent)
         apart = analyze(model, **asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from attsvm.heads.analysis.head import HeadTask, analyze_head
-from attsvm.heads.analysis.selections import BUDGET, layers_of, seen_by, state_bytes
+from attsvm.heads.analysis.selections import BUDGET, SentenceView, layers_of, seen_by, state_bytes
 from attsvm.heads.analysis.settings import Settings
+from attsvm.heads.form import HeadWeights
 from attsvm.heads.model import HeadModel, Sentence
 from attsvm.heads.report.records import HeadReport
 from attsvm.sweep.configuration import Configuration
@@ -100,23 +101,28 @@ def reports_of(result: SweepResult) -> list[HeadReport]:
 
 def _tasks(
     model: HeadModel, sentences: Sequence[Sentence], places: Sequence[Place], settings: Settings
-) -> Iterator[HeadTask]:
-    """Head after head, layer by layer; the untrained twins run alongside."""
-    layers = sorted({layer for layer, _ in places})
-    twins = [model.untrained(settings.draws * settings.seed + draw) for draw in range(_twins(model, settings))]
-    held_out = _held_out(len(sentences), settings)
-    seen = [(model, sentences), *((twin, list(twin.sentences) or sentences) for twin in twins)]
-    for layer, *others in zip(
-        *(layers_of(*one, layers, settings.leave_out, BUDGET // len(seen)) for one in seen), strict=True
-    ):
-        if not any(bool((view.candidates.sum(-1) > 1).any()) for view in layer.views):
-            raise ValueError("no query has two candidates or more; give longer texts, or leave out fewer tokens")
-        for place in (place for place in places if place[0] == layer.index):
-            own, *pairs = (
-                seen_by(one.weights(*place), at.views, settings.leave_out)
-                for one, at in zip((model, *twins), (layer, *others), strict=True)
-            )
-            yield HeadTask(place, *own, pairs, held_out, layer.attention_error[place[1]], settings)
+) -> list[HeadTask]:
+    """The heads with all that they see; untrained twins are made one after the other, and none is kept."""
+    held_out, errors = _held_out(len(sentences), settings), dict[Place, float]()
+
+    def seen(one: HeadModel) -> dict[Place, tuple[HeadWeights, tuple[SentenceView, ...]]]:
+        found = {}
+        own = sentences if one is model else list(one.sentences) or sentences
+        for layer in layers_of(one, own, sorted({layer for layer, _ in places}), settings.leave_out):
+            if not any(bool((view.candidates.sum(-1) > 1).any()) for view in layer.views):
+                raise ValueError("no query has two candidates or more; give longer texts, or leave out fewer tokens")
+            for place in (place for place in places if place[0] == layer.index):
+                errors.setdefault(place, layer.attention_error[place[1]])
+                found[place] = seen_by(one.weights(*place), layer.views, settings.leave_out)
+        return found
+
+    trained = seen(model)
+    seeds = (settings.draws * settings.seed + draw for draw in range(_twins(model, settings)))
+    twins = [seen(model.untrained(seed)) for seed in seeds]
+    return [
+        HeadTask(place, *trained[place], [twin[place] for twin in twins], held_out, errors[place], settings)
+        for place in places
+    ]
 
 
 def _twins(model: HeadModel, settings: Settings) -> int:
