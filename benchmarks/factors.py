@@ -27,6 +27,7 @@ from benchmarks.record import publish
 SEED = 20261116
 SIZE = 0.3  # of the first step; for sign steps a tenth, whose steps of one length move every entry
 _SHORT = SIZE / 10
+LEVEL = 1e-6
 
 Row = tuple[Optimizer, KeyQuery, str]
 """The optimizer, what it trains, and the norm that is framed."""
@@ -97,12 +98,16 @@ class Solved:
 
 
 def summary(name: str, framed: str, made: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """In how many data sets each norm wins, and the spread of the framed one."""
+    """In how many data sets each norm wins, and the spread of the framed one.
+
+    Where another norm is level with the framed one, to the accuracy of the certificates, the framed one wins: the two
+    problems then have a solution in common.
+    """
     table = torch.stack(list(made.values())).numpy()
     judged = ~np.isnan(table).any(0)
     table, names = table[:, judged], list(made)
-    winners = table.argmax(0)
     own = table[names.index(framed)]
+    winners = np.where(own >= table.max(0) - LEVEL, names.index(framed), table.argmax(0))
     return {
         "row": name,
         "framed": framed,
@@ -138,12 +143,18 @@ def geometry(datasets: int, steps: int, work: Path, train: bool, only: Iterable[
 
 
 def bad_start(rank: int) -> tuple[TokenDataset, dict[str, torch.Tensor]]:
-    """Two inputs of two tokens with queries e1, e2, and factors whose columns all have the pattern (1, -1)."""
+    """Two inputs of two tokens with queries e1, e2, and factors with columns of the pattern (1, -1), up to noise.
+
+    Without noise every rule stays on the line of this pattern, by symmetry; with it only an attractor holds a run.
+    """
     difference = torch.tensor([[1.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
     tokens = torch.stack([difference, torch.zeros_like(difference)], 1)
-    data = TokenDataset(tokens, torch.eye(2, dtype=torch.float64), torch.ones(2), head=torch.ones(2))
+    one = torch.ones(2, dtype=torch.float64)
+    data = TokenDataset(tokens, torch.eye(2, dtype=torch.float64), one, head=one)
     pattern = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).expand(2, rank)
-    return data, {"key": 0.5 * pattern, "query": 0.5 * pattern}
+    noise = np.random.default_rng(SEED).standard_normal((2, 2, rank))
+    key, query = 0.5 * pattern + 1e-2 * torch.from_numpy(noise)
+    return data, {"key": key, "query": query}
 
 
 def sign(datasets: int, work: Path, train: bool) -> list[dict[str, Any]]:
@@ -192,7 +203,7 @@ def main() -> None:
     steps = 400 if arguments.quick else arguments.steps
     folder = arguments.work if arguments.quick else None
     for part in arguments.part or ("geometry", "sign"):
-        count = 8 if arguments.quick else arguments.datasets or (1_000 if part == "geometry" else 200)
+        count = 8 if arguments.quick else arguments.datasets or (1_000 if part == "geometry" else 60)
         if part == "geometry":
             lines = geometry(count, steps, arguments.work, arguments.train, arguments.row)
             said = f"{command}{part} --steps {steps}"

@@ -211,3 +211,19 @@ def next_token_rates() -> Iterator[str]:
         f"With cycles it is {short(cyclic['median_cosine_nuclear'], 3)}, and {cyclic['nearer_to_nuclear']} of 20 are:"
         f" steps of one size never let the finite part settle (it is {short(cyclic['median_finite_distance'], 2)} away)"
     )
+
+
+FACTORS = {
+    "gradient, each factor": "gradient, each factor normalized", "gradient, jointly": "gradient, both together",
+    "Muon": "Muon, exact", "sign": "sign, m = 5", "rows": "each row normalized", "columns": "each column normalized",
+}  # fmt: skip
+
+
+@claims("docs/proved.md")
+def factors_geometry() -> Iterator[str]:
+    found = results("factors_geometry")["rows"]
+    for each in found:
+        assert each["data_sets"] == 1000
+        name, won = FACTORS.get(each["row"], each["row"]), f"{each['framed_wins']} of {each['judged']:,}"
+        yield f"| {name} | {each['framed']} | {won} | {short(each['median'], 3)}, {short(each['least'], 3)} |"
+    yield f"with a relative gap of at most {power(max(each['largest_gap_of_all_solutions'] for each in found))}:"

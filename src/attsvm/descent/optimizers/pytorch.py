@@ -242,7 +242,8 @@ class TorchOptimizer(Optimizer):
         after = torch.where(left, wanted.round(), before)
         state[_SCALE] = after
         for key, power in buffers.items():
-            factor = torch.exp2(power * (before - after)).to(state[key].dtype)
+            # What is larger than this was below the smallest number, so zero.
+            factor = torch.exp2((power * (before - after)).clamp(max=1000.0)).to(state[key].dtype)
             state[key] = state[key] * factor.reshape(factor.shape + (1,) * (state[key].ndim - 2))
 
 
