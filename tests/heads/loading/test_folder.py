@@ -238,6 +238,8 @@ def test_code_of_the_folder_is_never_run(folder, tmp_path, file):
     ("{", r"config.json is not JSON"),
     ("[]", r"config.json must hold a JSON object; got list"),
     ("{}", r"config.json has no model_type, so its architecture is unknown"),
+    ('{"architectures": ["GPTNeoXForCausalLM"]}', r"name it, such as --model-type gpt_neox \(model_type= in Python\)"),
+    ('{"architectures": ["XLMRobertaModel"]}', r"such as --model-type xlm-roberta"),
     ('{"model_type": "made_up"}', r"has the architecture 'made_up', which is not supported; supported are albert"),
     ('{"model_type": "xglm"}', r"tiny-bert has the architecture 'xglm', which is not supported"),
     ('{"model_type": "bert", "hidden_size": "wide"}', r"config.json is not a valid bert configuration"),

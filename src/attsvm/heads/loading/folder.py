@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.heads.loading.architectures import architecture_of, unsupported
+from attsvm.heads.loading.architectures import ARCHITECTURES, architecture_of, unsupported
 
 
 def read_config(folder: Path, kind: str | None = None) -> Any:
@@ -32,9 +32,11 @@ def read_config(folder: Path, kind: str | None = None) -> Any:
 
     model_type = settings.setdefault("model_type", kind)
     if not isinstance(model_type, str):
+        made = str(settings.get("architectures")).lower()  # names of classes, such as LlamaForCausalLM
+        near = [known for known in ARCHITECTURES if f"'{re.sub('[-_]', '', known)}" in made]
         raise ValueError(
-            f"{path} has no model_type, so its architecture is unknown; name it, such as --model-type bert"
-            " (model_type= in Python)"
+            f"{path} has no model_type, so its architecture is unknown; name it, such as --model-type"
+            f" {max(near, key=len, default='bert')} (model_type= in Python)"
         )
     if kind not in (None, model_type):
         raise ValueError(f"--model-type (model_type=) must be {model_type}, as {path} says; got {kind}")
