@@ -292,15 +292,24 @@ def part_swap(names: list[str], count: int) -> None:
         model, texts = loaded(name)
         sentences = [one for one in model.encode(texts) if 4 <= len(one) <= LONGEST][:120]
         places = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
-        made, held_out = candidates(model, sentences, places, queries=60, most=30)
-        before = [outcome(model, one) for one in held_out]
         generator = torch.Generator().manual_seed(0)
+
+        def drawn(known: list[tuple[int, int]], generator: torch.Generator = generator) -> list[tuple[int, int]]:
+            return [known[k] for k in torch.randperm(len(known), generator=generator)[:count].tolist()]
+
+        many = len(places) > 100  # then all heads at once are left out, and texts are fewer
+        single = drawn(places) if many else []
+        layers = torch.randperm(model.layers, generator=generator)[:2].tolist() if many else []
+        wanted = [place for place in places if not many or place in single or place[0] in layers]
+        made, held_out = candidates(model, sentences, wanted, queries=60, most=15 if many else 30)
+        before = [outcome(model, one) for one in held_out]
         known = sorted(made["W_mm"])
-        drawn = [known[k] for k in torch.randperm(len(known), generator=generator)[:count].tolist()]
-        layers = torch.randperm(model.layers, generator=generator)[:2].tolist()
-        groups = {f"L{layer}H{head}": [(layer, head)] for layer, head in drawn}
+        if not many:
+            single = drawn(known)
+            layers = torch.randperm(model.layers, generator=generator)[:2].tolist()
+        groups = {f"L{layer}H{head}": [(layer, head)] for layer, head in single}
         groups |= {f"layer {layer}": [place for place in places if place[0] == layer] for layer in layers}
-        groups["all"] = places
+        groups |= {} if many else {"all": places}
         task = task_of(name, model, held_out)
         for group, own in groups.items():
             for kind in KINDS:
@@ -319,7 +328,7 @@ def part_swap(names: list[str], count: int) -> None:
         support = sorted(kept.support for kept in made["W_mm"].values())
         middle = support[len(support) // 2]
         notes.append(
-            f"{name}: {len(known)} of {len(places)} heads have a W_mm, median {middle} support tokens;"
+            f"{name}: {len(known)} of {len(wanted)} heads have a W_mm, median {middle} support tokens;"
             f" {len(held_out)} texts held out"
         )
         publish("explain_swap", rows, COMMAND.format("swap"), notes)

@@ -27,6 +27,16 @@ def sums_and_changes() -> Iterator[str]:
 
 
 @claims(PAGE)
+def parts_taken_out() -> Iterator[str]:
+    for each in results("explain_ablate")["rows"]:
+        cells = [str(each["choices"])]
+        for label in ("norms_react", "everything_reacts"):
+            kinds = ("correlation", "rank correlation", "median error", "median change")
+            cells += [short(each[f"{label}: {kind}"], 2) for kind in kinds]
+        yield f"| {each['model']} | {' | '.join(cells)} |"
+
+
+@claims(PAGE)
 def swapped() -> Iterator[str]:
     rows = results("explain_swap")["rows"]
     for model in dict.fromkeys(each["model"] for each in rows):
