@@ -42,6 +42,11 @@ def test_the_verdict_needs_wins_efficiency_and_a_trend() -> None:
     assert "rule on W" in str(found)
 
 
+def test_of_norms_that_are_level_the_last_one_wins() -> None:
+    level = [[0.9, 0.9 + 1e-8, 0.9], [0.9, 0.9, 0.8]]
+    assert report(level, level).wins.tolist() == [[1, 2], [1, 2]]
+
+
 def test_data_sets_without_a_solution_are_counted() -> None:
     nan = float("nan")
     found = report([[0.8, nan, 0.8], [0.7, 0.7, 0.7]], [[0.99, nan, 0.97], [0.6, 0.6, 0.99]])

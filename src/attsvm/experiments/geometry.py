@@ -266,7 +266,10 @@ def win_checks(result: SweepResult) -> Sequence[Check]:
         values = _solved(result, "efficiency", name)
         table = np.stack(list(values.values()))
         count = len(np.unique(result.column("pairs", "dataset", optimizer=name)))
-        wins = np.bincount(table.argmax(0), minlength=len(table)) if table.size else np.zeros(len(table), int)
+        best = table.argmax(0) if table.size else np.zeros(0, int)
+        if row.match and table.size:  # level with another norm: the two problems have a solution in common
+            best[values[row.match] >= table.max(0) - _GAP] = list(values).index(row.match)
+        wins = np.bincount(best, minlength=len(table))
         order = sorted(values, key=lambda norm: -wins[list(values).index(norm)])
         first = row.match or order[0]
         rival = next(norm for norm in order if norm != first)

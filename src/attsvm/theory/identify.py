@@ -93,8 +93,13 @@ class NormReport:
 
     @cached_property
     def wins(self) -> Int[Tensor, "steps norms"]:
-        """In how many of them the efficiency in each norm is the largest."""
-        best = self.efficiency[:, :, self.judged].argmax(1)
+        """In how many of them the efficiency in each norm is the largest; the last one wins of those level to 1e-6.
+
+        Spectral norms of some rank come last: where they are level with the spectral norm, both have one solution.
+        """
+        kept = self.efficiency[:, :, self.judged]
+        level = kept >= kept.amax(1, keepdim=True) - _DONE
+        best = len(self.norms) - 1 - level.flip(1).to(torch.int64).argmax(1)
         return torch.stack([(best == place).sum(-1) for place in range(len(self.norms))], -1)
 
     @cached_property
