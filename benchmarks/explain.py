@@ -11,7 +11,7 @@ Parts, each with a file results/explain_PART.json, all draws with seed 0:
 - ``edit``: random demands on random heads of MiniLM and SmolLM2, alone and with the choices on some texts to keep:
   met or proved impossible; choices on other texts that change, and the loss, beside gradient descent on the same
   projection to equal success.
-- ``watch``: what `heads.watch` costs at its default cadence while a small GPT learns the bundled sentences.
+- ``watch``: what `heads.watch` costs every 200 steps while a small GPT learns the bundled sentences.
 """
 
 from __future__ import annotations
@@ -434,7 +434,7 @@ def part_watch(steps: int) -> None:
     )
     torch.manual_seed(0)
     model, generator = transformers.GPT2LMHeadModel(config), torch.Generator().manual_seed(0)
-    seen = watch(model, numbers[:10])
+    seen = watch(model, numbers[:10], every=200)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     seen.measure(0)  # compiles what is compiled once for each machine
     compiling, seen.seconds = seen.seconds, 0.0

@@ -69,3 +69,12 @@ def edited() -> Iterator[str]:
                 for key in ("choices_changed", "added_loss", "cosine")
             ]
             yield f"| {each['model']} | {label} | {' | '.join(drifts)} |"
+
+
+@claims(PAGE)
+def watched() -> Iterator[str]:
+    (each,) = results("explain_watch")["rows"]
+    yield (
+        f"In {each['steps']} steps of a GPT of four layers and four heads, measuring all heads every {each['every']}"
+        f" steps took {100 * each['overhead']:.1f} % of the time of training"
+    )

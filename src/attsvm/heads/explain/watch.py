@@ -57,7 +57,7 @@ class Watch:
         self,
         model: nn.Module,
         texts: Sequence[Text],
-        every: int = 200,
+        every: int = 500,
         *,
         heads: Sequence[str] | None = None,
         out: str | os.PathLike[str] | None = None,
