@@ -18,6 +18,8 @@ import pyarrow as pa
 
 from attsvm.experiments import EXPERIMENTS, SweepResult
 from attsvm.experiments.cones import KINDS
+from attsvm.experiments.factor_laws import FOLLOWING, RULES
+from attsvm.experiments.fused_heads import STORED
 from attsvm.experiments.geometry import GEOMETRIES
 from attsvm.experiments.local_convergence import PUBLIC_RIDGE
 from attsvm.experiments.loss_comparison import _finite
@@ -236,6 +238,36 @@ def geometry(name: str) -> Callable[[Mapping[str, Any]], tuple[Columns, Columns]
     return made
 
 
+def logit_growth(c: Mapping[str, Any]) -> tuple[Columns, Columns]:
+    last = c["steps"]
+    table = grid(rule=RULES, steps=("falling", "constant", "decayed"), dataset=range(4), step=(last // 10, last))
+    law = 100.0 * table["step"] / last
+    gap = law * (1 - 0.02 * last / table["step"])  # .8 of it at a tenth of the steps, .98 in the end
+    sizes = {"gap": gap, "law": law, "bound": 1.5 * law, "logit": 1.2 * gap, "logit_bound": 3 * law}
+    plateau = np.where(table["steps"] == "decayed", 120.0, np.inf)
+    return table | sizes | {"plateau": plateau, "passing": 0 * law + 200, "passed": 0 * law + 210}, {}
+
+
+def weight_decay(c: Mapping[str, Any]) -> tuple[Columns, Columns]:
+    table = grid(rule=RULES, radius=tuple(c["radii"]), dataset=range(3))
+    known = np.isin(table["rule"], RULES[:3])
+    one = np.ones(len(known))
+    return table | {
+        "norm": one, "gap": np.where(table["rule"] == "sign", 0.2, 1e-8), "risk": one / 2,
+        "path_risk": np.where(known, 0.5, np.nan), "cosine": np.where(known, 1.0, np.nan),
+    }, {}  # fmt: skip
+
+
+def fused_heads(c: Mapping[str, Any]) -> tuple[Columns, Columns]:
+    table = grid(stored=STORED, step=(c["steps"],), dataset=range(4), head=range(c["heads"]))
+    own = table["stored"] == "fused"
+    one = np.ones(len(own))
+    return table | {
+        "gap": 98 * one, "law": 100 * one, "norm": 10 * one, "low": 9.9 * one, "high": 10.1 * one, "price": 1.1 * one,
+        "efficiency_fused": np.where(own, 0.97, 0.6), "efficiency_per_head": np.where(own, 0.9, 0.96),
+    }, {}  # fmt: skip
+
+
 MADE: dict[str, tuple[str, Callable[[Mapping[str, Any]], tuple[Columns, Columns]]]] = {
     "single-input": ("history", single_input),
     "multi-input": ("history", multi_input),
@@ -258,6 +290,9 @@ MADE: dict[str, tuple[str, Callable[[Mapping[str, Any]], tuple[Columns, Columns]
     "next-token-acyclic": ("runs", next_token),
     "next-token-cyclic": ("runs", next_token),
     "next-token-text": ("texts", next_token_text),
+    "logit-growth": ("history", logit_growth),
+    "weight-decay": ("points", weight_decay),
+    "fused-heads": ("history", fused_heads),
 }
 """For every experiment its table, and what makes true rows and arrays for a configuration."""
 
@@ -349,7 +384,42 @@ def _next_token() -> dict[str, Damage]:
     }
 
 
+def _growth() -> dict[str, Damage]:
+    found = {}
+    for rule in RULES:
+        end = {"rule": rule, "dataset": 2, "step": 3000}
+        found[f"{rule}: gap and logits over their bounds"] = put("logit", 301.0, steps="constant", **end)
+        found[f"{rule}: gap over its plateau, under decay"] = put("gap", 121.0, steps="decayed", **end)
+        if rule in FOLLOWING:
+            found[f"{rule}: gap over its law in the end"] = put("gap", 75.0, steps="falling", **end)
+            passed = f"{rule}: step at which the largest logit passes the threshold"
+            found[passed] = put("passed", 160.0, steps="falling", **end)
+    return found
+
+
+def _decay() -> dict[str, Damage]:
+    found = {}
+    for rule in RULES:
+        at = {"rule": rule, "dataset": 1, "radius": 4.0}
+        found[f"{rule}: norm of W over the radius"] = put("norm", 1.002, **at)
+        if rule in FOLLOWING:
+            found[f"{rule}: Frank-Wolfe gap over the ball"] = put("gap", 0.06, **at)
+        if rule in RULES[:3]:
+            found[f"{rule}: risk above that of the path"] = put("risk", 0.4999, **at)
+    return found
+
+
 DAMAGE: dict[str, dict[str, Damage]] = {
+    "logit-growth": _growth(),
+    "weight-decay": _decay(),
+    "fused-heads": {
+        "fused: margin efficiency in its own norm": put("efficiency_fused", 0.89, stored="fused"),
+        "per head: margin efficiency in its own norm": put("efficiency_per_head", 0.59, stored="per head"),
+        "fused: gap over its law in the end": put("gap", 89.0, stored="fused"),
+        "per head: gap over its law in the end": put("gap", 111.0, stored="per head"),
+        "norm of fused heads between its bounds": put("norm", 9.8, stored="per head", dataset=2),
+        "smallest fused norm over the largest of the heads alone": put("price", 2.1, stored="fused", dataset=2),
+    },
     "single-input": {
         "third score .9: all six starts on the optimal ray":
             put("cosine_first", 0.999, variant="global", start=-1.5, **_END),

@@ -43,7 +43,7 @@ class Laws(DataSets):
     n: int = 3
     T: int = 4
     d: int = 5
-    steps: int = 10_000
+    steps: int = 3000
     datasets: int = 20
     chunk_size: int = 20
 
@@ -59,19 +59,19 @@ class LogitGrowth(Laws):
     records: int = 240
 
     def quick(self) -> Self:
-        return self.with_values(datasets=6, steps=3000)
+        return self.with_values(datasets=6, steps=1000)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightDecay(Laws):
     """Steps that fall from .3 by `shrink` each; the decay is chosen for each radius."""
 
-    radii: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0)
-    shrink: float = 0.999
-    steps: int = 8000
+    radii: tuple[float, ...] = (1.0, 4.0, 16.0)
+    shrink: float = 0.998
+    steps: int = 4000
 
     def quick(self) -> Self:
-        return self.with_values(datasets=6, radii=(1.0, 8.0), steps=3000, shrink=0.997)
+        return self.with_values(datasets=6, radii=(1.0, 4.0), steps=2000, shrink=0.997)
 
 
 def optimizer(rule: str, schedule: Schedule, decay: float = 0.0) -> Optimizer:
@@ -146,38 +146,38 @@ def checks_of_growth(result: SweepResult) -> Sequence[Check]:
         return result.column("history", "gap", **where) / result.column("history", of, **where)
 
     recorded = np.unique(result.column("history", "step"))
-    tenth = int(recorded[recorded <= c["steps"] / 10].max())
+    tenth = int(recorded[recorded <= max(c["steps"] / 10, recorded[0])].max())
     for rule in RULES:
         every = result.column("history", "gap", rule=rule) / result.column("history", "bound", rule=rule)
         logits = result.column("history", "logit", rule=rule) / result.column("history", "logit_bound", rule=rule)
-        worst = max(np.nanmax(every), np.nanmax(logits))
+        worst = np.max([every.max(), logits.max()])
         early, late = ratio(rule, "falling", tenth), ratio(rule, "falling", c["steps"])
         plateau = ratio(rule, "decayed", c["steps"], "plateau")
         ends = {"rule": rule, "steps": "falling", "step": c["steps"]}
         predicted, real = (result.column("history", name, **ends) for name in ("passing", "passed"))
-        seen = ~np.isnan(real)
-        off = np.abs(predicted[seen] / real[seen] - 1)
+        due = predicted <= c["steps"] / 2
+        off = np.nan_to_num(np.abs(predicted / real - 1), nan=np.inf)[due]  # not passed at all: as far off as can be
         follows = rule in FOLLOWING
         nearer = (np.abs(late - 1) <= 0.05) | (np.abs(late - 1) < np.abs(early - 1))
         found += [
             Check(f"{rule}: gap and logits over their bounds", "at most 1 (triangle inequality)", f"{worst:.3f}",
                   Verdict.of(bool(worst <= 1 + 1e-6)), "one is above its bound at some step"),
             Check(f"{rule}: gap over its law in the end", "tends to 1 (derived)" if follows else "at most 1 (derived)",
-                  f"median {np.nanmedian(late):.3f}, least {np.nanmin(late):.3f}; {np.nanmedian(early):.3f} at a tenth",
+                  f"median {np.median(late):.3f}, least {late.min():.3f}; {np.median(early):.3f} at a tenth",
                   Verdict.of(bool(nearer.all())) if follows else Verdict.MEASURED,
                   "it is off by more than .05 on a data set, and no nearer than at a tenth of the steps"
                   if follows else ""),
             Check(f"{rule}: gap over its plateau, under decay", "at most 1 (derived), near it for weak decay",
-                  f"median {np.nanmedian(plateau):.3f}, largest {np.nanmax(plateau):.3f}",
-                  Verdict.of(bool(np.nanmax(plateau) <= 1 + 1e-6)), "a gap ends above it"),
+                  f"median {np.median(plateau):.3f}, largest {plateau.max():.3f}",
+                  Verdict.of(bool(plateau.max() <= 1 + 1e-6)), "a gap ends above it"),
             Check(f"{rule}: step at which the largest logit passes the threshold", "as predicted from the solution",
-                  f"off by {np.median(off):.3f} in the median, {off.max():.3f} at most; {seen.sum()} passed it"
-                  if seen.any() else "not passed",
-                  Verdict.of(bool((off <= 0.1).all()), enough=bool(seen.any())) if follows else Verdict.MEASURED,
+                  f"off by {np.median(off):.3f} in the median, {off.max():.3f} at most, of {due.sum()}"
+                  if due.any() else "not yet",
+                  Verdict.of(bool((off <= 0.1).all()), enough=bool(due.any())) if follows else Verdict.MEASURED,
                   "it is off by more than a tenth on a data set" if follows else "",
-                  "" if seen.any() else "no run passed it"),
+                  "" if due.any() else "none is due in so few steps"),
             Check(f"{rule}: gap over its law with constant steps", "none: steps change logits ever more",
-                  f"median {np.nanmedian(ratio(rule, 'constant', c['steps'])):.3f}", Verdict.MEASURED),
+                  f"median {np.median(ratio(rule, 'constant', c['steps'])):.3f}", Verdict.MEASURED),
         ]  # fmt: skip
     return found
 
@@ -219,7 +219,7 @@ LOGIT_GROWTH = Experiment(
     source="new",
     title="The law of logit growth",
     shows="gaps grow like gamma r^2, never faster; weight decay ends it, and long steps stay below",
-    seconds=90,
+    seconds=60,
     default=LogitGrowth(),
     columns={
         "history": {
@@ -247,7 +247,7 @@ WEIGHT_DECAY = Experiment(
     source="new",
     title="Weight decay picks the radius",
     shows="training with decoupled weight decay ends on the regularization path, at a radius that the decay names",
-    seconds=150,
+    seconds=60,
     default=WeightDecay(),
     columns={
         "points": {

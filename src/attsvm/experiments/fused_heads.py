@@ -88,13 +88,13 @@ class FusedConfiguration(DataSets):
     n: int = 2
     T: int = 4
     d: int = 4
-    steps: int = 5000
+    steps: int = 2000
     step_size: float = 0.3
     datasets: int = 20
     chunk_size: int = 20
 
     def quick(self) -> Self:
-        return self.with_values(datasets=6, steps=2000)
+        return self.with_values(datasets=6, steps=1000)
 
 
 def draw(configuration: FusedConfiguration, seeds: Sequence[tuple[int, int]]) -> TokenDataset:
@@ -200,7 +200,7 @@ FUSED_HEADS = Experiment(
     source="new",
     title="Fused or per-head Muon",
     shows="Muon on the keys of all heads in one matrix solves another SVM, in which heads share one rate of growth",
-    seconds=120,
+    seconds=20,
     default=FusedConfiguration(),
     columns={
         "history": {

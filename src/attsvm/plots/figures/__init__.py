@@ -10,7 +10,7 @@ from types import MappingProxyType
 from matplotlib.figure import Figure
 
 from attsvm.data.files import write_atomically
-from attsvm.plots.figures import dimensions, next_token, parameters, plane, steps
+from attsvm.plots.figures import dimensions, factors, next_token, parameters, plane, steps
 from attsvm.plots.style import house_style
 from attsvm.sweep.result import SweepResult
 
@@ -39,6 +39,9 @@ FIGURES: Mapping[str, Callable[[SweepResult], Mapping[str, Figure]]] = MappingPr
         "next-token-acyclic": next_token.draw_random_samples,
         "next-token-cyclic": next_token.draw_random_samples,
         "next-token-text": next_token.draw_text,
+        "logit-growth": factors.draw_logit_growth,
+        "weight-decay": factors.draw_weight_decay,
+        "fused-heads": factors.draw_fused_heads,
     }
 )
 """By experiment: a function from its stored result to pictures by name; the first one is the experiment's own."""
