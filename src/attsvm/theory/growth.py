@@ -118,8 +118,7 @@ class GrowthCheck:
         gap: measured ``[times, *batch]``.
         logit: the largest |logit|, measured.
         ratio: measured gap over the law.
-        holds: over the last tenth of the steps, or rather from a tenth of the last step on, the gap stays within the
-            tolerance of the law ``[*batch]``.
+        holds: from a tenth of the last step on, the gap stays within the tolerance of the law ``[*batch]``.
         within_bounds: neither gap nor logits are above their bounds, at any recorded step; True where none is known.
         tolerance: relative.
     """
