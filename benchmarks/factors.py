@@ -51,7 +51,9 @@ def rows() -> dict[str, Row]:
     }
 
 
-def trained(name: str, row: Row, data: TokenDataset, steps: int, work: Path, **options: Any) -> torch.Tensor:
+def trained(
+    name: str, row: Row, data: TokenDataset, steps: int, work: Path, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Final weights and selections, from the folder where they are kept, or trained now."""
     path = work / f"{name.replace(' ', '-').replace(',', '').replace('=', '')}-{steps}-{data.batch_shape[0]}.npz"
     if not path.is_file():
@@ -181,7 +183,7 @@ def sign(datasets: int, work: Path, train: bool) -> list[dict[str, Any]]:
     ):
         run = attsvm.fit(
             own, optimizer=SteepestDescent(norm, InverseSqrt(_SHORT)), parameterization=KeyQuery(8), initial=start,
-            steps=80_000, record=[80_000], keep=(), engine=TorchEngine() if train else None,
+            steps=20_000, record=[20_000], keep=(), engine=TorchEngine() if train else None,
         )  # fmt: skip
         found = dict(in_every_norm(run.weights, problem, NORMS))
         lines.append({"row": f"bad start, {name}", "framed": framed, "median": float(found[framed].efficiency)})
