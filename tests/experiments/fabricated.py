@@ -291,6 +291,7 @@ MADE: dict[str, tuple[str, Callable[[Mapping[str, Any]], tuple[Columns, Columns]
     "next-token-cyclic": ("runs", next_token),
     "next-token-text": ("texts", next_token_text),
     "logit-growth": ("history", logit_growth),
+    "weight-decay": ("points", weight_decay),
     "fused-heads": ("history", fused_heads),
 }
 """For every experiment its table, and what makes true rows and arrays for a configuration."""
@@ -410,6 +411,7 @@ def _decay() -> dict[str, Damage]:
 
 DAMAGE: dict[str, dict[str, Damage]] = {
     "logit-growth": _growth(),
+    "weight-decay": _decay(),
     "fused-heads": {
         "fused: margin efficiency in its own norm": put("efficiency_fused", 0.89, stored="fused"),
         "per head: margin efficiency in its own norm": put("efficiency_per_head", 0.59, stored="per head"),

@@ -38,6 +38,7 @@ RANDOM: dict[str, dict[str, object]] = {
     "next-token-cyclic": {"shapes": ((4, 4, 6, 3), (4, 2, 6, 3)), "datasets": 3, "steps": 120},
     "next-token-text": {"words": 150, "dimensions": (2, 90), "draws": 1, "steps": 100, "fresh": 5},
     "logit-growth": {"n": 2, "T": 3, "d": 3, "datasets": 2, "steps": 60, "records": 8, "chunk_size": 2},
+    "weight-decay": {"n": 2, "T": 3, "d": 3, "datasets": 2, "steps": 60, "radii": (1.0, 4.0), "chunk_size": 2},
     "fused-heads": {"n": 1, "T": 3, "d": 3, "datasets": 2, "steps": 60, "chunk_size": 2},
     "optimizer-geometry": {"n": 2, "T": 3, "d": 3, "datasets": 2, "steps": 400, "chunk_size": 2},
 }  # fmt: skip

@@ -40,3 +40,12 @@ def text_table() -> Iterator[str]:
             f"| {row['run']} | {row['loss']:.2f} | {row['largest_logit']:.1f} | {bound} | {min(logits):.2f} to"
             f" {max(logits):.2f} | {min(keys):.2f} to {max(keys):.2f} |"
         )
+
+
+@claims(PAGE)
+def norms_table() -> Iterator[str]:
+    for row in results("factors_geometry")["rows"]:
+        yield (
+            f"| {row['row']} | {row['framed']} | {row['framed_wins']} of {row['judged']} | {row['median']:.3f}, least"
+            f" {row['least']:.3f} |"
+        )

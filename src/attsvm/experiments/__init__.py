@@ -15,7 +15,7 @@ from attsvm.experiments.causal import CAUSAL
 from attsvm.experiments.cones import CONES
 from attsvm.experiments.convergence_types import CONVERGENCE_TYPES
 from attsvm.experiments.descent_vs_normalized import DESCENT_VS_NORMALIZED
-from attsvm.experiments.factor_laws import LOGIT_GROWTH
+from attsvm.experiments.factor_laws import LOGIT_GROWTH, WEIGHT_DECAY
 from attsvm.experiments.first_gradient import FIRST_GRADIENT
 from attsvm.experiments.fused_heads import FUSED_HEADS
 from attsvm.experiments.geometry import OPTIMIZER_GEOMETRY
@@ -49,7 +49,7 @@ _MMTS = (SINGLE_INPUT, MULTI_INPUT, DESCENT_VS_NORMALIZED, JOINT_TRAINING, LOSS_
 _TASVM = (TRAJECTORIES, HYPERPLANES, CONVERGENCE_TYPES, LOCAL_CONVERGENCE, RANK, MULTI_TOKEN, QUADRATIC_HEAD)
 _BOTH_AND_TALK = (REGULARIZATION_PATH, FIRST_GRADIENT, CONES, CAUSAL)
 _NEW = (OPTIMIZER_GEOMETRY, NEXT_TOKEN_ACYCLIC, NEXT_TOKEN_CYCLIC, NEXT_TOKEN_TEXT)
-_FACTORS = (LOGIT_GROWTH, FUSED_HEADS)
+_FACTORS = (LOGIT_GROWTH, WEIGHT_DECAY, FUSED_HEADS)
 _ALL: tuple[Experiment[Any], ...] = (*_MMTS, *_TASVM, *_BOTH_AND_TALK, *_NEW, *_FACTORS)
 
 EXPERIMENTS = MappingProxyType({each.id: each for each in _ALL})

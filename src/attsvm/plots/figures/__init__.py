@@ -40,6 +40,7 @@ FIGURES: Mapping[str, Callable[[SweepResult], Mapping[str, Figure]]] = MappingPr
         "next-token-cyclic": next_token.draw_random_samples,
         "next-token-text": next_token.draw_text,
         "logit-growth": factors.draw_logit_growth,
+        "weight-decay": factors.draw_weight_decay,
         "fused-heads": factors.draw_fused_heads,
     }
 )
