@@ -286,7 +286,7 @@ MADE: dict[str, tuple[str, Callable[[Mapping[str, Any]], tuple[Columns, Columns]
     "first-gradient": ("datasets", first_gradient),
     "cones": ("cells", cones),
     "causal": ("history", causal),
-    **{name: ("pairs", geometry(name)) for name in GEOMETRIES if name in EXPERIMENTS},
+    **{name: ("pairs", geometry(name)) for name in GEOMETRIES},
     "next-token-acyclic": ("runs", next_token),
     "next-token-cyclic": ("runs", next_token),
     "next-token-text": ("texts", next_token_text),
@@ -583,7 +583,6 @@ DAMAGE: dict[str, dict[str, Damage]] = {
             "relative gap of the solutions, largest": put("relative_gap", 1e-5, dataset=3),
         }
         for experiment in ("factor-geometry", "adam")
-        if experiment in EXPERIMENTS
     },
     "next-token-acyclic": {
         **_next_token(),

@@ -41,6 +41,7 @@ RANDOM: dict[str, dict[str, object]] = {
     "weight-decay": {"n": 2, "T": 3, "d": 3, "datasets": 2, "steps": 60, "radii": (1.0, 4.0), "chunk_size": 2},
     "fused-heads": {"n": 1, "T": 3, "d": 3, "datasets": 2, "steps": 60, "chunk_size": 2},
     "optimizer-geometry": {"n": 2, "T": 3, "d": 3, "datasets": 2, "steps": 400, "chunk_size": 2},
+    "factor-geometry": {"n": 2, "T": 3, "d": 3, "datasets": 2, "steps": 60, "chunk_size": 2},
     "adam": {"n": 2, "T": 3, "d": 3, "datasets": 2, "steps": 60, "chunk_size": 2},
 }  # fmt: skip
 """The same for the experiments on random data and on images."""

@@ -247,7 +247,7 @@ def test_paths_come_nearer_with_the_radius():
     assert np.allclose(np.unique(radius), [1, 10])
 
 
-@pytest.mark.parametrize("name", ["optimizer-geometry", "adam"])
+@pytest.mark.parametrize("name", GEOMETRIES)
 def test_optimizers_are_measured_in_every_norm(name):
     result, setup = result_of(name), GEOMETRIES[name].default
     table = result.tables["pairs"]

@@ -14,7 +14,7 @@ from pages.claims_of_experiments import SUMMARIES, page_of, summary
 from pages.reading import CLAIMS, NUMBER, problems, read, text_of, words
 
 PAGES = sorted(CLAIMS)
-FEWER = {"logit-growth": 1, "weight-decay": 1, "fused-heads": 4}
+FEWER = {"factor-geometry": 4}
 """Experiments that rest on fewer than eight seeds, as their pages say."""
 COMMAND = "PYTHONPATH=tests python -m pages.reading lists the numbers anew that are no measurements"
 

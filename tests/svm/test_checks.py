@@ -8,7 +8,7 @@ import torch
 
 from attsvm import norms
 from attsvm.data import random_sphere
-from attsvm.norms import Frobenius, Norm
+from attsvm.norms import Frobenius, Gamma2, Norm, Projective
 from attsvm.svm import AttentionSVM, solve
 from attsvm.svm.solve import choose_solver
 from cases import case
@@ -141,9 +141,10 @@ def test_rows_of_the_problem_are_the_rows_of_the_definition(name: str) -> None:
 def test_every_norm_of_the_library_is_tested_and_has_a_solver() -> None:
     exported = [getattr(norms, name) for name in norms.__all__]
     kinds = {kind for kind in exported if isinstance(kind, type) and issubclass(kind, Norm)} - {Norm}
-    assert {type(norm) for norm in NORMS} == kinds
+    factors = (Projective(), Gamma2())  # checked against the explicit polytope and semidefinite programs in tests/norms
+    assert {type(norm) for norm in (*NORMS, *factors)} == kinds
     problem = AttentionSVM(random_sphere(1, 2, 2, batch=1, seed=0), [[0]])
-    for norm in NORMS:
+    for norm in (*NORMS, *factors):
         assert choose_solver(None, problem, norm).refusal(problem, norm) is None
 
 

@@ -18,7 +18,7 @@ from attsvm.experiments.descent_vs_normalized import DESCENT_VS_NORMALIZED
 from attsvm.experiments.factor_laws import LOGIT_GROWTH, WEIGHT_DECAY
 from attsvm.experiments.first_gradient import FIRST_GRADIENT
 from attsvm.experiments.fused_heads import FUSED_HEADS
-from attsvm.experiments.geometry import ADAM, OPTIMIZER_GEOMETRY
+from attsvm.experiments.geometry import ADAM, FACTOR_GEOMETRY, OPTIMIZER_GEOMETRY
 from attsvm.experiments.joint_training import JOINT_TRAINING
 from attsvm.experiments.local_convergence import LOCAL_CONVERGENCE
 from attsvm.experiments.loss_comparison import LOSS_COMPARISON
@@ -48,7 +48,7 @@ __all__ = [
 _MMTS = (SINGLE_INPUT, MULTI_INPUT, DESCENT_VS_NORMALIZED, JOINT_TRAINING, LOSS_COMPARISON, ATTENTION_SPARSITY)
 _TASVM = (TRAJECTORIES, HYPERPLANES, CONVERGENCE_TYPES, LOCAL_CONVERGENCE, RANK, MULTI_TOKEN, QUADRATIC_HEAD)
 _BOTH_AND_TALK = (REGULARIZATION_PATH, FIRST_GRADIENT, CONES, CAUSAL)
-_NEW = (OPTIMIZER_GEOMETRY, ADAM, NEXT_TOKEN_ACYCLIC, NEXT_TOKEN_CYCLIC, NEXT_TOKEN_TEXT)
+_NEW = (OPTIMIZER_GEOMETRY, FACTOR_GEOMETRY, ADAM, NEXT_TOKEN_ACYCLIC, NEXT_TOKEN_CYCLIC, NEXT_TOKEN_TEXT)
 _FACTORS = (LOGIT_GROWTH, WEIGHT_DECAY, FUSED_HEADS)
 _ALL: tuple[Experiment[Any], ...] = (*_MMTS, *_TASVM, *_BOTH_AND_TALK, *_NEW, *_FACTORS)
 

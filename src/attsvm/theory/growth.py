@@ -39,7 +39,7 @@ from attsvm.descent import (
     SteepestDescent,
     initial_parameters,
 )
-from attsvm.descent.fingerprint import data_digest, setting_object, start_digest
+from attsvm.descent.fingerprint import data_digest, same_digest, setting_object, start_digest
 from attsvm.descent.initial import Initial
 from attsvm.norms import Gamma2, LargestColumn, MaxEntry, Norm, Projective
 from attsvm.svm import AttentionSVM, SVMSolution, solve
@@ -285,7 +285,8 @@ def _of_run(
     """What a run says about itself."""
     check_shape(run.selected, "run.selected", (*data.batch_shape, data.n), "batch, n: the run's data, one start")
     said = run.configuration
-    if said.get("fingerprint", {}).get("data", data_digest(data)) != data_digest(data):
+    digest = data_digest(data)
+    if not same_digest(said.get("fingerprint", {}).get("data", digest), digest):
         raise ValueError("the run was trained on other data of the same shape")
     kind = kind or setting_object(
         said["parameterization"],

@@ -138,7 +138,8 @@ def test_a_path_is_never_a_name_on_the_hub(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["no/such/folder/here", "a name with spaces", "https://example.org/model", "../x"])
-def test_names_that_cannot_be_on_the_hub(source):
+def test_names_that_cannot_be_on_the_hub(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(
         ValueError, match=r"does not exist; give a model folder, a .pt file of Whisper, or a name on the"
     ):

@@ -36,6 +36,7 @@ FIGURES: Mapping[str, Callable[[SweepResult], Mapping[str, Figure]]] = MappingPr
         "cones": parameters.draw_cones,
         "causal": steps.draw_causal,
         "optimizer-geometry": parameters.draw_geometry,
+        "factor-geometry": parameters.draw_geometry,
         "adam": parameters.draw_geometry,
         "next-token-acyclic": next_token.draw_random_samples,
         "next-token-cyclic": next_token.draw_random_samples,
