@@ -73,7 +73,9 @@ def test_everything_by_keyboard_and_the_link_keeps_it(scene: Playground) -> None
     scene.settle()
     assert not scene.find("dialog.help").is_visible(), "a question mark is a letter here"
     assert scene.page.evaluate("document.fullscreenElement === null"), "and so is an f"
-    assert scene.find(".answer").inner_text().startswith("After “it” training ends with ")
+    scene.find(".answer").filter(
+        has_text="After “it” training ends with "
+    ).wait_for()  # the page trains in its own time
     walk_to("own-steps")
     press("Home")
     scene.settle()
