@@ -302,7 +302,8 @@ def _law(kind: Parameterization, rule: Optimizer, data: TokenDataset) -> tuple[N
     """The norm, the constant c, and whether steps are known to have length at most one in their norm."""
     if not isinstance(rule, (NormalizedGradientDescent, SteepestDescent, NormalizedMirrorDescent)):
         raise ValueError(
-            f"the law of growth is one of normalized steps, and {rule!r} takes others; pass optimizer= of another law"
+            f"the law of growth is one of normalized steps, and {rule!r} takes others; normalized gradient,"
+            f" sign, Muon and other steepest descent have one"
         )
     plain = replace(rule, weight_decay=0.0, clip=None)
     norm = implicit_bias(kind, plain).norm
