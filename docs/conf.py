@@ -42,6 +42,7 @@ default_role = "py:obj"
 add_module_names = False
 python_maximum_signature_line_length = 88
 
+autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
 autosummary_generate = False

@@ -11,37 +11,17 @@ from attsvm.attention.two_scales import FiniteSpace, TwoScales
 
 __all__ = [
     # the model
-    "Evaluation",
-    "evaluate",
-    "gradient",
+    "Evaluation", "evaluate", "gradient",
     # prediction heads
-    "Head",
-    "LinearHead",
-    "ModuleHead",
-    "QuadraticHead",
-    "ReluHead",
+    "Head", "LinearHead", "ModuleHead", "QuadraticHead", "ReluHead",
     # losses
-    "CustomLoss",
-    "Exponential",
-    "Linear",
-    "Log",
-    "Logistic",
-    "Loss",
+    "CustomLoss", "Exponential", "Linear", "Log", "Logistic", "Loss",
     # parameterizations
-    "KeyQuery",
-    "Parameterization",
-    "TwoScales",
-    "Weights",
+    "KeyQuery", "Parameterization", "TwoScales", "Weights",
     # the space of the finite part
     "FiniteSpace",
     # scores
-    "best_risk",
-    "lipschitz_bound",
-    "optimal_token_set",
-    "optimal_tokens",
-    "token_scores",
+    "best_risk", "lipschitz_bound", "optimal_token_set", "optimal_tokens", "token_scores",
     # linear maps and scaled numbers
-    "ScaledTensor",
-    "logits",
-    "logits_adjoint",
-]
+    "ScaledTensor", "logits", "logits_adjoint",
+]  # fmt: skip

@@ -20,22 +20,15 @@ from attsvm.data.checks import ArrayLike, as_floating, check_finite
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The model at one W: what attention looks like and what it costs.
+    """The model at one W: what attention looks like and what it costs."""
 
-    Attributes:
-        attention: softmax probabilities ``[*lead, n, T]``, 0 at masked tokens.
-        log_attention: their logarithms, exact where the probability itself is 0 or 1 in floating point.
-        selected: the most probable token of each input ``[*lead, n]``.
-        margin: Y_i f_i ``[*lead, n]``.
-        risk: ``[*lead]``.
-        invisible: tokens whose part in the gradient has drowned in round-off (`invisible_tokens`) ``[*lead, n, T]``.
-    """
-
-    attention: Float[Tensor, "*lead n T"]
+    attention: Float[Tensor, "*lead n T"]  #: softmax probabilities, 0 at masked tokens
+    #: their logarithms, exact where the probability itself is 0 or 1 in floating point
     log_attention: Float[Tensor, "*lead n T"]
-    selected: Int[Tensor, "*lead n"]
-    margin: Float[Tensor, "*lead n"]
+    selected: Int[Tensor, "*lead n"]  #: the most probable token of each input
+    margin: Float[Tensor, "*lead n"]  #: Y_i f_i
     risk: Float[Tensor, "*lead"]
+    #: tokens whose part in the gradient has drowned in round-off (`invisible_tokens`)
     invisible: Bool[Tensor, "*lead n T"]
 
 

@@ -39,15 +39,11 @@ class FiniteSpace:
 
     Basis elements are matrices, or where queries are orthogonal products ``left right^T``; data sets of fewer
     dimensions are filled up with zeros.
-
-    Attributes:
-        dimension: of each S_fin ``[batch]``.
-        basis: ``[batch, r, d * dq]``; None where elements are products.
-        left, right: ``[batch, r, d]`` and ``[batch, r, dq]``, or None.
     """
 
-    dimension: Int[Tensor, " batch"]
-    basis: Float[Tensor, "batch r entries"] | None
+    dimension: Int[Tensor, " batch"]  #: of each S_fin
+    basis: Float[Tensor, "batch r entries"] | None  #: ``[batch, r, d * dq]``; None where elements are products
+    #: ``[batch, r, d]`` and ``[batch, r, dq]``, or None
     left: Float[Tensor, "batch r d"] | None = None
     right: Float[Tensor, "batch r dq"] | None = None
 

@@ -11,24 +11,7 @@ from attsvm.next_token.limit import Answer, LimitPrediction, Relation, predict_l
 from attsvm.next_token.training import Comparison, respond, train, verify
 
 __all__ = [
-    "Answer",
-    "Comparison",
-    "FinitePart",
-    "LimitPrediction",
-    "NextTokenData",
-    "PriorityGraph",
-    "Relation",
-    "characters",
-    "diagnose",
-    "finite_part",
-    "from_ids",
-    "from_text",
-    "predict_limit",
-    "priority_graph",
-    "read_text",
-    "respond",
-    "train",
-    "verify",
-    "village",
-    "words",
-]
+    "Answer", "Comparison", "FinitePart", "LimitPrediction", "NextTokenData", "PriorityGraph", "Relation",
+    "characters", "diagnose", "finite_part", "from_ids", "from_text", "predict_limit", "priority_graph",
+    "read_text", "respond", "train", "verify", "village", "words",
+]  # fmt: skip

@@ -74,23 +74,15 @@ def village() -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NextTokenData:
-    """Samples (x_1 .. x_T, y): token ids of a window, and the id of the token that comes next.
+    """Samples (x_1 .. x_T, y): token ids of a window, and the id of the token that comes next."""
 
-    Attributes:
-        ids: the windows ``[n, T]``, the last token of each at the end of its real part; -1 where there is no token.
-        labels: y, one of the tokens of its window ``[n]``.
-        embeddings: e_1 .. e_K ``[K, d]``, float64.
-        words: what each token is called, K of them.
-        left_out: how many samples were left out because their next token is not in the window.
-        tokenizer: what made tokens of the text; None where ids were given.
-    """
-
+    #: the windows, the last token of each at the end of its real part; -1 where there is no token
     ids: Int[Tensor, "n T"]
-    labels: Int[Tensor, " n"]
-    embeddings: Float[Tensor, "K d"]
-    words: tuple[str, ...]
-    left_out: int
-    tokenizer: Tokenizer | None = None
+    labels: Int[Tensor, " n"]  #: y, one of the tokens of its window
+    embeddings: Float[Tensor, "K d"]  #: e_1 .. e_K, float64
+    words: tuple[str, ...]  #: what each token is called, K of them
+    left_out: int  #: how many samples were left out because their next token is not in the window
+    tokenizer: Tokenizer | None = None  #: what made tokens of the text; None where ids were given
 
     @property
     def n(self) -> int:

@@ -27,21 +27,13 @@ _STEPS = 100
 
 @dataclass(frozen=True, eq=False)
 class FinitePart:
-    """W_fin and its certificate of stationarity.
+    """W_fin and its certificate of stationarity."""
 
-    Attributes:
-        weights: W_fin ``[d, d]``.
-        space: S_fin.
-        gradient_norm: of the restricted loss inside S_fin, its round-off included.
-        curvature: mu, a lower bound on the Hessian on S_fin there; infinite where S_fin = {0}.
-        distance_bound: how far the exact W_fin can be away; infinite where the certificate does not hold.
-    """
-
-    weights: Float[Tensor, "d d"]
-    space: FiniteSpace
-    gradient_norm: float
-    curvature: float
-    distance_bound: float
+    weights: Float[Tensor, "d d"]  #: W_fin
+    space: FiniteSpace  #: S_fin
+    gradient_norm: float  #: of the restricted loss inside S_fin, its round-off included
+    curvature: float  #: mu, a lower bound on the Hessian on S_fin there; infinite where S_fin = {0}
+    distance_bound: float  #: how far the exact W_fin can be away; infinite where the certificate does not hold
 
     @property
     def certified(self) -> bool:

@@ -30,24 +30,19 @@ class PriorityGraph:
     """The graphs G_k of all last tokens k, their components, and the order between these.
 
     A node is a pair of a last token and a token that occurs in its windows; edges and nodes are sorted.
-
-    Attributes:
-        data: the samples.
-        last, winner, loser: the edges, winner -> loser in the graph of `last` ``[edges]``.
-        count: samples behind each edge ``[edges]``.
-        node_last, node_token: the nodes ``[nodes]``.
-        component: of each node, numbered over all graphs ``[nodes]``.
-        level: of each component: the length of the longest chain of strict priorities that ends in it ``[components]``.
     """
 
-    data: NextTokenData
+    data: NextTokenData  #: the samples
+    #: the edges, winner -> loser in the graph of `last`
     last: Int[np.ndarray, " edges"]
     winner: Int[np.ndarray, " edges"]
     loser: Int[np.ndarray, " edges"]
-    count: Int[np.ndarray, " edges"]
+    count: Int[np.ndarray, " edges"]  #: samples behind each edge
+    #: the nodes
     node_last: Int[np.ndarray, " nodes"]
     node_token: Int[np.ndarray, " nodes"]
-    component: Int[np.ndarray, " nodes"]
+    component: Int[np.ndarray, " nodes"]  #: of each node, numbered over all graphs
+    #: of each component: the length of the longest chain of strict priorities that ends in it
     level: Int[np.ndarray, " components"]
 
     def _nodes(self, last: np.ndarray, token: np.ndarray) -> np.ndarray:

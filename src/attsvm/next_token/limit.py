@@ -52,24 +52,17 @@ class Relation:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the layer of the limit answers to a context.
+    """What the layer of the limit answers to a context."""
 
-    Attributes:
-        words: the tokens that survive, the most probable first.
-        probabilities: theirs; all other tokens of the context have 0.
-        dropped: the other tokens of the context.
-        seen: whether a sample of the data ends in the context's last token.
-        by_graph: whether the graph alone decides: one component beats every other token of the context, directly or
-            along a chain. Otherwise W_svm decides between tokens that the data never compared.
-        decided: whether the survivors are one component, whose shares W_fin decides. Tokens of several that are level
-            under W_svm share by what stays bounded outside S_fin, which the limit does not name.
-    """
-
-    words: tuple[str, ...]
-    probabilities: tuple[float, ...]
-    dropped: tuple[str, ...]
-    seen: bool
+    words: tuple[str, ...]  #: the tokens that survive, the most probable first
+    probabilities: tuple[float, ...]  #: theirs; all other tokens of the context have 0
+    dropped: tuple[str, ...]  #: the other tokens of the context
+    seen: bool  #: whether a sample of the data ends in the context's last token
+    #: whether the graph alone decides: one component beats every other token of the context, directly or along a chain.
+    #: Otherwise W_svm decides between tokens that the data never compared.
     by_graph: bool
+    #: whether the survivors are one component, whose shares W_fin decides. Tokens of several that are level under W_svm
+    #: share by what stays bounded outside S_fin, which the limit does not name.
     decided: bool
 
     def __str__(self) -> str:
@@ -81,21 +74,13 @@ class Answer:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LimitPrediction:
-    """The limit of training on next-token data: ``W ~ W_fin + C W_svm``, C growing without bound.
+    """The limit of training on next-token data: ``W ~ W_fin + C W_svm``, C growing without bound."""
 
-    Attributes:
-        graph: the token-priority graph.
-        solution: of the Graph-SVM, with its certificate, or the ray that proves that relations clash.
-        finite: W_fin with its certificate; None where the Graph-SVM has no solution.
-        conditions: of the theorem, checked on these data.
-        standing: how well the prediction is founded; None where there is none.
-    """
-
-    graph: PriorityGraph
-    solution: SVMSolution
-    finite: FinitePart | None
-    conditions: tuple[Condition, ...]
-    standing: Standing | None
+    graph: PriorityGraph  #: the token-priority graph
+    solution: SVMSolution  #: of the Graph-SVM, with its certificate, or the ray that proves that relations clash
+    finite: FinitePart | None  #: W_fin with its certificate; None where the Graph-SVM has no solution
+    conditions: tuple[Condition, ...]  #: of the theorem, checked on these data
+    standing: Standing | None  #: how well the prediction is founded; None where there is none
 
     @property
     def data(self) -> NextTokenData:

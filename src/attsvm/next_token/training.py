@@ -97,21 +97,13 @@ def respond(data: NextTokenData, weights: ArrayLike, context: str | Sequence[str
 
 @dataclass(frozen=True)
 class Comparison:
-    """Trained weights beside the predicted limit.
+    """Trained weights beside the predicted limit."""
 
-    Attributes:
-        cosine: of W and W_svm outside S_fin; NaN where W_svm = 0.
-        finite_distance: ||Pi_fin W - W_fin||.
-        finite_norm: ||W_fin||.
-        growth: norm of W outside S_fin over ||W_svm||; infinite where that is 0.
-        whole_cosine: of W itself and W_fin + C W_svm, C by least squares.
-    """
-
-    cosine: float
-    finite_distance: float
-    finite_norm: float
-    growth: float
-    whole_cosine: float
+    cosine: float  #: of W and W_svm outside S_fin; NaN where W_svm = 0
+    finite_distance: float  #: ||Pi_fin W - W_fin||
+    finite_norm: float  #: ||W_fin||
+    growth: float  #: norm of W outside S_fin over ||W_svm||; infinite where that is 0
+    whole_cosine: float  #: of W itself and W_fin + C W_svm, C by least squares
 
     @property
     def holds(self) -> bool:

@@ -28,24 +28,17 @@ _GLOBAL = "[TaSVM, global convergence]"
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """An assumption of a theorem, checked on every data set of a batch.
+    """An assumption of a theorem, checked on every data set of a batch."""
 
-    Attributes:
-        name: what it is called.
-        holds: ``[*batch]``.
-        margin: by how much it holds (positive) or fails (negative), in the unit the function's docstring names;
-            conditions that are equalities have margin at most 0, minus the amount by which they miss.
-        sentence: what was asked, and of what.
-        citation: key and subject of the result that needs it.
-        certain: where the answer is proved by what was computed; False where it rests on samples or a bound, or where
-            there is no answer.
-    """
-
-    name: str
+    name: str  #: what it is called
     holds: Bool[Tensor, "*batch"]
+    #: by how much it holds (positive) or fails (negative), in the unit the function's docstring names; conditions that
+    #: are equalities have margin at most 0, minus the amount by which they miss
     margin: Float[Tensor, "*batch"]
-    sentence: str
-    citation: str
+    sentence: str  #: what was asked, and of what
+    citation: str  #: key and subject of the result that needs it
+    #: where the answer is proved by what was computed; False where it rests on samples or a bound, or where there is no
+    #: answer
     certain: Bool[Tensor, "*batch"] = None  # type: ignore[assignment]  # certain everywhere unless said otherwise
 
     def __post_init__(self) -> None:

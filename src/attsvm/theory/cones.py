@@ -123,30 +123,21 @@ def margin_of_direction(weights: ArrayLike, problem: AttentionSVM) -> Float[Tens
 
 @dataclass(frozen=True, eq=False)
 class ConeSearch:
-    """From where around W_mm descent still comes back to the selection.
+    """From where around W_mm descent still comes back to the selection."""
 
-    Attributes:
-        openings: mu = 1 - cosine of the starts, growing ``[openings]``.
-        radii: their norms, growing ``[radii]``.
-        returned: share of starts that ended at the selection, saturated ``[*batch, openings, radii]``; NaN where the
-            selection cannot be separated.
-        unsaturated: share of starts whose attention was still spread at the end (a winner below 0.9): these are
-            undecided, and counted as not returned.
-        cosine: the smallest final cosine to W_mm among the starts of each cell.
-        largest_opening: the widest opening such that all starts there and at every narrower opening returned
-            ``[*batch, radii]``; 0 where even the narrowest lost a start.
-        directions: number of random directions per cell.
-        solution: of the selection's SVM.
-    """
-
-    openings: Float[Tensor, " openings"]
-    radii: Float[Tensor, " radii"]
+    openings: Float[Tensor, " openings"]  #: mu = 1 - cosine of the starts, growing
+    radii: Float[Tensor, " radii"]  #: their norms, growing
+    #: share of starts that ended at the selection, saturated; NaN where the selection cannot be separated
     returned: Float[Tensor, "*batch openings radii"]
+    #: share of starts whose attention was still spread at the end (a winner below 0.9): these are undecided, and
+    #: counted as not returned
     unsaturated: Float[Tensor, "*batch openings radii"]
-    cosine: Float[Tensor, "*batch openings radii"]
+    cosine: Float[Tensor, "*batch openings radii"]  #: the smallest final cosine to W_mm among the starts of each cell
+    #: the widest opening such that all starts there and at every narrower opening returned; 0 where even the narrowest
+    #: lost a start
     largest_opening: Float[Tensor, "*batch radii"]
-    directions: int
-    solution: SVMSolution
+    directions: int  #: number of random directions per cell
+    solution: SVMSolution  #: of the selection's SVM
 
     def __str__(self) -> str:
         """The table of shares for one data set; for a batch its mean over those that can be separated."""

@@ -32,43 +32,24 @@ _SCALES = (1.0, 10.0, 100.0)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LocalOptima:
-    """The locally optimal selections of one data set.
+    """The locally optimal selections of one data set."""
 
-    Attributes:
-        selections: ``[k, n]``, by growing norm of their SVM.
-        norms: N(W_mm) of each ``[k]``.
-        weights: W_mm of each ``[k, d, dq]``.
-        is_optimal: which one selects a best token of every input ``[k]``.
-        reached: how many starts ended there ``[k]`` where the selections are a sample, else None.
-        exhaustive: True if these are all there are, apart from `failed`; False if they are a sample.
-        norm: the norm in which the SVMs were solved.
-        candidates: number of selections of the data set, the product of the numbers of tokens.
-        pruned: of these, how many were excluded because some of their inputs alone cannot be separated.
-        tried: how many were put to the test.
-        infeasible: of these, how many were proved inseparable.
-        rejected: of these, how many are not locally optimal though their relaxed problem has a solution.
-        failed: selections whose solve proved nothing ``[f, n]``; the list is complete only if there are none.
-        ambiguous: number of tried selections with a row too close to the line between support and not.
-        unsaturated: of a sample, the number of starts whose attention was still spread (a winner below 0.9).
-        seconds: wall time.
-    """
-
-    selections: Int[Tensor, "k n"]
-    norms: Float[Tensor, " k"]
-    weights: Float[Tensor, "k d dq"]
-    is_optimal: Bool[Tensor, " k"]
-    reached: Int[Tensor, " k"] | None
-    exhaustive: bool
-    norm: Norm
-    candidates: int
-    pruned: int
-    tried: int
-    infeasible: int
-    rejected: int
-    failed: Int[Tensor, "f n"]
-    ambiguous: int
-    unsaturated: int
-    seconds: float
+    selections: Int[Tensor, "k n"]  #: by growing norm of their SVM
+    norms: Float[Tensor, " k"]  #: N(W_mm) of each
+    weights: Float[Tensor, "k d dq"]  #: W_mm of each
+    is_optimal: Bool[Tensor, " k"]  #: which one selects a best token of every input
+    reached: Int[Tensor, " k"] | None  #: how many starts ended there where the selections are a sample, else None
+    exhaustive: bool  #: True if these are all there are, apart from `failed`; False if they are a sample
+    norm: Norm  #: the norm in which the SVMs were solved
+    candidates: int  #: number of selections of the data set, the product of the numbers of tokens
+    pruned: int  #: of these, how many were excluded because some of their inputs alone cannot be separated
+    tried: int  #: how many were put to the test
+    infeasible: int  #: of these, how many were proved inseparable
+    rejected: int  #: of these, how many are not locally optimal though their relaxed problem has a solution
+    failed: Int[Tensor, "f n"]  #: selections whose solve proved nothing; the list is complete only if there are none
+    ambiguous: int  #: number of tried selections with a row too close to the line between support and not
+    unsaturated: int  #: of a sample, the number of starts whose attention was still spread (a winner below 0.9)
+    seconds: float  #: wall time
 
     def __len__(self) -> int:
         return self.selections.shape[0]

@@ -31,33 +31,22 @@ from attsvm.svm import AttentionSVM, SVMSolution, finite_component, solve
 
 @dataclass(frozen=True, eq=False)
 class GeneralizedComponents:
-    """Trained weights taken apart; ``*lead`` is ``[*starts, *batch]``.
+    """Trained weights taken apart; ``*lead`` is ``[*starts, *batch]``."""
 
-    Attributes:
-        selected_set: O, the tokens of probability at least the threshold ``[*lead, n, T]``.
-        ambiguous_tokens: tokens whose probability lies between the two thresholds, of which the run has not yet decided
-            whether it keeps them ``[*lead, n, T]``.
-        finite_solution: W_fin with its status and certificate.
-        svm_solution: W_svm with its status and certificate.
-        one_token_solution: the SVM of the most probable token of each input.
-        keeps_everything: every input keeps all its tokens, so that nothing is separated and W_svm = 0 ``[*lead]``.
-        scale: C, by least squares; 0 where W_svm = 0 ``[*lead]``.
-        prediction: W_fin + C W_svm ``[*lead, d, dq]``.
-        cosine: of the weights and the prediction ``[*lead]``; NaN where a component does not exist.
-        svm_cosine: of the weights and W_svm alone; NaN where W_svm is 0 or does not exist.
-        one_token_cosine: of the weights and the one-token SVM; NaN where that is infeasible or has no rows.
-    """
-
-    selected_set: Bool[Tensor, "*lead n T"]
+    selected_set: Bool[Tensor, "*lead n T"]  #: O, the tokens of probability at least the threshold
+    #: tokens whose probability lies between the two thresholds, of which the run has not yet decided whether it keeps
+    #: them
     ambiguous_tokens: Bool[Tensor, "*lead n T"]
-    finite_solution: SVMSolution
-    svm_solution: SVMSolution
-    one_token_solution: SVMSolution
+    finite_solution: SVMSolution  #: W_fin with its status and certificate
+    svm_solution: SVMSolution  #: W_svm with its status and certificate
+    one_token_solution: SVMSolution  #: the SVM of the most probable token of each input
+    #: every input keeps all its tokens, so that nothing is separated and W_svm = 0
     keeps_everything: Bool[Tensor, "*lead"]
-    scale: Float[Tensor, "*lead"]
-    prediction: Float[Tensor, "*lead d dq"]
-    cosine: Float[Tensor, "*lead"]
-    svm_cosine: Float[Tensor, "*lead"]
+    scale: Float[Tensor, "*lead"]  #: C, by least squares; 0 where W_svm = 0
+    prediction: Float[Tensor, "*lead d dq"]  #: W_fin + C W_svm
+    cosine: Float[Tensor, "*lead"]  #: of the weights and the prediction; NaN where a component does not exist
+    svm_cosine: Float[Tensor, "*lead"]  #: of the weights and W_svm alone; NaN where W_svm is 0 or does not exist
+    #: of the weights and the one-token SVM; NaN where that is infeasible or has no rows
     one_token_cosine: Float[Tensor, "*lead"]
 
     @property
@@ -209,20 +198,15 @@ _ORTHONORMAL = {torch.float64: 1e-8, torch.float32: 1e-5}
 
 @dataclass(frozen=True, eq=False)
 class QuadraticAttention:
-    """Optimum attention of a quadratic head.
+    """Optimum attention of a quadratic head."""
 
-    Attributes:
-        attention: the optimum s ``[*batch, n, T]``.
-        selected_set: O, the tokens of positive probability ``[*batch, n, T]``.
-        gaps: how much moving probability to a token costs at the optimum, ``max_u worth_iu - worth_it`` with
-            ``worth_it = gamma_it - 2 Y_i lambda s_it``: 0 on O, positive outside unless degenerate ``[*batch, n, T]``.
-        degenerate: tokens of probability 0 and gap 0: a little of them costs nothing to first order, so descent
-            separates them at half the rate of the others ``[*batch, n, T]``.
-    """
-
-    attention: Float[Tensor, "*batch n T"]
-    selected_set: Bool[Tensor, "*batch n T"]
+    attention: Float[Tensor, "*batch n T"]  #: the optimum s
+    selected_set: Bool[Tensor, "*batch n T"]  #: O, the tokens of positive probability
+    #: how much moving probability to a token costs at the optimum, ``max_u worth_iu - worth_it`` with ``worth_it =
+    #: gamma_it - 2 Y_i lambda s_it``: 0 on O, positive outside unless degenerate
     gaps: Float[Tensor, "*batch n T"]
+    #: tokens of probability 0 and gap 0: a little of them costs nothing to first order, so descent separates them at
+    #: half the rate of the others
     degenerate: Bool[Tensor, "*batch n T"]
 
     @property

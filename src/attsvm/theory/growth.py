@@ -51,41 +51,29 @@ _LITTLE = 1.0  # changes of a logit in one step beyond which the gap was seen to
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """Predicted gap and logits of a run; ``*lead`` is ``[times, *batch]``, NaN where the SVM has no solution.
+    """Predicted gap and logits of a run; ``*lead`` is ``[times, *batch]``, NaN where the SVM has no solution."""
 
-    Attributes:
-        step: number of steps taken ``[times]``.
-        reach: r ``[times]``.
-        stride: how much a step can change a logit there; the law needs it small.
-        gap: the law.
-        gap_bound: no run from this start has a larger gap; NaN where the start or the length of steps is not known.
-        logit: of the largest |logit|: the law times the largest |logit| of the max-margin solution, or of the run's
-            own direction where a run was given.
-        logit_bound: no run from this start has a larger |logit|; NaN as `gap_bound`.
-        plateau: the law at r = 1/weight_decay, which bounds the gap in the long run; inf without decay ``[*batch]``.
-        logit_plateau: the bound on every |logit| in the long run ``[*batch]``.
-        passes: the first step at which the law of the largest |logit| passes the threshold; inf where it never does;
-            None without a threshold ``[*batch]``.
-        determined: the direction, and so the largest logit, is that of the only solution, or of a run ``[*batch]``.
-        constant: c.
-        power: 1 for W, 2 for (K, Q).
-        solution: SVM of the selection, in the norm that belongs to the training.
-    """
-
-    step: Int[Tensor, "times"]
-    reach: Float[Tensor, "times"]
-    stride: Float[Tensor, "*lead"]
-    gap: Float[Tensor, "*lead"]
+    step: Int[Tensor, "times"]  #: number of steps taken
+    reach: Float[Tensor, "times"]  #: r
+    stride: Float[Tensor, "*lead"]  #: how much a step can change a logit there; the law needs it small
+    gap: Float[Tensor, "*lead"]  #: the law
+    #: no run from this start has a larger gap; NaN where the start or the length of steps is not known
     gap_bound: Float[Tensor, "*lead"]
+    #: of the largest |logit|: the law times the largest |logit| of the max-margin solution, or of the run's own
+    #: direction where a run was given
     logit: Float[Tensor, "*lead"]
-    logit_bound: Float[Tensor, "*lead"]
+    logit_bound: Float[Tensor, "*lead"]  #: no run from this start has a larger |logit|; NaN as `gap_bound`
+    #: the law at r = 1/weight_decay, which bounds the gap in the long run; inf without decay
     plateau: Float[Tensor, "*batch"]
-    logit_plateau: Float[Tensor, "*batch"]
+    logit_plateau: Float[Tensor, "*batch"]  #: the bound on every |logit| in the long run
+    #: the first step at which the law of the largest |logit| passes the threshold; inf where it never does; None
+    #: without a threshold
     passes: Float[Tensor, "*batch"] | None
+    #: the direction, and so the largest logit, is that of the only solution, or of a run
     determined: Bool[Tensor, "*batch"]
-    constant: float
-    power: int
-    solution: SVMSolution
+    constant: float  #: c
+    power: int  #: 1 for W, 2 for (K, Q)
+    solution: SVMSolution  #: SVM of the selection, in the norm that belongs to the training
 
     @property
     def sentence(self) -> str:
@@ -111,22 +99,12 @@ class Growth:
 
 @dataclass(frozen=True, eq=False)
 class GrowthCheck:
-    """A run held against the law.
+    """A run held against the law; ``*lead`` is ``[times, *batch]``."""
 
-    Attributes:
-        predicted: the law at the recorded steps.
-        gap: measured ``[times, *batch]``.
-        logit: the largest |logit|, measured.
-        ratio: measured gap over the law.
-        holds: from a tenth of the last step on, the gap stays within the tolerance of the law ``[*batch]``.
-        within_bounds: neither gap nor logits are above their bounds, at any recorded step; True where none is known.
-        tolerance: relative.
-    """
-
-    predicted: Growth
-    gap: Float[Tensor, "*lead"]
-    logit: Float[Tensor, "*lead"]
-    tolerance: float
+    predicted: Growth  #: the law at the recorded steps
+    gap: Float[Tensor, "*lead"]  #: measured
+    logit: Float[Tensor, "*lead"]  #: the largest |logit|, measured
+    tolerance: float  #: relative
 
     @property
     def ratio(self) -> Float[Tensor, "*lead"]:
@@ -135,13 +113,13 @@ class GrowthCheck:
 
     @property
     def holds(self) -> Bool[Tensor, "*batch"]:
-        """Whether the law holds over the last decade of steps."""
+        """Whether the gap stays within the tolerance of the law from a tenth of the last step on."""
         late = 10 * self.predicted.step >= self.predicted.step[-1]
         return ((self.ratio[late] - 1).abs() <= self.tolerance).all(0)
 
     @property
     def within_bounds(self) -> Bool[Tensor, "*batch"]:
-        """Whether the bounds, which are no more than triangle inequalities, hold."""
+        """Whether gap and logits stay below their bounds, mere triangle inequalities; True where none is known."""
         above = (self.gap > self.predicted.gap_bound * (1 + 1e-6)) | (
             self.logit > self.predicted.logit_bound * (1 + 1e-6)
         )

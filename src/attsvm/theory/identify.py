@@ -68,23 +68,17 @@ def in_every_norm(weights: Tensor, problem: AttentionSVM, norms: Mapping[str, No
 
 @dataclass(frozen=True, eq=False)
 class NormReport:
-    """Efficiency and cosine of an optimizer's weights in every norm, and the norm that it follows, if one fits.
+    """Efficiency and cosine of an optimizer's weights in every norm, and the norm that it follows, if one fits."""
 
-    Attributes:
-        optimizer, parameterization: what was trained, in words.
-        norms: the names of the norms.
-        steps: the steps that were looked at.
-        efficiency, cosine: ``[steps, norms, data sets]``; NaN where the SVM of what a run selected has no solution.
-        largest_gap: relative duality gap of the solutions, the largest.
-    """
-
+    #: what was trained, in words
     optimizer: str
     parameterization: str
-    norms: tuple[str, ...]
-    steps: tuple[int, ...]
+    norms: tuple[str, ...]  #: the names of the norms
+    steps: tuple[int, ...]  #: the steps that were looked at
+    #: ``[steps, norms, data sets]``; NaN where the SVM of what a run selected has no solution
     efficiency: Float[Tensor, "steps norms datasets"]
     cosine: Float[Tensor, "steps norms datasets"]
-    largest_gap: float
+    largest_gap: float  #: relative duality gap of the solutions, the largest
 
     @cached_property
     def judged(self) -> Bool[Tensor, "datasets"]:

@@ -18,25 +18,15 @@ from attsvm.svm import AttentionSVM, LabelSVM, SVMSolution, label_svm, solve
 
 @dataclass(frozen=True, eq=False)
 class JointPrediction:
-    """Where joint training of attention and a linear head should go, for one selection.
+    """Where joint training of attention and a linear head should go, for one selection."""
 
-    Attributes:
-        selected: alpha, the selection ``[*batch, n]``.
-        label: the label SVM of the selected values: v_mm, its support inputs S, its solution.
-        support_inputs: S, the inputs whose selected token is tight in the label SVM ``[*batch, n]``.
-        tight: every input supports the label margin ``[*batch]``; where not, the relaxed problem is predicted.
-        growth_ratio: ||v|| / N(W) in the limit, inf for the theorem's relaxed problem.
-        problem: the attention SVM: right-hand side 1 for inputs in S, and between 0 and 1 outside S.
-        solution: its solution in the norm asked for.
-    """
-
-    selected: Int[Tensor, "*batch n"]
-    label: LabelSVM
-    support_inputs: Bool[Tensor, "*batch n"]
-    tight: Bool[Tensor, "*batch"]
-    growth_ratio: Float[Tensor, "*batch"]
-    problem: AttentionSVM
-    solution: SVMSolution
+    selected: Int[Tensor, "*batch n"]  #: alpha, the selection
+    label: LabelSVM  #: the label SVM of the selected values: v_mm, its support inputs S, its solution
+    support_inputs: Bool[Tensor, "*batch n"]  #: S, the inputs whose selected token is tight in the label SVM
+    tight: Bool[Tensor, "*batch"]  #: every input supports the label margin; where not, the relaxed problem is predicted
+    growth_ratio: Float[Tensor, "*batch"]  #: ||v|| / N(W) in the limit, inf for the theorem's relaxed problem
+    problem: AttentionSVM  #: the attention SVM: right-hand side 1 for inputs in S, and between 0 and 1 outside S
+    solution: SVMSolution  #: its solution in the norm asked for
 
     @property
     def weights(self) -> Float[Tensor, "*batch d dq"]:
@@ -156,22 +146,15 @@ def _balanced(
 
 @dataclass(frozen=True, eq=False)
 class JointComparison:
-    """A run of joint training beside its prediction; ``*lead`` is ``[*starts, *batch]``.
+    """A run of joint training beside its prediction; ``*lead`` is ``[*starts, *batch]``."""
 
-    Attributes:
-        same_selection: the run's most probable tokens are the predicted selection, for the inputs whose right-hand side
-            is positive; attention of the others need not concentrate.
-        attention_cosine: of the run's W and the predicted one; NaN where nothing is predicted.
-        head_cosine: of the run's v and v_mm; NaN where nothing is predicted.
-        holds: both cosines are at least `threshold`, and the selection is the predicted one.
-        threshold: what the cosines were held against.
-    """
-
+    #: the run's most probable tokens are the predicted selection, for the inputs whose right-hand side is positive;
+    #: attention of the others need not concentrate
     same_selection: Bool[Tensor, "*lead"]
-    attention_cosine: Float[Tensor, "*lead"]
-    head_cosine: Float[Tensor, "*lead"]
-    holds: Bool[Tensor, "*lead"]
-    threshold: float
+    attention_cosine: Float[Tensor, "*lead"]  #: of the run's W and the predicted one; NaN where nothing is predicted
+    head_cosine: Float[Tensor, "*lead"]  #: of the run's v and v_mm; NaN where nothing is predicted
+    holds: Bool[Tensor, "*lead"]  #: both cosines are at least `threshold`, and the selection is the predicted one
+    threshold: float  #: what the cosines were held against
 
     def __str__(self) -> str:
         held, total = int(self.holds.sum()), self.holds.numel()

@@ -88,20 +88,14 @@ def solve_or_retry(problem: AttentionSVM, norm: Norm | None = None) -> SVMSoluti
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LocalOptimality:
-    """Whether each selection of a batch is locally optimal, and why not.
+    """Whether each selection of a batch is locally optimal, and why not."""
 
-    Attributes:
-        holds: ``[*batch]``; False where the selection cannot be separated and where that is undecided.
-        violations: support tokens that score at least as high as the selected one ``[*batch, n, T]``.
-        gap: smallest score lead of a selected token over its support tokens ``[*batch]``; inf without support, NaN
-            where the SVM is not solved.
-        solution: the `SVMSolution` of the selection.
-    """
-
-    holds: Bool[Tensor, "*batch"]
-    violations: Bool[Tensor, "*batch n T"]
+    holds: Bool[Tensor, "*batch"]  #: False where the selection cannot be separated and where that is undecided
+    violations: Bool[Tensor, "*batch n T"]  #: support tokens that score at least as high as the selected one
+    #: smallest score lead of a selected token over its support tokens; inf without support, NaN where the SVM is not
+    #: solved
     gap: Float[Tensor, "*batch"]
-    solution: SVMSolution
+    solution: SVMSolution  #: the `SVMSolution` of the selection
 
     @property
     def feasible(self) -> Bool[Tensor, "*batch"]:

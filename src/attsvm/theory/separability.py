@@ -19,26 +19,20 @@ _MISS = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Separability:
-    """Whether weights can give every selected token a margin over the others, and the proof.
+    """Whether weights can give every selected token a margin over the others, and the proof."""
 
-    Attributes:
-        separable: ``[*batch]``; True only where weights with positive margins are in hand.
-        undecided: where neither was proved.
-        weights: such weights with margins >= 1, those of smallest Frobenius norm where `solution` is solved
-            ``[*batch, d, dq]``; NaN where there are none.
-        ray: multipliers lam >= 0 with ``sum lam_it (x_i,alpha - x_it) z_i^T = 0`` and sum 1, which no W can meet
-            ``[*batch, n, T]``; 0 where separable.
-        bound: the ray proves that no W of Frobenius norm below this separates; inf where it is proved that no W at all
-            does, and 0 where there is no ray.
-        solution: the SVM behind it.
-    """
-
-    separable: Bool[Tensor, "*batch"]
-    undecided: Bool[Tensor, "*batch"]
+    separable: Bool[Tensor, "*batch"]  #: True only where weights with positive margins are in hand
+    undecided: Bool[Tensor, "*batch"]  #: where neither was proved
+    #: such weights with margins >= 1, those of smallest Frobenius norm where `solution` is solved; NaN where there are
+    #: none
     weights: Float[Tensor, "*batch d dq"]
+    #: multipliers lam >= 0 with ``sum lam_it (x_i,alpha - x_it) z_i^T = 0`` and sum 1, which no W can meet; 0 where
+    #: separable
     ray: Float[Tensor, "*batch n T"]
+    #: the ray proves that no W of Frobenius norm below this separates; inf where it is proved that no W at all does,
+    #: and 0 where there is no ray
     bound: Float[Tensor, "*batch"]
-    solution: SVMSolution
+    solution: SVMSolution  #: the SVM behind it
 
     def __bool__(self) -> bool:
         if self.separable.ndim:

@@ -20,27 +20,17 @@ _CHUNK = 4096
 
 @dataclass(frozen=True, eq=False)
 class SeveralOptimal:
-    """The disjunction over one optimal token per input.
+    """The disjunction over one optimal token per input."""
 
-    Attributes:
-        selected: the best choice found, one token of O_i per input ``[*batch, n]``.
-        solution: its SVM, with rows only against tokens outside O_i; infeasible where every choice tried is.
-        value: N of that solution, inf where infeasible ``[*batch]``: the optimum where `exact`, else an upper bound.
-        lower_bound: proved for every choice ``[*batch]``; equals `value` where `exact`.
-        exact: all choices are decided ``[*batch]``.
-        choices: how many there are, prod_i |O_i|, as a float that may be inf ``[*batch]``.
-        solved: how many SVMs of whole choices were solved ``[*batch]``.
-        unique: the second-best choice is worse by more than 1e-6, relatively, or there is none; known only where
-            `exact` ``[*batch]``.
-    """
-
-    selected: Int[Tensor, "*batch n"]
-    solution: SVMSolution
+    selected: Int[Tensor, "*batch n"]  #: the best choice found, one token of O_i per input
+    solution: SVMSolution  #: its SVM, with rows only against tokens outside O_i; infeasible where every choice tried is
+    #: N of that solution, inf where infeasible: the optimum where `exact`, else an upper bound
     value: Float[Tensor, "*batch"]
-    lower_bound: Float[Tensor, "*batch"]
-    exact: Bool[Tensor, "*batch"]
-    choices: Float[Tensor, "*batch"]
-    solved: Int[Tensor, "*batch"]
+    lower_bound: Float[Tensor, "*batch"]  #: proved for every choice; equals `value` where `exact`
+    exact: Bool[Tensor, "*batch"]  #: all choices are decided
+    choices: Float[Tensor, "*batch"]  #: how many there are, prod_i |O_i|, as a float that may be inf
+    solved: Int[Tensor, "*batch"]  #: how many SVMs of whole choices were solved
+    #: the second-best choice is worse by more than 1e-6, relatively, or there is none; known only where `exact`
     unique: Bool[Tensor, "*batch"]
 
     @property

@@ -44,21 +44,13 @@ _LISTED = ("selections", "norms", "exhaustive")  # of locally optimal selections
 
 @dataclass(frozen=True, eq=False)
 class Limit:
-    """A selection that training may tend to, with its max-margin direction.
+    """A selection that training may tend to, with its max-margin direction."""
 
-    Attributes:
-        name: why it is a candidate: "optimal" or "predicted".
-        selected: ``[*batch, n]``.
-        solution: of its SVM in the norm that belongs to the training.
-        locally_optimal: ``[*batch]``; only such selections attract.
-        lead: smallest score lead of a selected token over its support tokens ``[*batch]``.
-    """
-
-    name: str
+    name: str  #: why it is a candidate: "optimal" or "predicted"
     selected: Int[Tensor, "*batch n"]
-    solution: SVMSolution
-    locally_optimal: Bool[Tensor, "*batch"]
-    lead: Float[Tensor, "*batch"]
+    solution: SVMSolution  #: of its SVM in the norm that belongs to the training
+    locally_optimal: Bool[Tensor, "*batch"]  #: only such selections attract
+    lead: Float[Tensor, "*batch"]  #: smallest score lead of a selected token over its support tokens
 
     @property
     def direction(self) -> Float[Tensor, "*batch d dq"]:
@@ -69,23 +61,16 @@ class Limit:
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where a start lies, seen from the predicted selection.
+    """Where a start lies, seen from the predicted selection."""
 
-    Attributes:
-        cosine: with the max-margin direction ``[*batch]``; NaN where there is none.
-        norm: Frobenius norm of W(0).
-        margin: smallest margin of the selected tokens over the norm, the widest margin cone that holds the start.
-        attention: smallest probability of a predicted token.
-        inside: where a theorem covers this start (`below_the_barrier`, for plain gradient descent).
-        outside: where it is certain that the start lies in no cone around the direction.
-    """
-
-    cosine: Float[Tensor, "*batch"]
-    norm: Float[Tensor, "*batch"]
+    cosine: Float[Tensor, "*batch"]  #: with the max-margin direction; NaN where there is none
+    norm: Float[Tensor, "*batch"]  #: Frobenius norm of W(0)
+    #: smallest margin of the selected tokens over the norm, the widest margin cone that holds the start
     margin: Float[Tensor, "*batch"]
-    attention: Float[Tensor, "*batch"]
+    attention: Float[Tensor, "*batch"]  #: smallest probability of a predicted token
+    #: where a theorem covers this start (`below_the_barrier`, for plain gradient descent)
     inside: Bool[Tensor, "*batch"]
-    outside: Bool[Tensor, "*batch"]
+    outside: Bool[Tensor, "*batch"]  #: where it is certain that the start lies in no cone around the direction
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -109,39 +94,28 @@ class Start:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """Conditions, applicable results and predicted limits of a batch of data sets; prints as a table.
+    """Conditions, applicable results and predicted limits of a batch of data sets; prints as a table."""
 
-    Attributes:
-        data, head, loss: what was diagnosed, in float64.
-        bias: the norm that belongs to parameterization and optimizer.
-        conditions: assumptions, each with the margin by which it holds or fails.
-        results: what the papers prove, each with its conditions and where all of them were checked to hold.
-        conjectures: what is conjectured, or stated without a bound, in the same form.
-        limits: candidate selections: the optimal one and, given a starting point, the predicted one.
-        predicted: the selection that training should reach ``[*batch, n]``: the optimal one where a theorem on every
-            start, or on this one, says so; else the one that `rule` names.
-        rule: what made the prediction where no theorem did.
-        standing: of the prediction, one `Standing` per data set in row-major order.
-        configuration: how the training was described, to be compared with that of a run.
-        start: where the starting point lies, where one was given.
-        accuracy: how often the rule was right where it was measured, in words; None where that is not known.
-        local: the locally optimal selections of each data set in row-major order, where asked for.
-    """
-
+    #: what was diagnosed, in float64
     data: TokenDataset
     head: Head
     loss: Loss
-    bias: ImplicitBias
-    conditions: tuple[Condition, ...]
+    bias: ImplicitBias  #: the norm that belongs to parameterization and optimizer
+    conditions: tuple[Condition, ...]  #: assumptions, each with the margin by which it holds or fails
+    #: what the papers prove, each with its conditions and where all of them were checked to hold
     results: tuple[Result, ...]
-    conjectures: tuple[Result, ...]
-    limits: tuple[Limit, ...]
+    conjectures: tuple[Result, ...]  #: what is conjectured, or stated without a bound, in the same form
+    limits: tuple[Limit, ...]  #: candidate selections: the optimal one and, given a starting point, the predicted one
+    #: the selection that training should reach: the optimal one where a theorem on every start, or on this one, says
+    #: so; else the one that `rule` names
     predicted: Int[Tensor, "*batch n"]
-    rule: str
-    standing: tuple[Standing, ...]
-    configuration: Mapping[str, object]
-    start: Start | None = None
+    rule: str  #: what made the prediction where no theorem did
+    standing: tuple[Standing, ...]  #: of the prediction, one `Standing` per data set in row-major order
+    configuration: Mapping[str, object]  #: how the training was described, to be compared with that of a run
+    start: Start | None = None  #: where the starting point lies, where one was given
+    #: how often the rule was right where it was measured, in words; None where that is not known
     accuracy: str | None = None
+    #: the locally optimal selections of each data set in row-major order, where asked for
     local: tuple[LocalOptima, ...] | None = None
 
     @property

@@ -34,17 +34,11 @@ class Standing(Enum):
 
 @dataclass(frozen=True)
 class ImplicitBias:
-    """The norm whose max-margin direction training should tend to.
+    """The norm whose max-margin direction training should tend to."""
 
-    Attributes:
-        norm: of the attention SVM.
-        standing: proved locally, from starts in some cone and with small enough steps, or conjectured.
-        citation: key and subject, or arXiv number, of the result.
-    """
-
-    norm: Norm
-    standing: Standing
-    citation: str
+    norm: Norm  #: of the attention SVM
+    standing: Standing  #: proved locally, from starts in some cone and with small enough steps, or conjectured
+    citation: str  #: key and subject, or arXiv number, of the result
 
 
 def implicit_bias(parameterization: Parameterization, optimizer: Optimizer) -> ImplicitBias:

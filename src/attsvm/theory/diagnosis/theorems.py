@@ -35,17 +35,12 @@ _SMALL = 256  # selections of a whole batch that are cheap enough to solve witho
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A statement of the papers and all the conditions it rests on.
+    """A statement of the papers and all the conditions it rests on."""
 
-    Attributes:
-        statement: what it concludes.
-        citation: key and subject.
-        conditions: every assumption, checked on this input; a statement on something else than this training (a path,
-            another first step) says so.
-    """
-
-    statement: str
-    citation: str
+    statement: str  #: what it concludes
+    citation: str  #: key and subject
+    #: every assumption, checked on this input; a statement on something else than this training (a path, another first
+    #: step) says so
     conditions: tuple[Condition, ...]
 
     @property

@@ -40,55 +40,37 @@ OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
 
 @dataclass(frozen=True, eq=False)
 class Verification:
-    """A run held against its diagnosis, with one entry per data set.
+    """A run held against its diagnosis, with one entry per data set."""
 
-    Attributes:
-        reached: argmax of the final attention ``[*batch, n]``.
-        codes: index into `OUTCOMES`.
-        same_problem: nothing was found in which the run differs from what was diagnosed.
-        problem_known: everything could be compared; False for runs saved without a fingerprint.
-        trained: at least one step was taken.
-        saturated_at_start: attention was saturated before the first step, so that training may have changed nothing;
-            False where the start was not recorded.
-        saturated: every input gives one token at least the threshold.
-        selection: the reached selection is the predicted one.
-        locally_optimal: whether the reached selection attracts, in the norm predicted.
-        direction_holds: margin efficiency and cosine are within their thresholds. Where the solution is not known to be
-            the only one, the distance to the set of solutions takes the place of the cosine in the nuclear norm; in
-            others margin efficiency alone decides (`by_efficiency`), which is 1 exactly on the set of solutions.
-        by_efficiency: where the cosine does not count, since several solutions may exist.
-        still_improving: a remark: the margin efficiency was still growing over the second half of the records.
-        cosine: between the run's weights and the max-margin direction of the reached selection, in the norm predicted.
-        distance: from W / N(W) to the set of nuclear-norm solutions over their norm; NaN where the solution is unique,
-            the norm is another, or the cosine suffices (it is a conic program for each data set).
-        efficiency: margin of the run's direction over the best one.
-        growth: final norm over the norm half-way through the recorded steps.
-        solution: SVM of the reached selection.
-        differences: in what the run differs from the diagnosis, in words.
-        unknown: what could not be compared.
-        thresholds: of attention, cosine, distance and efficiency, by name.
-    """
-
-    reached: Int[Tensor, "*batch n"]
-    codes: Int[Tensor, "*batch"]
-    same_problem: Bool[Tensor, "*batch"]
-    problem_known: Bool[Tensor, "*batch"]
-    trained: Bool[Tensor, "*batch"]
+    reached: Int[Tensor, "*batch n"]  #: argmax of the final attention
+    codes: Int[Tensor, "*batch"]  #: index into `OUTCOMES`
+    same_problem: Bool[Tensor, "*batch"]  #: nothing was found in which the run differs from what was diagnosed
+    problem_known: Bool[Tensor, "*batch"]  #: everything could be compared; False for runs saved without a fingerprint
+    trained: Bool[Tensor, "*batch"]  #: at least one step was taken
+    #: attention was saturated before the first step, so that training may have changed nothing; False where the start
+    #: was not recorded
     saturated_at_start: Bool[Tensor, "*batch"]
-    saturated: Bool[Tensor, "*batch"]
-    selection: Bool[Tensor, "*batch"]
-    locally_optimal: Bool[Tensor, "*batch"]
+    saturated: Bool[Tensor, "*batch"]  #: every input gives one token at least the threshold
+    selection: Bool[Tensor, "*batch"]  #: the reached selection is the predicted one
+    locally_optimal: Bool[Tensor, "*batch"]  #: whether the reached selection attracts, in the norm predicted
+    #: margin efficiency and cosine are within their thresholds. Where the solution is not known to be the only one, the
+    #: distance to the set of solutions takes the place of the cosine in the nuclear norm; in others margin efficiency
+    #: alone decides (`by_efficiency`), which is 1 exactly on the set of solutions.
     direction_holds: Bool[Tensor, "*batch"]
-    by_efficiency: Bool[Tensor, "*batch"]
+    by_efficiency: Bool[Tensor, "*batch"]  #: where the cosine does not count, since several solutions may exist
+    #: a remark: the margin efficiency was still growing over the second half of the records
     still_improving: Bool[Tensor, "*batch"]
+    #: between the run's weights and the max-margin direction of the reached selection, in the norm predicted
     cosine: Float[Tensor, "*batch"]
+    #: from W / N(W) to the set of nuclear-norm solutions over their norm; NaN where the solution is unique, the norm is
+    #: another, or the cosine suffices (it is a conic program for each data set)
     distance: Float[Tensor, "*batch"]
-    efficiency: Float[Tensor, "*batch"]
-    growth: Float[Tensor, "*batch"]
-    solution: SVMSolution
-    differences: tuple[str, ...]
-    unknown: tuple[str, ...]
-    thresholds: dict[str, float]
+    efficiency: Float[Tensor, "*batch"]  #: margin of the run's direction over the best one
+    growth: Float[Tensor, "*batch"]  #: final norm over the norm half-way through the recorded steps
+    solution: SVMSolution  #: SVM of the reached selection
+    differences: tuple[str, ...]  #: in what the run differs from the diagnosis, in words
+    unknown: tuple[str, ...]  #: what could not be compared
+    thresholds: dict[str, float]  #: of attention, cosine, distance and efficiency, by name
 
     @property
     def holds(self) -> Bool[Tensor, "*batch"]:

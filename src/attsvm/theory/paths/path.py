@@ -31,50 +31,38 @@ class RegularizationPath:
 
     The risk is not convex, and nothing here proves that a point is the lowest of its ball: it is the best found from
     `starts` starts.
-
-    Attributes:
-        radii: R, increasing ``[radii]``.
-        weights: W_R with N(W_R) <= R.
-        key, query: balanced factors of W_R where `KeyQuery` was asked for, else None.
-        head: v_r where the head was trained, else None.
-        head_radii: r, where the head was trained, else None.
-        risk: L(W_R).
-        log_excess: log(L(W_R) - L_*), L_* the risk of picking every best token; None unless a linear head is fixed.
-        attention: softmax probabilities.
-        log_attention: their logarithms.
-        residual: how far from stationary, ``1 - <W, -G> / (N(W) N°(G))`` for a gradient G; 0 is exact. For a rank below
-            the spans' it is that of the factors; inside the ball (a nonlinear head) it is R ||G|| instead.
-        converged: the point is stationary: its residual is so small that it cannot matter at this radius. A stationary
-            point need not be the lowest.
-        on_boundary: the minimiser lies on the boundary of the ball.
-        at_cone_edge: the minimiser lies on the edge of the cone it was restricted to; always False without a cone.
-        starts: how many starts were tried for each point; more where `separable` is False.
-        separable: weights that separate the best tokens of the data set are known, and the path of a fixed head tends
-            to the smallest of them ``[*batch]``; None for a cone.
-        elsewhere: how many of them ended in another direction (1 - cosine above 1e-3) with a higher risk.
-        risk_spread: largest minus smallest risk over the starts, of log(L - L_*) where that is known.
-        norm: N.
     """
 
-    radii: Float[Tensor, "radii"]
-    weights: Float[Tensor, "*lead d dq"]
+    radii: Float[Tensor, "radii"]  #: R, increasing
+    weights: Float[Tensor, "*lead d dq"]  #: W_R with N(W_R) <= R
+    #: balanced factors of W_R where `KeyQuery` was asked for, else None
     key: Float[Tensor, "*lead d rank"] | None
     query: Float[Tensor, "*lead dq rank"] | None
-    head: Float[Tensor, "*lead dv"] | None
-    head_radii: Float[Tensor, "radii"] | None
-    risk: Float[Tensor, "*lead"]
+    head: Float[Tensor, "*lead dv"] | None  #: v_r where the head was trained, else None
+    head_radii: Float[Tensor, "radii"] | None  #: r, where the head was trained, else None
+    risk: Float[Tensor, "*lead"]  #: L(W_R)
+    #: log(L(W_R) - L_*), L_* the risk of picking every best token; None unless a linear head is fixed
     log_excess: Float[Tensor, "*lead"] | None
-    attention: Float[Tensor, "*lead n T"]
-    log_attention: Float[Tensor, "*lead n T"]
+    attention: Float[Tensor, "*lead n T"]  #: softmax probabilities
+    log_attention: Float[Tensor, "*lead n T"]  #: their logarithms
+    #: how far from stationary, ``1 - <W, -G> / (N(W) N°(G))`` for a gradient G; 0 is exact. For a rank below the spans'
+    #: it is that of the factors; inside the ball (a nonlinear head) it is R ||G|| instead.
     residual: Float[Tensor, "*lead"]
+    #: the point is stationary: its residual is so small that it cannot matter at this radius. A stationary point need
+    #: not be the lowest.
     converged: Bool[Tensor, "*lead"]
-    on_boundary: Bool[Tensor, "*lead"]
+    on_boundary: Bool[Tensor, "*lead"]  #: the minimiser lies on the boundary of the ball
+    #: the minimiser lies on the edge of the cone it was restricted to; always False without a cone
     at_cone_edge: Bool[Tensor, "*lead"]
-    starts: Int[Tensor, "*lead"]
+    starts: Int[Tensor, "*lead"]  #: how many starts were tried for each point; more where `separable` is False
+    #: weights that separate the best tokens of the data set are known, and the path of a fixed head tends to the
+    #: smallest of them; None for a cone
     separable: Bool[Tensor, "*batch"] | None
+    #: how many of them ended in another direction (1 - cosine above 1e-3) with a higher risk
     elsewhere: Int[Tensor, "*lead"]
+    #: largest minus smallest risk over the starts, of log(L - L_*) where that is known
     risk_spread: Float[Tensor, "*lead"]
-    norm: Norm
+    norm: Norm  #: N
 
     @cached_property
     def selected(self) -> Int[Tensor, "*lead n"]:

@@ -28,20 +28,14 @@ _NEAR = 1.5  # a start counts as one of a measured norm up to this factor above 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The share of data sets whose whole selection was named, over the settings of this kind.
+    """The share of data sets whose whole selection was named, over the settings of this kind."""
 
-    Attributes:
-        lowest, highest: shares over the settings, each of `sets` data sets.
-        settings: which ones, in words.
-        sets: data sets per setting.
-        cost: the largest share of the time of the training predicted.
-    """
-
+    #: shares over the settings, each of `sets` data sets
     lowest: float
     highest: float
-    settings: str
-    sets: int
-    cost: float
+    settings: str  #: which ones, in words
+    sets: int  #: data sets per setting
+    cost: float  #: the largest share of the time of the training predicted
 
     def __str__(self) -> str:
         low, high = f"{self.lowest:.1%}", f"{self.highest:.1%}"
@@ -85,24 +79,16 @@ def _measured() -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
-    """The selection a rule expects descent to reach.
+    """The selection a rule expects descent to reach."""
 
-    Attributes:
-        selected: one token per input ``[*batch, n]``.
-        confidence: larger is surer, comparable only within one rule ``[*batch]``; each rule says what it is.
-        locally_optimal: whether the selection is locally optimal in the Frobenius norm ``[*batch]``: descent on W can
-            converge only to such ones, so False says that the prediction cannot be the last word.
-        rule: name of the rule.
-        family: what the rule looks at, such as "path" or "descent" (`Rule.family`).
-        accuracy: how often the rule was right where it was measured; None where it was not.
-    """
-
-    selected: Int[Tensor, "*batch n"]
-    confidence: Float[Tensor, "*batch"]
+    selected: Int[Tensor, "*batch n"]  #: one token per input
+    confidence: Float[Tensor, "*batch"]  #: larger is surer, comparable only within one rule; each rule says what it is
+    #: whether the selection is locally optimal in the Frobenius norm: descent on W can converge only to such ones, so
+    #: False says that the prediction cannot be the last word
     locally_optimal: Bool[Tensor, "*batch"]
-    rule: str
-    family: str
-    accuracy: Accuracy | None = None
+    rule: str  #: name of the rule
+    family: str  #: what the rule looks at, such as "path" or "descent" (`Rule.family`)
+    accuracy: Accuracy | None = None  #: how often the rule was right where it was measured; None where it was not
 
     def __repr__(self) -> str:
         count = self.locally_optimal.numel()

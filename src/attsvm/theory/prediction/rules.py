@@ -29,22 +29,13 @@ Parameters = dict[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Situation:
-    """What a rule may look at.
+    """What a rule may look at."""
 
-    Attributes:
-        data: data sets with one batch axis, in float64.
-        head: the prediction head, one for all data sets or one for each.
-        loss: whose risk descent lowers.
-        parameterization: what is trained.
-        start: its parameters at the start, ``[1, batch, ...]``.
-        optimizer: how it is trained.
-    """
-
-    data: TokenDataset
-    head: Head
-    loss: Loss
-    parameterization: Parameterization
-    start: Parameters
+    data: TokenDataset  #: data sets with one batch axis, in float64
+    head: Head  #: the prediction head, one for all data sets or one for each
+    loss: Loss  #: whose risk descent lowers
+    parameterization: Parameterization  #: what is trained
+    start: Parameters  #: its parameters at the start, ``[1, batch, ...]``
     optimizer: Optimizer = NormalizedGradientDescent(0.1)  # noqa: RUF009 (it is frozen)
 
     @cached_property
@@ -90,12 +81,9 @@ _PRODUCT = 2.0  # tuned on seeds below 1000, at n=6 T=8 d=10
 
 
 class Rule(ABC):
-    """A way to name the selection that descent reaches. A rule holds its few numbers, never data.
+    """A way to name the selection that descent reaches. A rule holds its few numbers, never data."""
 
-    Attributes:
-        family: what kind of work it does, such as "path" or "descent"; ``benchmarks/prediction_rules.py`` lists them.
-    """
-
+    #: what kind of work it does, such as "path" or "descent"; ``benchmarks/prediction_rules.py`` lists them
     family: ClassVar[str]
 
     @property
