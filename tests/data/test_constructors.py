@@ -1,4 +1,4 @@
-"""The ways to build a data set: cross- and self-attention, sequences, causal data, prompts."""
+"""The ways to build a data set: self-attention, sequences, causal data, prompts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ from .helpers import assert_same, parts, same_bits
 
 TOKENS = parts(n=3)["tokens"]
 EVERY_LABEL = np.ones((3, 4))
-
-
-def test_cross_attention_is_the_plain_constructor() -> None:
-    given = parts(2)
-    assert_same(TokenDataset.cross_attention(**given), TokenDataset(**given))
 
 
 @pytest.mark.parametrize("query_token", [0, 2, -1])
@@ -96,13 +91,6 @@ def test_a_batch_of_causal_data_equals_its_elements() -> None:
 def test_sequences_refuse() -> None:
     with pytest.raises(ValueError, match=r"^labels must have shape \[3, 4\] \(batch, sequences, T\); got \[3\]$"):
         TokenDataset.causal(TOKENS, [1, 1, 1])
-    mask = np.ones((3, 4), bool)
-    assert TokenDataset.sequence(TOKENS, EVERY_LABEL, mask=mask).mask is None
-    mask[2, 1] = False
-    with pytest.raises(ValueError, match=r"^mask must be True everywhere: sequence 2, token 1 is masked"):
-        TokenDataset.sequence(TOKENS, EVERY_LABEL, mask=mask)
-    with pytest.raises(ValueError, match=r"^mask must be a boolean mask"):
-        TokenDataset.sequence(TOKENS, EVERY_LABEL, mask=EVERY_LABEL)
     bad = TOKENS.copy()
     bad[1, 2, 0] = np.nan
     with pytest.raises(ValueError, match=r"^tokens must be finite; got nan at sequence 1, token 2, coordinate 0$"):

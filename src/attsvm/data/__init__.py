@@ -15,28 +15,10 @@ from attsvm.data.random import equal_scores, orthonormal_tokens, random_gaussian
 from attsvm.data.streams import Seed, stream_keys, streams
 
 __all__ = [
-    # the container
-    "TokenDataset",
-    # random data
-    "random_sphere",
-    "random_gaussian",
-    "orthonormal_tokens",
-    "equal_scores",
-    # hand-made examples
-    "EXAMPLES",
-    "StartingPoints",
-    "example",
-    "starting_points",
-    # real patches
-    "DigitImages",
-    "digits_images",
-    "digits_patches",
-    "grid_positions",
-    "one_hot_positions",
-    "patches_to_images",
-    # seeds
-    "Counter",
-    "Seed",
-    "stream_keys",
-    "streams",
-]
+    "TokenDataset",  # the container
+    "random_sphere", "random_gaussian", "orthonormal_tokens", "equal_scores",
+    "EXAMPLES", "StartingPoints", "example", "starting_points",  # hand-made
+    "DigitImages", "digits_images", "digits_patches", "patches_to_images",  # real patches
+    "grid_positions", "one_hot_positions",
+    "Counter", "Seed", "stream_keys", "streams",  # seeds
+]  # fmt: skip

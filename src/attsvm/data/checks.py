@@ -79,7 +79,7 @@ def check_finite(tensor: Tensor, name: str, axes: Sequence[str]) -> None:
     if not tensor.numel() or all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor)):
         return
     where = torch.nonzero(~torch.isfinite(tensor))[0].tolist()
-    at = f" at {place(where, axes)}" if where else ""
+    at = f" at {place(where, axes)}" if where else ""  # a single number has no position
     raise ValueError(f"{name} must be finite; got {float(tensor[tuple(where)])}{at}")
 
 
@@ -96,12 +96,6 @@ def check_same_kind(tensor: Tensor, name: str, like: Tensor, whose: str = "the d
             f"{name} must be {type_name(like)} on {like.device}, like {whose};"
             f" got {type_name(tensor)} on {tensor.device}"
         )
-
-
-def check_device(tensor: Tensor, name: str, device: torch.device) -> None:
-    """Raise unless `tensor` lives with the tokens."""
-    if tensor.device != device:
-        raise ValueError(f"{name} must be on {device}, like the tokens; got {tensor.device}")
 
 
 def as_device(device: torch.device | str, name: str) -> torch.device:
@@ -182,9 +176,8 @@ def checked_index(index: object, shape: tuple[int | None, ...], size: int, devic
         expected = ", ".join("k" if length is None else str(length) for length in shape)
         raise ValueError(f"index must have shape [{expected}] with at least one entry; got {list(tensor.shape)}")
     tensor = tensor.to(device, torch.int64)
-    outside = (tensor < 0) | (tensor >= size)
-    if bool(outside.any()):
-        where = torch.nonzero(outside)[0].tolist()
+    where = _first((tensor < 0) | (tensor >= size))
+    if where is not None:
         got = int(tensor[tuple(where)])
         raise ValueError(f"index must lie in 0..{size - 1}; got {got} at {place(where, ('position',))}")
     return tensor
@@ -206,7 +199,7 @@ def check_dataset(data: TokenDataset) -> None:
 
     if tuple(data.queries.shape[:-1]) != (*batch, n):
         raise ValueError(
-            f"queries must have shape {_shape(*batch, n, 'dq')} (batch, n, dq) to fit tokens of shape"
+            f"queries must have shape [{', '.join(map(str, (*batch, n, 'dq')))}] (batch, n, dq) to fit tokens of shape"
             f" {list(data.tokens.shape)}; got {list(data.queries.shape)}"
         )
     if data.dq == 0:
@@ -214,18 +207,23 @@ def check_dataset(data: TokenDataset) -> None:
     check_same_kind(data.queries, "queries", data.tokens, "the tokens")
     check_finite(data.queries, "queries", ("input", "coordinate"))
 
-    _check_labels(data.labels, (*batch, n), data.device)
+    check_shape(data.labels, "labels", (*batch, n), "batch, n")
+    _check_device(data.labels, "labels", data.device)
+    where = _first((data.labels != 1) & (data.labels != -1))
+    if where is not None:
+        got = data.labels[tuple(where)].item()
+        raise ValueError(f"labels must be +1 or -1; got {got} at {place(where, ('input',))}")
     if data.mask is not None:
-        check_mask(data.mask, (*batch, n, data.T), "batch, n, T", data.device)
-        hidden = ~data.mask.any(-1)
-        if bool(hidden.any()):
-            at = place(torch.nonzero(hidden)[0].tolist(), ("input",))
-            raise ValueError(f"mask must leave a token in every input; it hides all of {at}")
+        check_shape(data.mask, "mask", (*batch, n, data.T), "batch, n, T")
+        _check_device(data.mask, "mask", data.device)
+        hidden = _first(~data.mask.any(-1))
+        if hidden is not None:
+            raise ValueError(f"mask must leave a token in every input; it hides all of {place(hidden, ('input',))}")
 
     if data.values is not data.tokens:
         if data.values.shape[:-1] != data.tokens.shape[:-1] or data.dv == 0:
-            expected = _shape(*data.tokens.shape[:-1], "dv")
-            raise ValueError(f"values must have shape {expected} (batch, n, T, dv); got {list(data.values.shape)}")
+            expected = ", ".join(map(str, (*data.tokens.shape[:-1], "dv")))
+            raise ValueError(f"values must have shape [{expected}] (batch, n, T, dv); got {list(data.values.shape)}")
         check_same_kind(data.values, "values", data.tokens, "the tokens")
         check_finite(data.values, "values", (row, "token", "coordinate"))
     if data.head is not None:
@@ -243,12 +241,6 @@ def check_axes(tokens: Tensor) -> None:
             raise ValueError(f"tokens must have at least one {name}; got shape {list(tokens.shape)}")
 
 
-def check_mask(mask: Tensor, shape: tuple[int, ...], meaning: str, device: torch.device) -> None:
-    """Raise unless `mask` has this shape and is with the tokens."""
-    check_shape(mask, "mask", shape, meaning)
-    check_device(mask, "mask", device)
-
-
 def check_prompt_weights(weights: Tensor, tokens: Tensor) -> None:
     """Raise unless `weights` is ``[d, dv]`` or ``[*batch, d, dv]`` for `tokens` ``[*batch, n, T, dv]``."""
     own, batch, width = tuple(weights.shape[-2:]), tuple(tokens.shape[:-3]), tokens.shape[-1]
@@ -261,14 +253,11 @@ def check_prompt_weights(weights: Tensor, tokens: Tensor) -> None:
     check_finite(weights, "weights", ("row", "column"))
 
 
-def _check_labels(labels: Tensor, shape: tuple[int, ...], device: torch.device) -> None:
-    check_shape(labels, "labels", shape, "batch, n")
-    check_device(labels, "labels", device)
-    wrong = ~((labels == 1) | (labels == -1))
-    if bool(wrong.any()):
-        where = torch.nonzero(wrong)[0].tolist()
-        raise ValueError(f"labels must be +1 or -1; got {labels[tuple(where)].item()} at {place(where, ('input',))}")
+def _first(wrong: Tensor) -> list[int] | None:
+    """The first position where `wrong` is True; None if there is none."""
+    return torch.nonzero(wrong)[0].tolist() if bool(wrong.any()) else None
 
 
-def _shape(*sizes: int | str) -> str:
-    return f"[{', '.join(map(str, sizes))}]"
+def _check_device(tensor: Tensor, name: str, device: torch.device) -> None:
+    if tensor.device != device:
+        raise ValueError(f"{name} must be on {device}, like the tokens; got {tensor.device}")

@@ -14,23 +14,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attsvm.data.checks import (
-    ArrayOrList,
-    as_device,
-    as_floating,
-    as_mask,
-    as_tensor,
-    batch_index,
-    check_axes,
-    check_dataset,
-    check_finite,
-    check_mask,
-    check_prompt_weights,
-    check_shape,
-    checked_index,
-    gather_inputs,
-    place,
-)
+from attsvm.data import checks
+from attsvm.data.checks import ArrayOrList, as_floating, as_tensor, check_axes, check_dataset, place
 from attsvm.data.files import read_arrays, write_arrays
 
 _FIELDS = ("tokens", "queries", "labels", "mask", "values", "head")
@@ -71,21 +56,15 @@ class TokenDataset:
     queries_per_sequence: int
 
     def __init__(
-        self,
-        tokens: ArrayOrList,
-        queries: ArrayOrList,
-        labels: ArrayOrList,
-        mask: ArrayOrList | None = None,
-        values: ArrayOrList | None = None,
-        head: ArrayOrList | None = None,
-        queries_per_sequence: int = 1,
-    ) -> None:
+        self, tokens: ArrayOrList, queries: ArrayOrList, labels: ArrayOrList, mask: ArrayOrList | None = None,
+        values: ArrayOrList | None = None, head: ArrayOrList | None = None, queries_per_sequence: int = 1,
+    ) -> None:  # fmt: skip
         keys = as_floating(tokens, "tokens")
         fields: dict[str, Any] = {
             "tokens": keys,
             "queries": as_floating(queries, "queries"),
             "labels": as_tensor(labels, "labels"),
-            "mask": None if mask is None else as_mask(mask, "mask"),
+            "mask": None if mask is None else checks.as_mask(mask, "mask"),
             "values": keys if values is None or values is tokens else as_floating(values, "values"),
             "head": None if head is None else as_floating(head, "head"),
             "queries_per_sequence": queries_per_sequence,
@@ -94,8 +73,6 @@ class TokenDataset:
             object.__setattr__(self, name, value)
         check_dataset(self)
         object.__setattr__(self, "labels", self.labels.to(self.dtype))
-
-    # ---------------------------------------------------------------- shapes
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -158,8 +135,6 @@ class TokenDataset:
         parts += [name for name in ("mask", "head") if getattr(self, name) is not None]
         return f"TokenDataset({', '.join(parts)}, {str(self.dtype).removeprefix('torch.')}, {self.device})"
 
-    # ------------------------------------------------ what each input sees
-
     @property
     def real(self) -> Bool[Tensor, "*batch n T"]:
         """True where a token is real: `mask`, or where that is None all True (a view of one number)."""
@@ -181,13 +156,11 @@ class TokenDataset:
         """`numbers` ``[*starts, *batch, n, T]`` with `value` at masked tokens; the same tensor where none is masked."""
         return numbers if self.mask is None else numbers.masked_fill(~self.mask, value)
 
-    # ----------------------------------------------------------- other views
-
     def __getitem__(self, index: Any) -> TokenDataset:
         """One data set, or some of them, along the batch: an integer, slice, tuple or index array."""
         if not self.batch_shape:
             raise TypeError("a single data set cannot be indexed; indexing runs along the batch")
-        within = batch_index(index, self.batch_shape, self.device)
+        within = checks.batch_index(index, self.batch_shape, self.device)
         return self._map(lambda tensor: tensor[within])
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> TokenDataset:
@@ -197,7 +170,7 @@ class TokenDataset:
             ValueError: if `dtype` is neither float32 nor float64, a number overflows in it, or there is no such device.
         """
         if device is not None:
-            device = as_device(device, "device")
+            device = checks.as_device(device, "device")
         if dtype in (None, self.dtype):
             return self._map(lambda tensor: tensor.to(device=device))
         if dtype not in (torch.float32, torch.float64):
@@ -215,22 +188,17 @@ class TokenDataset:
 
     def take_inputs(self, index: ArrayOrList) -> TokenDataset:
         """The inputs `index` ``[*batch, k]`` of each data set, each with its own copy of its tokens."""
-        chosen = checked_index(index, (*self.batch_shape, None), self.n, self.device)
+        chosen = checks.checked_index(index, (*self.batch_shape, None), self.n, self.device)
         sequence = chosen // self.queries_per_sequence
-        tokens = gather_inputs(self.tokens, sequence)
-        return _unchecked(
-            tokens=tokens,
-            queries=gather_inputs(self.queries, chosen),
-            labels=gather_inputs(self.labels, chosen),
-            mask=None if self.mask is None else gather_inputs(self.mask, chosen),
-            values=tokens if self.values is self.tokens else gather_inputs(self.values, sequence),
-            head=self.head,
-            queries_per_sequence=1,
-        )
+        tokens = checks.gather_inputs(self.tokens, sequence)
+        values = tokens if self.values is self.tokens else checks.gather_inputs(self.values, sequence)
+        own = ("queries", "labels") if self.mask is None else ("queries", "labels", "mask")
+        rows = {name: checks.gather_inputs(getattr(self, name), chosen) for name in own}
+        return replace_unchecked(self, tokens=tokens, values=values, queries_per_sequence=1, **rows)
 
     def tokens_of(self, index: ArrayOrList) -> Float[Tensor, "*batch n d"]:
         """The key x_{i, index_i} of every input, for `index` ``[*batch, n]``: ``[*batch, n, d]``."""
-        chosen = checked_index(index, (*self.batch_shape, self.n), self.T, self.device)
+        chosen = checks.checked_index(index, (*self.batch_shape, self.n), self.T, self.device)
         wide = chosen.reshape(*self.batch_shape, self.sequences, self.queries_per_sequence, 1)
         rows = self.tokens.gather(-2, wide.expand(*wide.shape[:-1], self.d))
         return rows.reshape(*self.batch_shape, self.n, self.d)
@@ -241,14 +209,11 @@ class TokenDataset:
         check_dataset(changed)
         return changed
 
-    # ----------------------------------------------------------------- files
-
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to .npz or .safetensors; `load` gives back the same bits."""
-        arrays = {name: getattr(self, name) for name in _FIELDS if getattr(self, name) is not None}
-        if self.values is self.tokens:
-            del arrays["values"]
-        return write_arrays(path, arrays, {"kind": "TokenDataset", "queries_per_sequence": self.queries_per_sequence})
+        return write_arrays(
+            path, self._own(), {"kind": "TokenDataset", "queries_per_sequence": self.queries_per_sequence}
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TokenDataset:
@@ -266,33 +231,11 @@ class TokenDataset:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 
-    # ---------------------------------------------------------- constructors
-
-    @classmethod
-    def cross_attention(
-        cls,
-        tokens: ArrayOrList,
-        queries: ArrayOrList,
-        labels: ArrayOrList,
-        *,
-        mask: ArrayOrList | None = None,
-        values: ArrayOrList | None = None,
-        head: ArrayOrList | None = None,
-    ) -> TokenDataset:
-        """Free queries: input i attends to its tokens X_i with its own z_i."""
-        return cls(tokens, queries, labels, mask, values, head)
-
     @classmethod
     def self_attention(
-        cls,
-        tokens: ArrayOrList,
-        labels: ArrayOrList,
-        *,
-        query_token: int = 0,
-        mask: ArrayOrList | None = None,
-        values: ArrayOrList | None = None,
-        head: ArrayOrList | None = None,
-    ) -> TokenDataset:
+        cls, tokens: ArrayOrList, labels: ArrayOrList, *, query_token: int = 0, mask: ArrayOrList | None = None,
+        values: ArrayOrList | None = None, head: ArrayOrList | None = None,
+    ) -> TokenDataset:  # fmt: skip
         """The query is one of the input's own tokens, z_i = x_{i, query_token} (the first by convention)."""
         keys = as_floating(tokens, "tokens")
         check_axes(keys)
@@ -306,53 +249,38 @@ class TokenDataset:
 
     @classmethod
     def sequence(
-        cls,
-        tokens: ArrayOrList,
-        labels: ArrayOrList,
-        *,
-        mask: ArrayOrList | None = None,
-        values: ArrayOrList | None = None,
+        cls, tokens: ArrayOrList, labels: ArrayOrList, *, values: ArrayOrList | None = None,
         head: ArrayOrList | None = None,
-    ) -> TokenDataset:
+    ) -> TokenDataset:  # fmt: skip
         """Every position k of every sequence is an input with z = x_k over the whole sequence; tokens are stored once.
 
         Arguments:
-            tokens: ``[*batch, sequences, T, d]``.
-            labels: ``[*batch, sequences, T]``.
-            mask: ``[*batch, sequences, T]``, True everywhere: a masked position cannot be an input.
-        """
-        return cls._every_position(tokens, labels, mask, values, head, None)
-
-    @classmethod
-    def causal(
-        cls,
-        tokens: ArrayOrList,
-        labels: ArrayOrList,
-        *,
-        values: ArrayOrList | None = None,
-        head: ArrayOrList | None = None,
-    ) -> TokenDataset:
-        """Every position k is an input with z = x_k over its prefix x_1..x_k; tokens are stored once.
-
-        Arguments:
-            tokens: ``[*batch, sequences, T, d]``.
+            tokens: ``[*batch, sequences, T, d]``; all are real, since a masked position cannot be an input.
             labels: ``[*batch, sequences, T]``.
         """
         keys = as_floating(tokens, "tokens")
         check_axes(keys)
-        prefix = torch.ones(keys.shape[-2], keys.shape[-2], dtype=torch.bool, device=keys.device).tril()
-        return cls._every_position(keys, labels, None, None if values is tokens else values, head, prefix)
+        *batch, sequences, length, d = keys.shape
+        sign = as_tensor(labels, "labels")
+        checks.check_shape(sign, "labels", (*batch, sequences, length), "batch, sequences, T")
+        queries, sign = keys.reshape(*batch, sequences * length, d), sign.reshape(*batch, sequences * length)
+        return cls(keys, queries, sign, None, None if values is tokens else values, head, queries_per_sequence=length)
+
+    @classmethod
+    def causal(
+        cls, tokens: ArrayOrList, labels: ArrayOrList, *, values: ArrayOrList | None = None,
+        head: ArrayOrList | None = None,
+    ) -> TokenDataset:  # fmt: skip
+        """As `sequence`, but position k sees its prefix x_1..x_k only."""
+        whole = cls.sequence(tokens, labels, values=values, head=head)
+        prefix = torch.ones(whole.T, whole.T, dtype=torch.bool, device=whole.device).tril().repeat(whole.sequences, 1)
+        return replace_unchecked(whole, mask=prefix.expand(*whole.batch_shape, whole.n, whole.T))
 
     @classmethod
     def prompt(
-        cls,
-        tokens: ArrayOrList,
-        labels: ArrayOrList,
-        weights: ArrayOrList | None = None,
-        *,
-        mask: ArrayOrList | None = None,
-        head: ArrayOrList | None = None,
-    ) -> TokenDataset:
+        cls, tokens: ArrayOrList, labels: ArrayOrList, weights: ArrayOrList | None = None, *,
+        mask: ArrayOrList | None = None, head: ArrayOrList | None = None,
+    ) -> TokenDataset:  # fmt: skip
         """Prompt attention, logits X_i W^T p with W fixed and p trained: keys X W^T, values X, dq = 1, query 1.
 
         The trained weights ``[*batch, d, 1]`` are the prompt p.
@@ -363,54 +291,30 @@ class TokenDataset:
         """
         values = as_floating(tokens, "tokens")
         check_axes(values)
-        check_finite(values, "tokens", ("input", "token", "coordinate"))
+        checks.check_finite(values, "tokens", ("input", "token", "coordinate"))
         keys = values
         if weights is not None:
             fixed = as_floating(weights, "weights")
-            check_prompt_weights(fixed, values)
+            checks.check_prompt_weights(fixed, values)
             spread = fixed if fixed.ndim == 2 else fixed[..., None, :, :]
             keys = values @ spread.mT
         queries = torch.ones(*values.shape[:-2], 1, dtype=values.dtype, device=values.device)
         return cls(keys, queries, labels, mask, None if keys is values else values, head)
-
-    # --------------------------------------------------------------- private
-
-    @classmethod
-    def _every_position(
-        cls,
-        tokens: ArrayOrList,
-        labels: ArrayOrList,
-        mask: ArrayOrList | None,
-        values: ArrayOrList | None,
-        head: ArrayOrList | None,
-        visible: Tensor | None,
-    ) -> TokenDataset:
-        keys = as_floating(tokens, "tokens")
-        check_axes(keys)
-        *batch, sequences, length, d = keys.shape
-        sign = as_tensor(labels, "labels")
-        check_shape(sign, "labels", (*batch, sequences, length), "batch, sequences, T")
-        if mask is not None:
-            real = as_mask(mask, "mask")
-            check_mask(real, (*batch, sequences, length), "batch, sequences, T", keys.device)
-            if not bool(real.all()):
-                at = place(torch.nonzero(~real)[0].tolist(), ("sequence", "token"))
-                raise ValueError(
-                    f"mask must be True everywhere: {at} is masked and cannot be an input; cut it off instead"
-                )
-        shared = None if visible is None else visible.repeat(sequences, 1).expand(*batch, sequences * length, length)
-        queries, sign = keys.reshape(*batch, sequences * length, d), sign.reshape(*batch, sequences * length)
-        return cls(keys, queries, sign, shared, None if values is tokens else values, head, queries_per_sequence=length)
 
     def _of_inputs(self, tokens: Tensor) -> Tensor:
         shared = self.queries_per_sequence
         return tokens if shared == 1 else tokens.repeat_interleave(shared, -3)
 
     def _map(self, function: Any) -> TokenDataset:
-        given = {name: getattr(self, name) for name in _FIELDS if name != "values"}
-        made = {name: None if value is None else function(value) for name, value in given.items()}
-        made["values"] = made["tokens"] if self.values is self.tokens else function(self.values)
-        return _unchecked(**made, queries_per_sequence=self.queries_per_sequence)
+        made = {name: function(tensor) for name, tensor in self._own().items()}
+        return replace_unchecked(self, **{"values": made["tokens"], **made})
+
+    def _own(self) -> dict[str, Tensor]:
+        """The tensors that there are; values only where they are not the tokens."""
+        found = {name: getattr(self, name) for name in _FIELDS if getattr(self, name) is not None}
+        if self.values is self.tokens:
+            del found["values"]
+        return found
 
 
 def _check_names(path: str | os.PathLike[str], arrays: Mapping[str, Tensor]) -> None:
@@ -433,19 +337,13 @@ def _check_names(path: str | os.PathLike[str], arrays: Mapping[str, Tensor]) -> 
 
 def replace_unchecked(data: TokenDataset, **changes: Any) -> TokenDataset:
     """A copy with some fields exchanged, its validation left to the caller."""
-    fields = {name: getattr(data, name) for name in (*_FIELDS, "queries_per_sequence")}
-    return _unchecked(**{**fields, **changes})
+    made = object.__new__(TokenDataset)
+    for name in (*_FIELDS, "queries_per_sequence"):
+        object.__setattr__(made, name, changes.get(name, getattr(data, name)))
+    return made
 
 
 def repeated(data: TokenDataset, shape: tuple[int, ...]) -> TokenDataset:
     """The data with the batch axes `shape`, whose last are its own, without a copy."""
     axes = len(data.batch_shape)
     return data._map(lambda tensor: tensor.expand(*shape, *tensor.shape[axes:]))
-
-
-def _unchecked(**fields: Any) -> TokenDataset:
-    """A data set made of parts that are known to fit."""
-    data = object.__new__(TokenDataset)
-    for name, value in fields.items():
-        object.__setattr__(data, name, value)
-    return data

@@ -19,7 +19,6 @@ from attsvm.data.dataset import TokenDataset
 from attsvm.data.streams import Seed, streams
 
 _SIDE = 8
-_PATCHES = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,14 @@ def digits_images(classes: tuple[int, int] = (0, 1), *, count: int | None = None
         ValueError: if a class is not a digit, both are the same, or `count` is more than there are.
         ImportError: if scikit-learn is missing.
     """
-    first, second = _checked_classes(classes)
+    if not isinstance(classes, (tuple, list)) or len(classes) != 2:
+        raise ValueError(f"classes must be two digits; got {classes!r}")
+    for digit in classes:
+        if not isinstance(digit, numbers.Integral) or isinstance(digit, bool) or not 0 <= digit <= 9:
+            raise ValueError(f"classes must be digits 0..9; got {digit!r}")
+    first, second = classes
+    if first == second:
+        raise ValueError(f"classes must be two different digits; got {first} twice")
     pixels, target = _load()
     rows = [np.flatnonzero(target == digit) for digit in (first, second)]
     if count is None:
@@ -70,16 +76,10 @@ def digits_images(classes: tuple[int, int] = (0, 1), *, count: int | None = None
 
 
 def digits_patches(
-    patch: int = 4,
-    classes: tuple[int, int] = (0, 1),
-    *,
-    count: int | None = None,
-    seed: Seed = 0,
-    query_token: int | None = None,
-    positions: Callable[[int], Tensor] | None = None,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str = "cpu",
-) -> TokenDataset:
+    patch: int = 4, classes: tuple[int, int] = (0, 1), *, count: int | None = None, seed: Seed = 0,
+    query_token: int | None = None, positions: Callable[[int], Tensor] | None = None,
+    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+) -> TokenDataset:  # fmt: skip
     """Two digits as token data: an image is an input, its patches (row by row) are the tokens, self-attention.
 
     The images are those of ``digits_images(classes, count=count, seed=seed)``, in their order, without a prediction
@@ -165,17 +165,6 @@ def _load() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _checked_patch(patch: int) -> int:
-    if isinstance(patch, bool) or patch not in _PATCHES:
+    if isinstance(patch, bool) or patch not in (1, 2, 4, 8):
         raise ValueError(f"patch must divide 8: 1, 2, 4 or 8; got {patch!r}")
     return patch
-
-
-def _checked_classes(classes: tuple[int, int]) -> tuple[int, int]:
-    if not isinstance(classes, (tuple, list)) or len(classes) != 2:
-        raise ValueError(f"classes must be two digits; got {classes!r}")
-    for digit in classes:
-        if not isinstance(digit, numbers.Integral) or isinstance(digit, bool) or not 0 <= digit <= 9:
-            raise ValueError(f"classes must be digits 0..9; got {digit!r}")
-    if classes[0] == classes[1]:
-        raise ValueError(f"classes must be two different digits; got {classes[0]} twice")
-    return classes[0], classes[1]

@@ -6,6 +6,7 @@ import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,17 +23,15 @@ _FIRST_TWO = torch.eye(2, 3, dtype=torch.float64)
 _THIRD = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
 
 
-def single_input_global() -> TokenDataset:
-    """[MMTS, single input] where every start reaches the optimal token: token 1 ties with its only neighbour.
+def single_input(third_score: float) -> TokenDataset:
+    """[MMTS, single input] one input of three tokens, of which the first scores highest.
 
-    p_mm of the first token is (-10, 100)/101, of the second (1, 0); token 2 is the only support of both.
+    p_mm of token 0 is (-10, 100)/101, of token 1 (1, 0); token 2 is the only support of both. Globally (third score
+    0.9) every start reaches the optimal token, since token 1 ties with its only neighbour; locally (third score 0)
+    token 1 out-scores that neighbour, so that it is locally optimal.
     """
-    return _single_input(0.9)
-
-
-def single_input_local() -> TokenDataset:
-    """[MMTS, single input] where token 1 out-scores its only neighbour, so that it is locally optimal."""
-    return _single_input(0.0)
+    tokens = [[[-0.1, 1.0, 1.0], [1.0, 0.0, 0.9], [0.0, 0.0, third_score]]]
+    return _scored(torch.tensor(tokens, dtype=torch.float64))
 
 
 def multi_input(*, batch: Batch = None, seed: Seed = 0) -> TokenDataset:
@@ -47,21 +46,17 @@ def multi_input(*, batch: Batch = None, seed: Seed = 0) -> TokenDataset:
         keys = centres + 0.2 * stream.standard_normal((3, 7, 2))
         return {"tokens": np.concatenate([keys, np.broadcast_to(scores[:, None], (len(keys), 3, 7, 1))], axis=-1)}
 
-    tokens = draw_batch(draw, batch, seed)["tokens"]
-    return _scored(tokens)
+    return _scored(draw_batch(draw, batch, seed)["tokens"])
 
 
-def joint_training_tight() -> TokenDataset:
-    """[MMTS, joint training] where every selected token supports the label margin: p_mm = (4/3, 1/3), v_mm = (0, 1).
+def joint_training(third_height: float) -> TokenDataset:
+    """[MMTS, joint training] three inputs without a prediction head, which is trained from `starting_points`.
 
-    There is no prediction head: it is trained, from `starting_points`.
+    v_mm = (0, 1). Tight (height 1): every selected token supports the label margin, p_mm = (4/3, 1/3). Relaxed (height
+    1.5): the third input supports none, and p tends to (1, 0).
     """
-    return _joint_training(1.0)
-
-
-def joint_training_relaxed() -> TokenDataset:
-    """[MMTS, joint training] where the third input supports no label margin: p tends to (1, 0), v_mm = (0, 1)."""
-    return _joint_training(1.5)
+    tokens = [[[0.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [1.0, -1.0]], [[0.0, 0.0], [0.5, third_height]]]
+    return TokenDataset.prompt(torch.tensor(tokens, dtype=torch.float64), [1, -1, 1])
 
 
 def loss_comparison(*, C: float = 1.0) -> TokenDataset:
@@ -83,12 +78,7 @@ def trajectories(*, batch: Batch = None, seed: Seed = 29) -> TokenDataset:
     """
     centres = np.array([(-1.0, 0.0), (1.0, 0.0)])
 
-    def draw(stream: Numbers) -> dict[str, np.ndarray]:
-        head = unit(stream, 2)
-        tokens = centres[:, None] + 0.3 * stream.standard_normal((2, 3, 2))
-        return {"head": head, "tokens": tokens, "queries": unit(stream, 2, 2), "labels": np.ones((len(head), 2))}
-
-    return draw_dataset(draw, batch, seed)
+    return _two_in_the_plane(lambda stream: centres[:, None] + 0.3 * stream.standard_normal((2, 3, 2)), batch, seed)
 
 
 def hyperplanes(*, batch: Batch = None, seed: Seed = 13) -> TokenDataset:
@@ -98,14 +88,12 @@ def hyperplanes(*, batch: Batch = None, seed: Seed = 13) -> TokenDataset:
     in both inputs for the default seed, though not for every seed.
     """
 
-    def draw(stream: Numbers) -> dict[str, np.ndarray]:
-        head = unit(stream, 2)
+    def tokens(stream: Numbers) -> np.ndarray:
         others = np.array([-1.0, 0.0]) + 0.5 * stream.standard_normal((2, 4, 2))
         first = np.broadcast_to(np.array([[(1.0, 0.5)], [(1.0, -0.5)]]), (len(others), 2, 1, 2))
-        tokens = np.concatenate([first, others], axis=2)
-        return {"head": head, "tokens": tokens, "queries": unit(stream, 2, 2), "labels": np.ones((len(head), 2))}
+        return np.concatenate([first, others], axis=2)
 
-    return draw_dataset(draw, batch, seed)
+    return _two_in_the_plane(tokens, batch, seed)
 
 
 def two_inputs() -> TokenDataset:
@@ -128,11 +116,11 @@ def two_inputs() -> TokenDataset:
 
 
 EXAMPLES: dict[str, Callable[..., TokenDataset]] = {
-    "single-input-global": single_input_global,
-    "single-input-local": single_input_local,
+    "single-input-global": partial(single_input, 0.9),
+    "single-input-local": partial(single_input, 0.0),
     "multi-input": multi_input,
-    "joint-training-tight": joint_training_tight,
-    "joint-training-relaxed": joint_training_relaxed,
+    "joint-training-tight": partial(joint_training, 1.0),
+    "joint-training-relaxed": partial(joint_training, 1.5),
     "loss-comparison": loss_comparison,
     "trajectories": trajectories,
     "hyperplanes": hyperplanes,
@@ -177,14 +165,11 @@ class StartingPoints:
 
 _SIX = (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)
 _PROMPTS = {
-    "single-input-global": tuple((0.0, c) for c in _SIX),
-    "single-input-local": tuple((0.0, c) for c in _SIX),
-    "multi-input": tuple((c, 0.0) for c in _SIX),
-    "joint-training-tight": ((0.0, -1.0),),
-    "joint-training-relaxed": ((0.0, -1.0),),
-    "loss-comparison": ((0.0, 0.0),),
+    **{key: [(0.0, c) for c in _SIX] for key in ("single-input-global", "single-input-local")},
+    "multi-input": [(c, 0.0) for c in _SIX],
+    **{key: [(0.0, -1.0)] for key in ("joint-training-tight", "joint-training-relaxed")},
+    "loss-comparison": [(0.0, 0.0)],
 }
-_HEADS = dict.fromkeys(("joint-training-tight", "joint-training-relaxed"), ((-1.0, 0.0),))
 
 
 def starting_points(name: str) -> StartingPoints:
@@ -201,7 +186,7 @@ def starting_points(name: str) -> StartingPoints:
     """
     if _known(name) not in _PROMPTS:
         return StartingPoints(torch.zeros(1, 2, 2, dtype=torch.float64))
-    head = torch.tensor(_HEADS[name], dtype=torch.float64) if name in _HEADS else None
+    head = torch.tensor([[-1.0, 0.0]], dtype=torch.float64) if name.startswith("joint-training") else None
     return StartingPoints(torch.tensor(_PROMPTS[name], dtype=torch.float64)[..., None], head)
 
 
@@ -213,14 +198,12 @@ def _known(name: str) -> str:
     raise ValueError(f"no example is called {name!r}; {hint}")
 
 
-def _single_input(third_score: float) -> TokenDataset:
-    tokens = [[[-0.1, 1.0, 1.0], [1.0, 0.0, 0.9], [0.0, 0.0, third_score]]]
-    return _scored(torch.tensor(tokens, dtype=torch.float64))
+def _two_in_the_plane(tokens: Callable[[Numbers], np.ndarray], batch: Batch, seed: Seed) -> TokenDataset:
+    def draw(stream: Numbers) -> dict[str, np.ndarray]:
+        drawn = {"head": unit(stream, 2), "tokens": tokens(stream), "queries": unit(stream, 2, 2)}
+        return {**drawn, "labels": np.ones((len(drawn["head"]), 2))}
 
-
-def _joint_training(third_height: float) -> TokenDataset:
-    tokens = [[[0.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [1.0, -1.0]], [[0.0, 0.0], [0.5, third_height]]]
-    return TokenDataset.prompt(torch.tensor(tokens, dtype=torch.float64), [1, -1, 1])
+    return draw_dataset(draw, batch, seed)
 
 
 def _scored(tokens: Float[Tensor, "*batch n T 3"]) -> TokenDataset:

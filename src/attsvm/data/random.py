@@ -17,16 +17,9 @@ from attsvm.data.streams import Batch, Numbers, Seed, draw_batch
 
 
 def random_sphere(
-    n: int,
-    T: int,
-    d: int,
-    *,
-    dq: int | None = None,
-    batch: Batch = None,
-    seed: Seed,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str = "cpu",
-) -> TokenDataset:
+    n: int, T: int, d: int, *, dq: int | None = None, batch: Batch = None, seed: Seed,
+    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+) -> TokenDataset:  # fmt: skip
     """The papers' random data: v, every token and every query uniform on the unit sphere, labels fair +-1.
 
     A stream draws v, X, z, Y in this order. Self-attention on the same tokens:
@@ -60,30 +53,18 @@ def random_sphere(
 
 
 def random_gaussian(
-    n: int,
-    T: int,
-    d: int,
-    *,
-    dq: int | None = None,
-    token_scale: float = 1.0,
-    query_scale: float = 1.0,
-    head_scale: float = 1.0,
-    batch: Batch = None,
-    seed: Seed,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str = "cpu",
-) -> TokenDataset:
+    n: int, T: int, d: int, *, dq: int | None = None, token_scale: float = 1.0, query_scale: float = 1.0,
+    head_scale: float = 1.0, batch: Batch = None, seed: Seed,
+    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+) -> TokenDataset:  # fmt: skip
     """Independent normal entries: tokens, queries and head N(0, scale^2), labels fair +-1.
 
     Arguments:
         n, T, d, dq, batch, seed: as in `random_sphere`.
         token_scale, query_scale, head_scale: standard deviations, positive.
 
-    Returns:
-        A data set ``[*batch, n, T, d]`` with its linear prediction head v.
-
     Raises:
-        ValueError: if a size is not a positive integer, a scale is not positive, or the seed does not fit.
+        ValueError: as `random_sphere`, and if a scale is not positive.
     """
     n, T, d, dq = _checked_sizes(n, T, d, dq)
     for scale, name in ((token_scale, "token_scale"), (query_scale, "query_scale"), (head_scale, "head_scale")):
@@ -101,26 +82,16 @@ def random_gaussian(
 
 
 def orthonormal_tokens(
-    n: int,
-    T: int,
-    d: int,
-    *,
-    dq: int | None = None,
-    batch: Batch = None,
-    seed: Seed,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str = "cpu",
-) -> TokenDataset:
+    n: int, T: int, d: int, *, dq: int | None = None, batch: Batch = None, seed: Seed,
+    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+) -> TokenDataset:  # fmt: skip
     """Tokens of each input orthonormal, X_i X_i^T = I, uniform among such frames; v and z on the sphere, fair labels.
 
     Arguments:
         n, T, d, dq, batch, seed: as in `random_sphere`, with T <= d.
 
-    Returns:
-        A data set ``[*batch, n, T, d]`` with its linear prediction head v.
-
     Raises:
-        ValueError: if T > d, a size is not a positive integer, or the seed does not fit.
+        ValueError: as `random_sphere`, and if T > d.
     """
     n, T, d, dq = _checked_sizes(n, T, d, dq)
     if d < T:
@@ -134,32 +105,21 @@ def orthonormal_tokens(
 
 
 def equal_scores(
-    n: int,
-    T: int,
-    d: int,
-    *,
-    gap: float = 0.5,
-    dq: int | None = None,
-    batch: Batch = None,
-    seed: Seed,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str = "cpu",
-) -> TokenDataset:
+    n: int, T: int, d: int, *, gap: float = 0.5, dq: int | None = None, batch: Batch = None, seed: Seed,
+    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
+) -> TokenDataset:  # fmt: skip
     """Condition B2 of [TaSVM, global convergence]: all non-optimal tokens of an input share one score.
 
     Sphere data whose component along v is replaced: Y_i v^T x_it = c_i, and c_i + gap for one token of each
-    input, chosen uniformly; c_i is the mean score that the input had. The tokens no longer have norm 1.
+    input, chosen uniformly; c_i is the mean score that the input had. Scores are equal up to the rounding of `dtype`;
+    the tokens no longer have norm 1.
 
     Arguments:
         n, T, d, dq, batch, seed: as in `random_sphere`.
         gap: how much the optimal token out-scores the others.
 
-    Returns:
-        A data set ``[*batch, n, T, d]`` with its linear prediction head v; scores are equal up to the rounding of
-        `dtype`.
-
     Raises:
-        ValueError: if gap is not positive, a size is not a positive integer, or the seed does not fit.
+        ValueError: as `random_sphere`, and if gap is not positive.
     """
     n, T, d, dq = _checked_sizes(n, T, d, dq)
     check_positive(gap, "gap")
