@@ -1,25 +1,27 @@
 """What explanations and edits of heads claim, checked in the models: ``python -m benchmarks.explain --part PART``.
 
-Parts, each with a file results/explain_PART.json, all draws with seed 0:
+Every part writes a table, results/explain_PART.json, whose rows name the command that made them. What it is made of
+lies in results/explain, one line for each choice, demand or run: a part that is started again continues from there.
 
 - ``why``: random (head, query) pairs of four models. Do the sums add up to the gap? Run through the model in float64,
-  does 1.001 of a stated change flip the choice, and .9 not?
+  does 1.001 of a stated change flip the choice, and .9 not? How long does one answer take on two threads?
 - ``ablate``: one earlier part is taken out. The change of the gap that its share predicts, against the change in the
   model: with all other parts held as they were, so that only norms react, and with everything computed anew.
 - ``swap``: random heads, layers and all heads of four models run with W_mm, random weights of the same spectrum, or
-  nothing; what the model does then, on texts that were used for nothing else.
+  nothing; what the model does then, on texts that were used for nothing else. Whisper hears synthetic speech.
 - ``edit``: random demands on random heads of MiniLM and SmolLM2, alone and with the choices on some texts to keep:
   met or proved impossible; choices on other texts that change, and the loss, beside gradient descent on the same
   projection to equal success.
-- ``watch``: what `heads.watch` costs every 200 steps while a small GPT learns the bundled sentences.
+- ``watch``: what `heads.watch` costs at its default cadence while a small GPT learns the bundled sentences.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -28,25 +30,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attsvm.heads import Edit, Reading, Sentence, edit, load, sample_reactions, sample_texts, swap, watch
+from attsvm.heads import Edit, Reading, Sentence, edit, load, sample_reactions, sample_texts, swap, watch, why
 from attsvm.heads.explain.edit import _Reader
 from attsvm.heads.explain.places import head_place
-from attsvm.heads.explain.swap import KINDS, candidates, compared, interval, outcome
+from attsvm.heads.explain.swap import KINDS, candidates, interval, outcome, runs
 from attsvm.heads.explain.trace import BIASES, Trace, in_float64, trace
 from attsvm.heads.explain.why import Why
-from attsvm.heads.loading.transformers_model import TransformersModel
-from benchmarks.heads_atoms import atom_checks
+from attsvm.heads.loading.transformers_model import ListeningModel, TransformersModel
+from benchmarks.heads_atoms import reaction_checks
 from benchmarks.record import RESULTS, publish
+from benchmarks.synthetic_speech import RATE, utterance
 
-COMMAND = "python -m benchmarks.explain --part {}"
 WEIGHTS = Path(".weights")
 MODELS: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "MiniLM": ("minilm", sample_texts),
     "rxnmapper": ("rxnmapper", sample_reactions),
-    "Whisper": ("whisper/tiny.en.pt", sample_texts),
     "SmolLM2": ("smollm/SmolLM2-135M-Instruct.Q4_1.gguf", sample_texts),
+    "Whisper": ("whisper/tiny.en.pt", sample_texts),
 }
 LONGEST = 60  # tokens of a text
+Sample = dict[str, Any]
 
 
 def loaded(name: str) -> tuple[TransformersModel, list[str]]:
@@ -56,26 +59,63 @@ def loaded(name: str) -> tuple[TransformersModel, list[str]]:
     return model, MODELS[name][1]()
 
 
-def readings(
-    model: TransformersModel, texts: list[str], count: int, each: int, upstream: bool = True
-) -> Iterator[tuple[Reading, int]]:
-    """`count` random pairs of a head and a query that chooses, `each` of them on one text."""
-    generator = torch.Generator().manual_seed(0)
+class Draw:
+    """Random numbers of one unit of a measurement, the same whatever was measured before."""
 
-    def drawn(size: int) -> int:
-        return int(torch.randint(size, (1,), generator=generator))
+    def __init__(self, seed: int, unit: int = 0) -> None:
+        self.generator = torch.Generator().manual_seed(1_000_003 * seed + unit)
 
-    done = 0
-    while done < count:
-        (sentence,) = model.encode([texts[drawn(len(texts))]])
-        if not 2 <= len(sentence) <= LONGEST:
-            continue
-        found = trace(model, sentence, upstream)
-        for _ in range(min(each, count - done)):
-            head = f"L{drawn(model.layers)}H{drawn(model.heads)}"
-            reading = Reading(model, sentence, head, traced=found)
-            yield reading, reading.choosing[drawn(len(reading.choosing))]
-            done += 1
+    def below(self, size: int) -> int:
+        return int(torch.randint(size, (1,), generator=self.generator))
+
+    def some(self, values: Sequence[Any], count: int | None = None) -> list[Any]:
+        """`count` of the values, all by default, in random order."""
+        return [values[k] for k in torch.randperm(len(values), generator=self.generator)[:count].tolist()]
+
+    def reading(self, model: TransformersModel, sentence: Sentence, found: Trace) -> tuple[Reading, int]:
+        """A head, and a query that chooses."""
+        reading = Reading(model, sentence, f"L{self.below(model.layers)}H{self.below(model.heads)}", traced=found)
+        return reading, reading.choosing[self.below(len(reading.choosing))]
+
+
+def stored(part: str, name: str, seed: int) -> list[Sample]:
+    """What was measured already, in the order of measuring."""
+    path = RESULTS / "explain" / f"{part}_{name}.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [line for line in lines if line["seed"] == seed]
+
+
+def keep(part: str, name: str, samples: list[Sample]) -> None:
+    """Write samples behind those that are there."""
+    path = RESULTS / "explain" / f"{part}_{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.writelines(json.dumps(one) + "\n" for one in samples)
+
+
+def grown(part: str, name: str, seed: int, count: int, unit: Callable[[Draw], list[Sample]]) -> list[Sample]:
+    """`count` samples: those that are stored, and more of them, unit by unit."""
+    found = stored(part, name, seed)
+    number = found[-1]["unit"] + 1 if found else 0
+    while len(found) < count:
+        made = [{"seed": seed, "unit": number, **one} for one in unit(Draw(seed, number))]
+        keep(part, name, made)
+        found, number = found + made, number + 1
+    return found[:count]
+
+
+def tabulate(part: str, rows: list[Sample], notes: list[str], **asked: Any) -> None:
+    """Put the rows of one model, and the command that makes them, into the table of a part."""
+    options = " ".join(f"--{option} {value}" for option, value in asked.items())
+    command = f"python -m benchmarks.explain --part {part}"
+    path = RESULTS / f"explain_{part}.json"
+    names = {row["model"] for row in rows}
+    earlier = json.loads(path.read_text()) if path.exists() else {"rows": [], "notes": []}
+    rows = [row | {"command": f"{command} {options}"} for row in rows]
+    rows += [row for row in earlier["rows"] if row["model"] not in names and "command" in row]
+    rows.sort(key=lambda row: (*MODELS, row["model"]).index(row["model"]))
+    notes = list(dict.fromkeys([*(note for note in earlier["notes"] if note.partition(":")[0] not in names), *notes]))
+    publish(f"explain_{part}", rows, command, notes)
 
 
 def flipped(model: TransformersModel, reading: Reading, found: Why, factors: tuple[float, ...]) -> list[list[bool]]:
@@ -107,41 +147,39 @@ def flipped(model: TransformersModel, reading: Reading, found: Why, factors: tup
     return other.tolist()
 
 
-def earlier(part: str, names: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows and notes of other models that are written already."""
-    path = RESULTS / f"explain_{part}.json"
-    found = json.loads(path.read_text()) if path.exists() else {"rows": [], "notes": []}
-    notes = [note for note in found["notes"] if note.partition(":")[0] in set(MODELS) - set(names)]
-    return [row for row in found["rows"] if row["model"] not in names], notes
+def part_why(name: str, count: int, seed: int) -> None:
+    """Sums of pairs, stated changes run through the model, and the time of answers on two threads."""
+    model, texts = loaded(name)
 
+    def pairs(draw: Draw) -> list[Sample]:
+        (sentence,) = model.encode(draw.some(texts, 1))
+        if not 2 <= len(sentence) <= LONGEST:
+            return []
+        found, made = trace(model, sentence), []
+        for _ in range(10):
+            reading, query = draw.reading(model, sentence, found)
+            one = reading.why(query)
+            stays, flips = zip(*flipped(model, reading, one, (0.9, 1.001)), strict=True)
+            made.append({"head": one.head, "query": query, "tokens": len(sentence), "gap": one.gap, "error": one.error,
+                         "stayed": [not other for other in stays], "flipped": flips})  # fmt: skip
+        return made
 
-def part_why(names: list[str], count: int) -> None:
-    """Sums of `count` pairs of each model, and stated changes of them, of 30 where a run takes long."""
-    rows, _ = earlier("why", names)
-    for name in names:
-        model, texts = loaded(name)
-        run = 30 if name in ("Whisper", "SmolLM2") else count
-        errors, flips, stays, tiny = [], [], [], []
-        with in_float64(model):
-            for reading, query in readings(model, texts, count, 10):
-                found = reading.why(query)
-                errors.append(found.error)
-                tiny.append(found.gap)
-                if len(errors) > run:
-                    continue
-                for stays_at, flips_at in flipped(model, reading, found, (0.9, 1.001)):
-                    stays.append(not stays_at)
-                    flips.append(flips_at)
+    with in_float64(model):
+        samples = grown("why", name, seed, count, pairs)
+    torch.set_num_threads(2)
+    seconds, draw = [], Draw(seed)
+    for text in draw.some(texts, 10):
         began = time.perf_counter()
-        Reading(model, texts[0], f"L{model.layers - 1}H0").why()
-        whole = time.perf_counter() - began
-        rows.append({
-            "model": name, "pairs": len(errors), "largest_error": max(errors), "smallest_gap": min(tiny),
-            "changes": len(flips), "flipped_at_1.001": sum(flips), "stayed_at_0.9": sum(stays),
-            "seconds_of_one_answer": round(whole, 2),
-        })  # fmt: skip
-        notes = [f"texts of 2 to {LONGEST} tokens, seed 0, three stated changes for each pair that was run"]
-        publish("explain_why", rows, COMMAND.format("why"), notes)
+        why(model, text, f"L{draw.below(model.layers)}H{draw.below(model.heads)}")
+        seconds.append(time.perf_counter() - began)
+    torch.set_num_threads(1)
+    row = {"model": name, "pairs": len(samples), "largest_error": max(one["error"] for one in samples),
+           "smallest_gap": min(one["gap"] for one in samples), "changes": sum(len(one["flipped"]) for one in samples),
+           "flipped_at_1.001": sum(sum(one["flipped"]) for one in samples),
+           "stayed_at_0.9": sum(sum(one["stayed"]) for one in samples),
+           "median_seconds": round(sorted(seconds)[5], 2), "largest_seconds": round(max(seconds), 2)}  # fmt: skip
+    notes = [f"texts of 2 to {LONGEST} tokens, ten pairs on each; seconds of ten answers about random texts"]
+    tabulate("why", [row], notes, models=name, count=count, seed=seed)
 
 
 def ablated_gap(model: TransformersModel, found: Trace, reading: Reading, why: Why, part: str, held: bool) -> float:
@@ -197,141 +235,175 @@ def name_of(model: TransformersModel, module: nn.Module) -> str:
     return next(name for name, own in model._core.named_modules() if own is module)
 
 
-def part_ablate(names: list[str], count: int) -> None:
-    """Predicted and actual changes of the gap for `count` choices of each model."""
-    rows, _ = earlier("ablate", names)
-    generator = torch.Generator().manual_seed(0)
-    for name in names:
-        model, texts = loaded(name)
-        pairs = []
-        for reading, query in readings(model, texts, 4 * count, 5):
-            if len(pairs) == count:
-                break
+def part_ablate(name: str, count: int, seed: int) -> None:
+    """Predicted and actual changes of the gap."""
+    model, texts = loaded(name)
+
+    def choices(draw: Draw) -> list[Sample]:
+        (sentence,) = model.encode(draw.some(texts, 1))
+        if not 2 <= len(sentence) <= LONGEST:
+            return []
+        traced, made = trace(model, sentence), []
+        for _ in range(5):
+            reading, query = draw.reading(model, sentence, traced)
             if reading.parts is None or reading.layer == 0:
                 continue  # before the first layer there are embeddings only
             found = reading.why(query)
             known = [n for n in reading.parts.names if n != BIASES and "encoder_attn" not in n]
-            part = known[int(torch.randint(len(known), (1,), generator=generator))]
+            part = known[draw.below(len(known))]
             index = reading.parts.names.index(part)
             keys, queries = reading._sides
             s, r, i = found.chosen, found.other, found.query
             less = [keys[t] - reading.parts.keys[index, t] for t in (s, r)]
             predicted = float((less[0] - less[1]) @ (queries[i] - reading.parts.queries[index, i]))
             predicted -= float((keys[s] - keys[r]) @ queries[i])
-            with in_float64(model):
-                actual = [ablated_gap(model, reading.trace, reading, found, part, held) - found.gap
-                          for held in (True, False)]  # fmt: skip
-            pairs.append((predicted, *actual))
-        table = torch.tensor(pairs, dtype=torch.float64)
-        row: dict[str, Any] = {"model": name, "choices": len(pairs)}
-        for column, label in ((1, "norms_react"), (2, "everything_reacts")):
-            both = table[:, [0, column]].T
-            row |= {
-                f"{label}: correlation": float(torch.corrcoef(both)[0, 1]),
-                f"{label}: rank correlation": float(torch.corrcoef(both.argsort().argsort().double())[0, 1]),
-                f"{label}: median error": float((both[0] - both[1]).abs().median()),
-                f"{label}: median change": float(both[1].abs().median()),
-                f"{label}: same sign": float((both[0].sign() == both[1].sign()).double().mean()),
-            }
-        rows.append(row)
-        publish(
-            "explain_ablate", rows, COMMAND.format("ablate"), ["layer 0, before which nothing is computed, left out"]
-        )
+            norms, anew = (
+                ablated_gap(model, reading.trace, reading, found, part, held) - found.gap for held in (True, False)
+            )
+            made.append({"head": found.head, "query": query, "part": part, "gap": found.gap,
+                         "predicted": predicted, "norms_react": norms, "everything_reacts": anew})  # fmt: skip
+        return made
+
+    with in_float64(model):
+        samples = grown("ablate", name, seed, count, choices)
+    row: Sample = {"model": name, "choices": len(samples)}
+    for label in ("norms_react", "everything_reacts"):
+        both = torch.tensor([[one[key] for one in samples] for key in ("predicted", label)], dtype=torch.float64)
+        row |= {
+            f"{label}: correlation": float(torch.corrcoef(both)[0, 1]),
+            f"{label}: rank correlation": float(torch.corrcoef(both.argsort().argsort().double())[0, 1]),
+            f"{label}: median error": float((both[0] - both[1]).abs().median()),
+            f"{label}: median change": float(both[1].abs().median()),
+            f"{label}: same sign": float((both[0].sign() == both[1].sign()).double().mean()),
+        }
+    notes = ["heads of layer 0, before which nothing is computed, left out"]
+    tabulate("ablate", [row], notes, models=name, count=count, seed=seed)
 
 
-def embeddings(model: TransformersModel, sentences: list[Sentence]) -> Tensor:
-    """What MiniLM gives: the mean of the last hidden states, of length 1."""
-    return torch.stack([nn.functional.normalize(outcome(model, one).states.mean(0), dim=0) for one in sentences])
+class Hearing(ListeningModel):
+    """Whisper's decoder, which hears its own sound with every sentence."""
+
+    heard: dict[tuple[int, ...], Tensor]
+
+    def _inputs(self, sentence: Sentence) -> dict[str, Any]:
+        heard = self.heard[tuple(sentence.ids.tolist())]
+        return {"input_ids": sentence.ids[None], "encoder_hidden_states": heard[None]}
 
 
-def neighbours(vectors: Tensor) -> Tensor:
-    """The nearest other text of each."""
-    products = vectors @ vectors.T
-    return products.fill_diagonal_(-torch.inf).argmax(-1)
+def hearing(count: int) -> tuple[Hearing, list[Sentence]]:
+    """Whisper, and what it takes synthetic speech for, greedily; utterances that it takes for the same once.
+
+    Words in brackets, such as [Music], are not allowed, as when its authors transcribe.
+    """
+    from transformers import WhisperFeatureExtractor
+
+    plain, _ = loaded("Whisper")
+    model = Hearing(plain._core, plain._architecture, plain._tokenizer, plain.name, plain.notes)
+    model.heard, core, extract = {}, model._core, WhisperFeatureExtractor()
+    (empty,) = model.encode(["a"])
+    start, end = empty.ids[:2].tolist(), int(empty.ids[-1])
+    names = [model.encode([[number]])[0].tokens[0] for number in range(end)]
+    barred = torch.tensor([number >= end or any(c in names[number] for c in "[]()*♪{}<>") for number in
+                           range(core.config.vocab_size)])  # fmt: skip
+    barred[end] = False
+    for seed in range(count):
+        mel = extract(utterance(seed), sampling_rate=RATE, return_tensors="pt").input_features.float()
+        ids = list(start)
+        with torch.no_grad():
+            heard = core.encoder(mel).last_hidden_state
+            while len(ids) < LONGEST and ids[-1] != end:
+                states = core.decoder(torch.tensor([ids]), encoder_hidden_states=heard, use_cache=False)
+                scores = states.last_hidden_state[0, -1] @ core.decoder.embed_tokens.weight.T
+                ids.append(int(scores.masked_fill(barred, -torch.inf).argmax()))
+        model.heard.setdefault(tuple(ids), heard[0])
+    return model, model.encode([list(ids) for ids in model.heard])
 
 
-def task_of(name: str, model: TransformersModel, sentences: list[Sentence]) -> Callable[[], dict[str, float | None]]:
-    """What to measure of a model that may have swapped heads, against the model as it is now."""
-    if name == "MiniLM":
-        before = embeddings(model, sentences)
+def task_of(name: str, model: TransformersModel, sentences: list[Sentence]) -> Callable[[], list[float]]:
+    """What to measure for each text of a model that may have swapped heads, against the model as it is now."""
+    if name == "MiniLM":  # the nearest other text by the mean of the last hidden states
 
-        def measured() -> dict[str, float | None]:
-            now = embeddings(model, sentences)
-            same = (neighbours(now) == neighbours(before)).double()
-            return {"embedding_cosine": float((now * before).sum(-1).mean()), "same_neighbour": float(same.mean())}
+        def nearest() -> Tensor:
+            means = [nn.functional.normalize(outcome(model, one).states.mean(0), dim=0) for one in sentences]
+            vectors = torch.stack(means)
+            return (vectors @ vectors.T).fill_diagonal_(-torch.inf).argmax(-1)
 
-    elif name == "rxnmapper":
-        own = atom_checks(model)
-        best = max(own, key=lambda head: own[head].right)
+        before = nearest()
+        return lambda: (nearest() == before).double().tolist()
+    if name == "rxnmapper":  # atoms of a reaction that the best head maps right
+        own = [right for _, right, *_ in reaction_checks(model)]
+        best = int(torch.stack(own).sum(0).argmax())
+        return lambda: [float(right.flatten()[best]) / atoms for atoms, right, *_ in reaction_checks(model)]
+    words = (model._core.decoder.embed_tokens if name == "Whisper" else model._core.get_input_embeddings()).weight
 
-        def measured() -> dict[str, float | None]:
-            found = atom_checks(model)
-            return {"atoms_right": found[best].right, "atoms_right_before": own[best].right}
+    def guesses() -> list[Tensor]:
+        return [(outcome(model, one).states @ words.T).argmax(-1) for one in sentences]
 
+    old = guesses()
+    return lambda: [float((a == b).double().mean()) for a, b in zip(guesses(), old, strict=True)]
+
+
+def bootstrap(values: list[list[float]], seed: int = 0, draws: int = 2000) -> tuple[float, float, float] | None:
+    """Mean of ``[heads][texts]`` and its 95 % interval, heads and texts drawn anew, each where there are several."""
+    table = torch.tensor(values, dtype=torch.float64)
+    if not bool(table.isfinite().all()):
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    heads, texts = (torch.randint(size, (draws, size), generator=generator) for size in table.shape)
+    means = table[heads[:, :, None], texts[:, None, :]].mean((1, 2))
+    low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return float(table.mean()), low, high
+
+
+def part_swap(name: str, count: int, seed: int) -> None:
+    """`count` single heads, three layers and all heads of a model, in three ways."""
+    if name == "Whisper":
+        model: TransformersModel
+        model, sentences = hearing(160)
     else:
-        words = (
-            model._core.get_input_embeddings().weight if name == "SmolLM2" else model._core.decoder.embed_tokens.weight
-        )
-
-        def guesses() -> list[Tensor]:
-            return [(outcome(model, one).states @ words.T).argmax(-1) for one in sentences]
-
-        old = guesses()
-
-        def measured() -> dict[str, float | None]:
-            same = torch.cat([a == b for a, b in zip(guesses(), old, strict=True)])
-            return {"same_next_token": float(same.double().mean())}
-
-    return measured
-
-
-def part_swap(names: list[str], count: int) -> None:
-    """`count` single heads, two layers and all heads of each model, in three ways."""
-    rows, notes = earlier("swap", names)
-    for name in names:
         model, texts = loaded(name)
         sentences = [one for one in model.encode(texts) if 4 <= len(one) <= LONGEST][:120]
-        places = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
-        generator = torch.Generator().manual_seed(0)
-
-        def drawn(known: list[tuple[int, int]], generator: torch.Generator = generator) -> list[tuple[int, int]]:
-            return [known[k] for k in torch.randperm(len(known), generator=generator)[:count].tolist()]
-
-        many = len(places) > 100  # then all heads at once are left out, and texts are fewer
-        single = drawn(places) if many else []
-        layers = torch.randperm(model.layers, generator=generator)[:2].tolist() if many else []
-        wanted = [place for place in places if not many or place in single or place[0] in layers]
-        made, held_out = candidates(model, sentences, wanted, queries=60, most=15 if many else 30)
-        before = [outcome(model, one) for one in held_out]
-        known = sorted(made["W_mm"])
-        if not many:
-            single = drawn(known)
-            layers = torch.randperm(model.layers, generator=generator)[:2].tolist()
-        groups = {f"L{layer}H{head}": [(layer, head)] for layer, head in single}
-        groups |= {f"layer {layer}": [place for place in places if place[0] == layer] for layer in layers}
-        groups |= {} if many else {"all": places}
-        task = task_of(name, model, held_out)
-        for group, own in groups.items():
-            for kind in KINDS:
-                weights = {place: made[kind][place] for place in own if place in made[kind]}
-                found = compared(model, group, kind, weights, held_out, before)
-                with swap(model, {f"L{layer}H{head}": kept for (layer, head), kept in weights.items()}):
-                    done = task()
-                row: dict[str, Any] = {"model": name, "heads": group, "kind": kind, "swapped": len(weights)}
-                for key in ("same_choice", "cosine", "loss"):
-                    mean, half = getattr(found, key)
-                    row |= {
-                        key: None if mean != mean else round(mean, 5),
-                        f"{key}_half": None if half != half else round(half, 5),
-                    }
-                rows.append(row | {key: None if value is None else round(value, 5) for key, value in done.items()})
-        support = sorted(kept.support for kept in made["W_mm"].values())
-        middle = support[len(support) // 2]
-        notes.append(
-            f"{name}: {len(known)} of {len(wanted)} heads have a W_mm, median {middle} support tokens;"
-            f" {len(held_out)} texts held out"
-        )
-        publish("explain_swap", rows, COMMAND.format("swap"), notes)
+    places = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
+    made, held_out = candidates(model, sentences, places, queries=60, most=30, seed=seed)
+    before, draw = [outcome(model, one) for one in held_out], Draw(seed)
+    single, layers = draw.some(sorted(made["W_mm"]), count), draw.some(range(model.layers), 3)
+    groups = {f"L{layer}H{head}": [(layer, head)] for layer, head in single}
+    groups |= {f"layer {layer}": [place for place in places if place[0] == layer] for layer in sorted(layers)}
+    groups["all"] = places
+    task, samples = task_of(name, model, held_out), stored("swap", name, seed)
+    for group, own in groups.items():
+        for kind in KINDS:
+            if any((one["heads"], one["kind"]) == (group, kind) for one in samples):
+                continue
+            weights = {place: made[kind][place] for place in own if place in made[kind]}
+            values = runs(model, weights, held_out, before)
+            with swap(model, {f"L{layer}H{head}": kept for (layer, head), kept in weights.items()}):
+                values["task"] = task()
+            if kind == "removed":
+                values["same_choice"] = [math.nan] * len(held_out)
+            plain = {key: [round(value, 5) if value == value else None for value in one] for key, one in values.items()}
+            samples.append({"seed": seed, "heads": group, "kind": kind, "swapped": len(weights), **plain})
+            keep("swap", name, samples[-1:])
+    support = sorted(kept.support for kept in made["W_mm"].values())
+    notes = [f"{name}: {len(made['W_mm'])} of {len(places)} heads have a W_mm, median {support[len(support) // 2]}"
+             f" support tokens; {len(held_out)} texts held out"]  # fmt: skip
+    rows = []
+    for group in [*dict.fromkeys("single" if one["heads"].startswith("L") else one["heads"] for one in samples)]:
+        for kind in KINDS:
+            own_ = [one for one in samples if one["kind"] == kind
+                    and (one["heads"].startswith("L") if group == "single" else one["heads"] == group)]  # fmt: skip
+            row: Sample = {
+                "model": name,
+                "heads": group,
+                "kind": kind,
+                "runs": len(own_),
+                "swapped": own_[0]["swapped"],
+            }
+            for key in ("same_choice", "cosine", "loss", "task"):
+                found = bootstrap([[math.nan if v is None else v for v in one[key]] for one in own_])
+                row[key] = None if found is None else [round(value, 5) for value in found]
+            rows.append(row)
+    tabulate("swap", rows, notes, models=name, count=count, seed=seed)
 
 
 def drift(
@@ -375,55 +447,53 @@ def fine_tuned(model: TransformersModel, found: Edit, steps: int = 400) -> tuple
     return made.apply(model), not short.detach()
 
 
-def part_edit(names: list[str], count: int) -> None:
-    """`count` demands on each model, one head and one demand at a time."""
-    rows, _ = earlier("edit", names)
-    for name in [name for name in names if name in ("MiniLM", "SmolLM2")]:
-        model, texts = loaded(name)
-        generator = torch.Generator().manual_seed(0)
-        order = [texts[k] for k in torch.randperm(len(texts), generator=generator).tolist()]
-        kept, apart, rest = order[:15], model.encode(order[15:23]), order[23:]
-        tally: dict[str, list[float]] = {}
-        met = impossible = holds = tuned = 0
-        for _ in range(count):
-            layer, head = (int(torch.randint(size, (1,), generator=generator)) for size in (model.layers, model.heads))
-            (sentence,) = model.encode([rest[int(torch.randint(len(rest), (1,), generator=generator))]])
-            query = int(torch.randint(2, len(sentence), (1,), generator=generator))
-            seen = model.states(sentence, [layer])
-            allowed = torch.nonzero(seen.layer(0).allowed[query])[:, 0]
-            own = int(seen.attention[0, head, query].argmax())
-            others = [t for t in allowed.tolist() if t != own]
-            token = others[int(torch.randint(len(others), (1,), generator=generator))]
-            name_ = f"L{layer}H{head}"
-            found = edit(model, name_, [(sentence.text, query, token)], keep=kept)
-            if not found.possible:
-                impossible += bool(found.solution.infeasible)
-                continue
-            met += 1
-            edited = found.apply(model)
-            holds += int(edited.states(sentence, [layer]).attention[0, head, query].argmax()) == token
-            alone = edit(model, name_, [(sentence.text, query, token)])
-            plain, reached = fine_tuned(model, alone)
-            tuned += reached
-            versions = {"edit": edited, "edit without keep": alone.apply(model), "fine-tuned": plain}
-            for label, version in versions.items():
-                for key, value in drift(model, version, (layer, head), apart).items():
-                    tally.setdefault(f"{label}: {key}", []).append(value)
-            tally.setdefault("moved", []).append(len(found.moved))
-            tally.setdefault("kept", []).append(len(found.kept))
-            tally.setdefault("gap", []).append(abs(float(found.solution.certificate.relative_gap)))
-        row: dict[str, Any] = {"model": name, "demands": count, "met": met, "proved_impossible": impossible,
-                               "hold_in_the_model": holds, "fine_tuning_met": tuned,
-                               "largest_gap": max(tally.pop("gap"))}  # fmt: skip
-        for key, values in tally.items():
-            mean, half = interval(values)
-            both = {key: mean, f"{key} (half)": half}
-            row |= {label: None if value != value else round(value, 6) for label, value in both.items()}
-        rows.append(row)
-        publish("explain_edit", rows, COMMAND.format("edit"), ["15 texts kept, 8 others for drift, margin 1"])
+def part_edit(name: str, count: int, seed: int) -> None:
+    """Demands on a model, one head and one demand at a time."""
+    model, texts = loaded(name)
+    order = Draw(seed, 999_999).some(texts)
+    kept, apart, rest = order[:15], model.encode(order[15:23]), order[23:]
+
+    def demand(draw: Draw) -> list[Sample]:
+        layer, head = draw.below(model.layers), draw.below(model.heads)
+        (sentence,) = model.encode([rest[draw.below(len(rest))]])
+        query = 2 + draw.below(len(sentence) - 2)
+        seen = model.states(sentence, [layer])
+        own = int(seen.attention[0, head, query].argmax())
+        others = [t for t in torch.nonzero(seen.layer(0).allowed[query])[:, 0].tolist() if t != own]
+        token, place = others[draw.below(len(others))], f"L{layer}H{head}"
+        asked = [(sentence.text, query, token)]
+        found = edit(model, place, asked, keep=kept)
+        made: Sample = {"head": place, "query": query, "token": token, "met": found.possible,
+                        "proved_impossible": bool(found.solution.infeasible)}  # fmt: skip
+        if not found.possible:
+            return [made]
+        edited, alone = found.apply(model), edit(model, place, asked)
+        plain, reached = fine_tuned(model, alone)
+        made |= {"holds": int(edited.states(sentence, [layer]).attention[0, head, query].argmax()) == token,
+                 "fine_tuning_met": reached, "moved": len(found.moved), "kept": len(found.kept),
+                 "gap": abs(float(found.solution.certificate.relative_gap))}  # fmt: skip
+        versions = {"edit": edited, "edit without keep": alone.apply(model), "fine-tuned": plain}
+        for label, version in versions.items():
+            for key, value in drift(model, version, (layer, head), apart).items():
+                made[f"{label}: {key}"] = None if value != value else round(value, 6)
+        return [made]
+
+    samples = grown("edit", name, seed, count, demand)
+    met = [one for one in samples if one["met"]]
+    row: Sample = {"model": name, "demands": count, "met": len(met),
+                   "proved_impossible": sum(one["proved_impossible"] for one in samples),
+                   "hold_in_the_model": sum(one["holds"] for one in met),
+                   "fine_tuning_met": sum(one["fine_tuning_met"] for one in met),
+                   "largest_gap": max(one["gap"] for one in met)}  # fmt: skip
+    for key in ("moved", "kept", *(key for key in met[0] if ": " in key)):
+        values = [one[key] for one in met if one[key] is not None]
+        mean, half = interval(values) if values else (None, None)
+        row |= {key: mean, f"{key} (half)": half}
+    notes = ["15 texts kept, 8 others for drift, margin 1"]
+    tabulate("edit", [row], notes, models=name, count=count, seed=seed)
 
 
-def part_watch(steps: int) -> None:
+def part_watch(steps: int, seed: int) -> None:
     """A GPT of four layers and four heads, width 128, 48 letters a text, trained for `steps` steps of 16 texts."""
     import transformers
 
@@ -432,9 +502,9 @@ def part_watch(steps: int) -> None:
     config = transformers.GPT2Config(
         vocab_size=len(letters), n_positions=48, n_embd=128, n_layer=4, n_head=4, bos_token_id=0, eos_token_id=0
     )
-    torch.manual_seed(0)
-    model, generator = transformers.GPT2LMHeadModel(config), torch.Generator().manual_seed(0)
-    seen = watch(model, numbers[:10], every=200)
+    torch.manual_seed(seed)
+    model, generator = transformers.GPT2LMHeadModel(config), torch.Generator().manual_seed(seed)
+    seen = watch(model, numbers[:10])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     seen.measure(0)  # compiles what is compiled once for each machine
     compiling, seen.seconds = seen.seconds, 0.0
@@ -452,21 +522,25 @@ def part_watch(steps: int) -> None:
            "training_seconds": round(training, 1), "watching_seconds": round(seen.seconds, 2),
            "overhead": round(seen.seconds / training, 4), "first_measurement_seconds": round(compiling, 2),
            "loss": round(float(loss), 3)}  # fmt: skip
-    publish("explain_watch", [row], COMMAND.format("watch"), ["10 texts of 48 letters measured, all 16 heads"])
+    tabulate("watch", [row], ["10 texts of 48 letters measured, all 16 heads"], count=steps, seed=seed)
 
 
 def main() -> None:
     """Run one part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=["why", "ablate", "swap", "edit", "watch"], required=True)
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--count", type=int, help="pairs, choices or demands for each model")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), help="all that a part is for by default")
+    parser.add_argument("--count", type=int, help="pairs, choices, demands or single heads of each model, or steps")
+    parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    {"why": lambda: part_why(asked.models, asked.count or 250),
-     "ablate": lambda: part_ablate(asked.models, asked.count or 125),
-     "swap": lambda: part_swap(asked.models, asked.count or 6),
-     "edit": lambda: part_edit(asked.models, asked.count or 50),
-     "watch": lambda: part_watch(asked.count or 400)}[asked.part]()  # fmt: skip
+    if asked.part == "watch":
+        part_watch(asked.count or 1000, asked.seed)
+        return
+    known = ["MiniLM", "SmolLM2"] if asked.part == "edit" else list(MODELS)
+    parts = {"why": (part_why, 250), "ablate": (part_ablate, 125), "swap": (part_swap, 12), "edit": (part_edit, 50)}
+    run, count = parts[asked.part]
+    for name in asked.models or known:
+        run(name, asked.count or count, asked.seed)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from attsvm.heads import HeadModel, Sentence
 
@@ -54,12 +56,15 @@ class AtomCheck:
     chance: float
 
 
-def atom_checks(model: HeadModel) -> dict[str, AtomCheck]:
-    """Ask every product atom of `TRUTH` for the reactant token with the largest attention, for every head."""
-    right = torch.zeros(model.layers, model.heads)
-    same = torch.zeros(model.layers, model.heads)
-    atoms, chance = 0, 0.0
+def reaction_checks(model: HeadModel) -> Iterator[tuple[int, Tensor, Tensor, float]]:
+    """Ask every product atom of `TRUTH` for the reactant token with the largest attention, for every head.
+
+    For each reaction: the atoms asked; how many are right, and how many of the same element, ``[layers, heads]``; how
+    many would be right by chance.
+    """
     for sentence, letters in zip(model.encode(list(TRUTH)), TRUTH.values(), strict=True):
+        right = torch.zeros(model.layers, model.heads)
+        same, chance = torch.zeros_like(right), 0.0
         reactants, products = atom_positions(sentence, letters)
         attention = model.states(sentence).attention
         arrow = sentence.tokens.index(">>")
@@ -71,10 +76,17 @@ def atom_checks(model: HeadModel) -> dict[str, AtomCheck]:
             true = [place for place in alike if reactants[place] == letter]
             right += torch.isin(chosen, torch.tensor(true))
             same += torch.isin(chosen, torch.tensor(alike))
-            atoms, chance = atoms + 1, chance + len(true) / len(alike)
+            chance += len(true) / len(alike)
+        yield len(products), right, same, chance
+
+
+def atom_checks(model: HeadModel) -> dict[str, AtomCheck]:
+    """All reactions together, for every head."""
+    counts, rights, sames, chances = zip(*reaction_checks(model), strict=True)
+    atoms, right, same = sum(counts), sum(rights), sum(sames)
     return {
         f"L{layer}H{head}": AtomCheck(
-            atoms, float(right[layer, head]) / atoms, float(same[layer, head]) / atoms, chance / atoms
+            atoms, float(right[layer, head]) / atoms, float(same[layer, head]) / atoms, sum(chances) / atoms
         )
         for layer in range(model.layers)
         for head in range(model.heads)

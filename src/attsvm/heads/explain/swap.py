@@ -235,34 +235,32 @@ def swaps(
     for name, group in groups.items():
         for kind, weights in made.items():
             own = {place: weights[place] for place in group if place in weights}
-            found.append(compared(model, name, kind, own, held_out, before))
+            values = runs(model, own, held_out, before)
+            if kind == "removed":
+                values["same_choice"] = [math.nan]  # nothing chooses
+            found.append(Swapped(name, kind, len(own), **{key: interval(each) for key, each in values.items()}))
     return found
 
 
-def compared(
+def runs(
     model: TransformersModel,
-    name: str,
-    kind: str,
     weights: Mapping[Place, Attends | None],
     sentences: Sequence[Sentence],
     before: Sequence[Outcome],
-) -> Swapped:
-    """One line of `swaps`: the model with `weights` in some heads against the model `before`."""
-    same, cosine, loss = [], [], []
+) -> dict[str, list[float]]:
+    """`Swapped.same_choice`, `cosine` and `loss` of each sentence, with `weights` in some heads."""
+    found: dict[str, list[float]] = {"same_choice": [], "cosine": [], "loss": []}
     with swap(model, {f"L{layer}H{head}": kept for (layer, head), kept in weights.items()}):
         for sentence, old in zip(sentences, before, strict=True):
             new = outcome(model, sentence)
-            choosing = model._allowed(len(sentence), range(model.layers)).sum(-1) > 1
-            hits = [
-                (new.attention[layer][head].argmax(-1) == old.attention[layer][head].argmax(-1))[
-                    choosing if choosing.ndim == 1 else choosing[layer]
-                ]
-                for layer, head in weights
-            ]
-            same.append(float(torch.cat(hits).double().mean()) if hits and kind != "removed" else math.nan)
-            cosine.append(float(torch.nn.functional.cosine_similarity(new.states, old.states).mean()))
-            loss.append(new.loss - old.loss)
-    return Swapped(name, kind, len(weights), *map(interval, (same, cosine, loss)))
+            hits = []
+            for layer, head in weights:
+                chosen = [run.attention[layer][head].argmax(-1) for run in (new, old)]
+                hits.append((chosen[0] == chosen[1])[model._allowed(len(sentence), [layer]).sum(-1) > 1])
+            found["same_choice"].append(float(torch.cat(hits).double().mean()) if hits else math.nan)
+            found["cosine"].append(float(torch.nn.functional.cosine_similarity(new.states, old.states).mean()))
+            found["loss"].append(new.loss - old.loss)
+    return found
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
