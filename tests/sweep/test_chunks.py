@@ -9,8 +9,8 @@ import torch
 
 from attsvm.sweep import Piece, describe_columns
 from attsvm.sweep.chunks import Chunk, DamagedChunkError, as_chunk, decode, encode, parquet_bytes
-from attsvm.sweep.clock import Spent
 
+SPENT = {"computing": 1.0, "compiling": 0.5, "importing": 0.25}
 COLUMNS = {"rows": {"number": "a number", "name": "a name", "flag": "yes or no"}, "other": {"x": "the only one"}}
 
 
@@ -21,7 +21,7 @@ def chunk(**changes: object) -> Chunk:
         arrays={"path": torch.ones(2, 3), "order": np.arange(6).reshape(3, 2).T},
         counts={"lost": np.int64(2), "none": 0},
     )
-    return as_chunk(piece, COLUMNS, Spent(1.0, 0.5, 0.25))
+    return as_chunk(piece, COLUMNS, SPENT)
 
 
 def test_there_and_back():
@@ -35,7 +35,7 @@ def test_there_and_back():
     assert describe_columns(found.tables["rows"]) == COLUMNS["rows"]
     assert np.array_equal(found.arrays["order"], np.arange(6).reshape(3, 2).T)
     assert found.counts == {"lost": 2, "none": 0}
-    assert found.spent == Spent(1.0, 0.5, 0.25)
+    assert found.spent == SPENT
     assert encode(found, "print", "task-1") == content
 
 
@@ -83,11 +83,11 @@ def test_no_rows_keep_their_types():
         (Piece(tables={"else": {}}), "tables must be among"),
         (Piece(tables={"other": {"x": np.ones((2, 2))}}), "column 'x' of 'other' must be one-dimensional"),
         (Piece(tables={"rows": {"number": [1, 2], "name": ["a"], "flag": True}}), r"one length; got \[1, 2\]"),
-        (Piece(counts={"lost": 1.5}), "'lost'. must be a number of instances; got 1.5"),
-        (Piece(counts={"lost": -1}), "must be a number of instances; got -1"),
+        (Piece(counts={"lost": 1.5}), "'lost'. must be a non-negative integer; got 1.5"),
+        (Piece(counts={"lost": -1}), "must be a non-negative integer; got -1"),
         (Piece(arrays={"path": np.array(3.0)}), "array 'path' must have a first axis"),
     ],
 )
 def test_a_piece_that_is_not_as_declared_is_refused(piece, words):
     with pytest.raises(ValueError, match=words):
-        as_chunk(piece, COLUMNS, Spent())
+        as_chunk(piece, COLUMNS, SPENT)

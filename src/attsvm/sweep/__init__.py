@@ -18,22 +18,9 @@ if TYPE_CHECKING:
     from attsvm.sweep.task import Done, Piece, Sweep, Task, chunked, cut
 
 __all__ = [
-    "Backend",
-    "Configuration",
-    "DaskCluster",
-    "Done",
-    "Order",
-    "Piece",
-    "Processes",
-    "Sweep",
-    "SweepResult",
-    "Task",
-    "check_folder",
-    "chunked",
-    "cut",
-    "describe_columns",
-    "run",
-]
+    "Backend", "Configuration", "DaskCluster", "Done", "Order", "Piece", "Processes", "Sweep", "SweepResult", "Task",
+    "check_folder", "chunked", "cut", "describe_columns", "run",
+]  # fmt: skip
 
 _MODULES = {
     "backends": ("Backend", "Order", "Processes"),

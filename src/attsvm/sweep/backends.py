@@ -9,33 +9,29 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 
 from attsvm.data import threads
 from attsvm.data.checks import check_count
 from attsvm.sweep.chunks import as_chunk, encode
-from attsvm.sweep.clock import Clock
+from attsvm.sweep.clock import clocked
 from attsvm.sweep.configuration import Configuration
 from attsvm.sweep.manifest import RESUME
 from attsvm.sweep.task import Sweep, Task
 
 
 class Backend(Protocol):
-    """Computes orders, in whatever sequence, and yields the place of each with its bytes as soon as it is finished."""
+    """Computes orders, in whatever sequence, and yields the place of each with its bytes as soon as it is finished.
+
+    One that has something to say while it waits has a method `telling` too, which takes a function of a sentence and
+    returns the same backend that calls it.
+    """
 
     def __call__(self, orders: Sequence[Order]) -> Generator[tuple[int, bytes], None, None]: ...
-
-
-@runtime_checkable
-class Telling(Protocol):
-    """A backend that has something to say while it waits."""
-
-    def telling(self, say: Callable[[str], None]) -> Backend:
-        """The same backend, which tells `say` in sentences."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +58,13 @@ class Processes:
 
         # loky replaces a worker that has grown too large; no chunk is lost by that.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given", category=UserWarning)
-        pool = Parallel(
-            n_jobs=min(self.jobs, len(orders)), backend="loky", return_as="generator_unordered", batch_size=1
-        )
+        jobs = min(self.jobs, len(orders))
+        pool = Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", batch_size=1)
+        calls = [delayed(_compute_watched)(os.getpid(), place, order) for place, order in enumerate(orders)]
         try:
             with contextlib.ExitStack() as stack:
                 with _children_without_interrupts():
-                    results = pool(
-                        delayed(_compute_watched)(os.getpid(), place, order) for place, order in enumerate(orders)
-                    )
+                    results = pool(calls)
                     stack.callback(_close, results)
                 # `yield from` would close joblib's generator before we can, with its warning.
                 for found in results:  # noqa: UP028
@@ -144,7 +138,7 @@ class Order:
 
     def compute(self) -> bytes:
         """The chunk's bytes, computed on one thread so that they do not depend on the number of cores."""
-        with _ONE_AT_A_TIME, one_thread(), Clock(self.sweep.imports) as clock:
+        with _ONE_AT_A_TIME, one_thread(), clocked(self.sweep.imports) as clock:
             try:
                 piece = self.sweep.compute(self.configuration, self.task, torch.device(self.device))
             except Exception as error:

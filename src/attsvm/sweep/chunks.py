@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import io
 import json
-import numbers
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
+from attsvm.data.checks import check_count
 from attsvm.data.files import npy_bytes
-from attsvm.sweep.clock import Spent
 from attsvm.sweep.task import Columns, Piece
 
 _NOTE = "chunk.json"
@@ -31,15 +29,15 @@ class DamagedChunkError(Exception):
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece as it is stored, with the CPU time it took."""
+    """A piece as it is stored, with the CPU seconds it took, by the kinds of `attsvm.sweep.clock`."""
 
     tables: Mapping[str, pa.Table]
     arrays: Mapping[str, np.ndarray]
     counts: Mapping[str, int]
-    spent: Spent
+    spent: Mapping[str, float]
 
 
-def as_chunk(piece: Piece, columns: Mapping[str, Mapping[str, str]], spent: Spent) -> Chunk:
+def as_chunk(piece: Piece, columns: Mapping[str, Mapping[str, str]], spent: Mapping[str, float]) -> Chunk:
     """`piece` as it is stored; a ValueError unless it has the columns that the sweep declares, and plain numbers."""
     unknown = set(piece.tables) - set(columns)
     if unknown:
@@ -51,18 +49,14 @@ def as_chunk(piece: Piece, columns: Mapping[str, Mapping[str, str]], spent: Spen
             raise ValueError(
                 f"array {name!r} must have a first axis and plain numbers; got {array.dtype}, {array.shape}"
             )
-    counts = {reason: _count(reason, value) for reason, value in piece.counts.items()}
+    counts = {reason: check_count(value, f"counts[{reason!r}]", 0) for reason, value in piece.counts.items()}
     return Chunk(tables, arrays, counts, spent)
 
 
 def encode(chunk: Chunk, fingerprint: str, task: str) -> bytes:
     """The bytes of `chunk`, marked as belonging to this task of the configuration with this fingerprint."""
-    note = {
-        "fingerprint": fingerprint,
-        "task": task,
-        "counts": dict(chunk.counts),
-        "cpu_seconds": dataclasses.asdict(chunk.spent),
-    }
+    about = {"counts": dict(chunk.counts), "cpu_seconds": dict(chunk.spent)}
+    note = {"fingerprint": fingerprint, "task": task, **about}
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(zipfile.ZipInfo(_NOTE), json.dumps(note))
@@ -94,7 +88,7 @@ def decode(content: bytes, fingerprint: str, task: str) -> Chunk:
             tables[name.removesuffix(".parquet")] = pq.ParquetFile(pa.BufferReader(part)).read()
         else:
             arrays[name.removesuffix(".npy")] = np.lib.format.read_array(io.BytesIO(part), allow_pickle=False)
-    return Chunk(tables, arrays, note["counts"], Spent(**note["cpu_seconds"]))
+    return Chunk(tables, arrays, note["counts"], note["cpu_seconds"])
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
@@ -117,19 +111,10 @@ def _table(name: str, columns: Columns, described: Mapping[str, str]) -> pa.Tabl
     if len(lengths) > 1:
         raise ValueError(f"table {name!r} must have columns of one length; got {sorted(lengths)}")
     rows = lengths.pop() if lengths else 1
-    arrays = [pa.array(value if value.ndim else np.repeat(value, rows)) for value in values.values()]
-    fields = [
-        pa.field(key, array.type, metadata={"description": described[key]})
-        for key, array in zip(described, arrays, strict=True)
-    ]
-    return pa.table(arrays, schema=pa.schema(fields))
+    arrays = {key: pa.array(value if value.ndim else np.repeat(value, rows)) for key, value in values.items()}
+    fields = [pa.field(key, arrays[key].type, metadata={"description": text}) for key, text in described.items()]
+    return pa.table(list(arrays.values()), schema=pa.schema(fields))
 
 
 def _array(value: Any) -> np.ndarray:
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
-
-
-def _count(reason: str, value: object) -> int:
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"counts[{reason!r}] must be a number of instances; got {value!r}")
-    return int(value)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from attsvm import __version__
+from attsvm.data.checks import check_count
 
 _KINDS: Mapping[str, tuple[type, str]] = {
     "int": (numbers.Integral, "an integer"),
@@ -38,32 +39,23 @@ class Configuration:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _check_kind(field.name, str(getattr(field.type, "__name__", field.type)), getattr(self, field.name))
-        if self.seed < 0:
-            raise ValueError(f"seed must be a non-negative integer; got {self.seed!r}")
+        check_count(self.seed, "seed", 0)
         if self.runs_field is not None:
-            _check_count(self.runs_field, getattr(self, self.runs_field))
+            check_count(getattr(self, self.runs_field), self.runs_field)
 
     def quick(self) -> Self:
         """A smaller version that shows the same in a few seconds; itself where it is quick already."""
         return self
 
     def with_runs(self, runs: int) -> Self:
-        """A copy with this number of data sets.
-
-        Raises:
-            ValueError: if `runs` is no positive integer, or the configuration has no number of data sets to change.
-        """
-        _check_count("runs", runs)
+        """A copy with this number of data sets; a ValueError if it is not positive, or there is none to change."""
+        check_count(runs, "runs")
         if self.runs_field is None:
             raise ValueError(f"runs does not apply: {type(self).__name__} has no number of data sets")
         return self.with_values(**{self.runs_field: runs})
 
     def with_values(self, **values: Any) -> Self:
-        """A copy with these fields changed, checked anew.
-
-        Raises:
-            ValueError: if there is no such field, or a value is not of its kind.
-        """
+        """A copy with these fields changed, checked anew; a ValueError if there is no such field."""
         names = [field.name for field in dataclasses.fields(self)]
         unknown = [name for name in values if name not in names]
         if unknown:
@@ -71,11 +63,7 @@ class Configuration:
         return dataclasses.replace(self, **values)
 
     def to_json(self) -> dict[str, Any]:
-        """All fields, as JSON can hold them.
-
-        Raises:
-            ValueError: if a field is no number, string or tuple of them, or not finite.
-        """
+        """All fields, as JSON can hold them; a ValueError if a number is not finite."""
         try:
             plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self), allow_nan=False))
         except (TypeError, ValueError) as error:
@@ -113,8 +101,3 @@ def _check_kind(name: str, kind: str, value: object) -> None:
         expected, words = _KINDS[kind]
         if not isinstance(value, expected) or isinstance(value, bool):
             raise ValueError(f"{name} must be {words}; got {value!r}")
-
-
-def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a positive integer; got {value!r}")

@@ -77,10 +77,8 @@ class DaskCluster:
             futures = as_completed([], loop=client.loop, with_results=True)
 
             def send(count: int) -> None:
-                # Orders may be large: only some wait at the scheduler.
-                for place in itertools.islice(left, count):
-                    one = client.submit(compute_placed, place, orders[place], key=keys[place], pure=False)
-                    futures.add(one)
+                for place in itertools.islice(left, count):  # orders may be large: only some wait at the scheduler
+                    futures.add(client.submit(compute_placed, place, orders[place], key=keys[place], pure=False))
 
             watch = _Watch(self, client, len(client.nthreads()))
             send(_AHEAD * watch.workers)
@@ -102,11 +100,7 @@ class DaskCluster:
                 ) from None
 
     def check(self) -> None:
-        """Try to connect once, before anything is computed; Dask itself would try a closed port again and again.
-
-        Raises:
-            ValueError: if no scheduler answers at the address.
-        """
+        """Try once to connect, else a ValueError; Dask itself would try a closed port again and again."""
         parts = urlsplit(self.address if "://" in self.address else f"tcp://{self.address}")
         if parts.scheme not in _PROTOCOLS:
             raise _unanswered(self.address, ValueError(f"unknown protocol {parts.scheme!r}"))

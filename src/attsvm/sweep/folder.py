@@ -25,13 +25,8 @@ from attsvm.sweep.task import Task
 _SAFE = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
-@dataclass(frozen=True)
-class Joined:
-    """Tables and arrays joined from the chunks, and the SHA-256 of each file that holds them."""
-
-    tables: Mapping[str, pa.Table]
-    arrays: Mapping[str, np.ndarray]
-    files: Mapping[str, str]
+Joined = tuple[dict[str, pa.Table], dict[str, np.ndarray], dict[str, str]]
+"""Tables and arrays joined from the chunks, and the SHA-256 of each file that holds them."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +49,7 @@ class ResultFolder:
     def check(
         self, sweep: str, configuration: Mapping[str, Any], *, resume: bool, overwrite: bool = False
     ) -> dict[str, Any] | None:
-        """The manifest to go on from, None if the folder is free or what it holds of this sweep may be overwritten.
-
-        A ValueError if it holds something else, or this sweep and nobody asked to resume or overwrite it.
-        """
+        """The manifest to go on from, None if the folder is free or what it holds of this sweep may be overwritten."""
         if resume and overwrite:
             raise ValueError(f"{RESUME} and {OVERWRITE} contradict each other; give one of them")
         try:
@@ -125,9 +117,8 @@ class ResultFolder:
 
     def read(self, task: Task) -> Chunk | None:
         """The finished chunk of `task`, None if it is not there; a DamagedChunkError if it cannot be used."""
-        path = self.chunk_path(task)
         try:
-            content = path.read_bytes()
+            content = self.chunk_path(task).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -150,22 +141,22 @@ class ResultFolder:
             for name in dict.fromkeys(name for chunk in chunks for name in chunk.tables):
                 parts = [chunk.tables[name] for chunk in chunks if name in chunk.tables]
                 tables[name] = pa.concat_tables(parts, promote_options="permissive").combine_chunks()
-                files[f"{name}.parquet"] = self._write(f"{name}.parquet", parquet_bytes(tables[name]))
+                files |= self._write(f"{name}.parquet", parquet_bytes(tables[name]))
             for name in dict.fromkeys(name for chunk in chunks for name in chunk.arrays):
                 pieces = [chunk.arrays[name] for chunk in chunks if name in chunk.arrays]
                 arrays[name] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
             if arrays:
-                files[ARRAYS] = self._write(ARRAYS, npz_bytes(arrays, zipfile.ZIP_DEFLATED))
-        return Joined(tables, arrays, files)
+                files |= self._write(ARRAYS, npz_bytes(arrays, zipfile.ZIP_DEFLATED))
+        return tables, arrays, files
 
     def write_manifest(self, content: Mapping[str, Any]) -> None:
         """Replace the manifest."""
         with self._writing():
             write_manifest(self.path, content)
 
-    def _write(self, name: str, content: bytes) -> str:
+    def _write(self, name: str, content: bytes) -> dict[str, str]:
         write_atomically(self.path / name, content)
-        return digest(content)
+        return {name: digest(content)}
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

@@ -30,16 +30,10 @@ def new_manifest(
 ) -> dict[str, Any]:
     """The manifest of a result of this kind, such as "solve": `details`, and what every manifest says besides.
 
-    `libraries` are those whose versions it may depend on besides the ones that `versions` always names, `seconds` is
-    wall time, and `written` the time of writing in UTC, now if None.
+    `libraries` may matter besides those that `versions` always names; `seconds` is wall time and `written` now if None.
     """
-    return {
-        "kind": kind,
-        **details,
-        "versions": versions(*libraries),
-        "wall_seconds": round(seconds, 3),
-        "written": written or now(),
-    }
+    always = {"versions": versions(*libraries), "wall_seconds": round(seconds, 3), "written": written or now()}
+    return {"kind": kind, **details, **always}
 
 
 def versions(*libraries: str) -> dict[str, str]:
@@ -111,8 +105,7 @@ Record = TypeVar("Record")
 
 def from_plain(kind: type[Record], value: Any) -> Record:
     """The record that `to_plain` turned into `value`; None where a number is expected is NaN."""
-    made: Record = _read(kind, value)
-    return made
+    return _read(kind, value)
 
 
 def _read(kind: Any, value: Any) -> Any:

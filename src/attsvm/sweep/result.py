@@ -38,19 +38,17 @@ class SweepResult:
     @property
     def configuration(self) -> Mapping[str, Any]:
         """The fields of the configuration, as JSON holds them."""
-        found: Mapping[str, Any] = self.manifest["configuration"]
-        return found
+        return self.manifest["configuration"]
 
     @property
     def counts(self) -> Mapping[str, int]:
         """Instances discarded or failed, by reason."""
-        found: Mapping[str, int] = self.manifest["counts"]
-        return found
+        return self.manifest["counts"]
 
     def cpu_seconds(self, prefix: str = "") -> float:
         """CPU time of computing, without compilation and imports, of the tasks whose name starts with `prefix`."""
-        tasks: Mapping[str, Mapping[str, float]] = self.manifest["tasks"]
-        return sum(spent["computing"] for name, spent in tasks.items() if name.startswith(prefix))
+        tasks = self.manifest["tasks"].items()
+        return sum(spent["computing"] for name, spent in tasks if name.startswith(prefix))
 
     def column(self, table: str, name: str, **where: object) -> np.ndarray:
         """A column as an array, of the rows whose other columns have the values in `where`.
@@ -61,16 +59,11 @@ class SweepResult:
         keep = np.ones(found.num_rows, dtype=bool)
         for key, value in where.items():
             keep &= found[key].to_numpy() == value
-        chosen: np.ndarray = found[name].to_numpy()[keep]
-        return chosen
+        return found[name].to_numpy()[keep]
 
     @staticmethod
     def load(folder: Path | str) -> SweepResult:
-        """A finished result from its folder.
-
-        Raises:
-            ValueError: if there is none, or it is not finished, or a file cannot be read.
-        """
+        """A finished result from its folder; a ValueError if there is none, or a file cannot be read."""
         folder = Path(folder)
         manifest = read_manifest(folder) or {}
         found = id_of(manifest)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from attsvm.sweep.backends import Backend, Order, Processes, Telling
+from attsvm.sweep.backends import Backend, Order, Processes
 from attsvm.sweep.chunks import Chunk, DamagedChunkError
-from attsvm.sweep.clock import Spent
+from attsvm.sweep.clock import KINDS
 from attsvm.sweep.configuration import Configuration, differences
 from attsvm.sweep.folder import ResultFolder
 from attsvm.sweep.manifest import new_manifest, now, versions
@@ -28,17 +28,10 @@ _LIBRARIES = ("scipy", "pyarrow", "scikit-learn", "clarabel")
 
 
 def run(
-    sweep: Sweep[C],
-    configuration: C | None = None,
-    *,
-    folder: Path | str,
-    backend: Backend | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    device: torch.device | str = "cpu",
-    progress: Progress | None = None,
-    say: Callable[[str], None] | None = None,
-) -> SweepResult:
+    sweep: Sweep[C], configuration: C | None = None, *, folder: Path | str, backend: Backend | None = None,
+    resume: bool = False, overwrite: bool = False, device: torch.device | str = "cpu",
+    progress: Progress | None = None, say: Callable[[str], None] | None = None,
+) -> SweepResult:  # fmt: skip
     """Compute a sweep into `folder`.
 
     Every finished chunk is written whole before the next is waited for, so that a run that was killed, interrupted or
@@ -57,9 +50,6 @@ def run(
         say: called with a sentence when a damaged chunk is computed again, other versions computed earlier chunks, or a
             cluster has lost its last worker.
 
-    Returns:
-        The stored result.
-
     Raises:
         ValueError: if the folder holds something else, or the same and neither `resume` nor `overwrite` was asked for.
         OSError: if the folder cannot be written, or workers are lost; what was finished before stays.
@@ -75,22 +65,10 @@ def run(
 
 
 def check_folder(
-    sweep: Sweep[C],
-    configuration: C,
-    *,
-    folder: Path | str,
-    resume: bool = False,
-    overwrite: bool = False,
+    sweep: Sweep[C], configuration: C, *, folder: Path | str, resume: bool = False, overwrite: bool = False,
     device: torch.device | str = "cpu",
-) -> dict[str, Any] | None:
-    """What `run` checks before it computes anything.
-
-    Returns:
-        The manifest that is in `folder` already, or None.
-
-    Raises:
-        ValueError: if `run` with these arguments would refuse the folder or the configuration.
-    """
+) -> dict[str, Any] | None:  # fmt: skip
+    """What `run` checks before it computes anything, with a ValueError; the manifest that is in `folder`, or None."""
     if type(configuration) is not type(sweep.default):
         expected = type(sweep.default).__name__
         raise ValueError(f"configuration of {sweep.id} must be {expected}; got {type(configuration).__name__}")
@@ -134,17 +112,17 @@ class _Session:
             with contextlib.suppress(OSError):  # it records the time spent and the notes; the chunks are stored already
                 self.store.write_manifest(self._manifest())
             raise
-        joined = self.store.join(list(self.chunks.values()))
+        tables, arrays, files = self.store.join(list(self.chunks.values()))
         finished = self.before.get("finished") if not self.computed else None
         manifest = self._manifest() | {
             "complete": True,
             "finished": finished or now(),
-            "tables": {name: table.num_rows for name, table in joined.tables.items()},
-            "arrays": {name: list(array.shape) for name, array in joined.arrays.items()},
-            "files": dict(joined.files),
+            "tables": {name: table.num_rows for name, table in tables.items()},
+            "arrays": {name: list(array.shape) for name, array in arrays.items()},
+            "files": files,
         }
         self.store.write_manifest(manifest)
-        return SweepResult(self.sweep.id, self.store.path, joined.tables, joined.arrays, manifest)
+        return SweepResult(self.sweep.id, self.store.path, tables, arrays, manifest)
 
     def _rounds(self) -> Iterator[Sequence[Task]]:
         finished: list[Task] = []
@@ -169,12 +147,11 @@ class _Session:
         self._tell(ready, known)
         if missing and self.sweep.prepare is not None:
             missing = list(self.sweep.prepare(self.configuration, missing))
-        light = replace(self.sweep, tasks=_none, more=None, prepare=None)  # what workers do not need is not sent there
+        light = replace(self.sweep, tasks=list, more=None, prepare=None)  # what workers do not need is not sent there
         orders = [Order(light, self.configuration, task, self.device, self.store.fingerprint) for task in missing]
         if orders:
-            backend = self.backend
-            if self.say is not None and isinstance(backend, Telling):
-                backend = backend.telling(self._say)
+            telling = getattr(self.backend, "telling", None)
+            backend = self.backend if telling is None or self.say is None else telling(self._say)
             with contextlib.closing(backend(orders)) as results:
                 for place, content in results:
                     found[missing[place].name] = self.store.write(missing[place], content)
@@ -217,31 +194,22 @@ class _Session:
         for chunk in self.chunks.values():
             for reason, count in chunk.counts.items():
                 counts[reason] = counts.get(reason, 0) + count
+        spent = {name: chunk.spent for name, chunk in self.chunks.items()}
+        total = {kind: sum(each[kind] for each in spent.values()) for kind in KINDS}
         idle = bool(self.before.get("complete")) and not self.computed  # reading a finished result is no computing
         wall = float(self.before.get("wall_seconds", 0.0)) + (0.0 if idle else time.perf_counter() - self.began)
         return new_manifest(
-            "sweep",
-            id=self.sweep.id,
-            complete=False,
-            fingerprint=self.store.fingerprint,
-            configuration=self.configuration.to_json(),
-            seed=self.configuration.seed,
-            device=_device_name(self.device),
-            tolerances=dict(self.sweep.tolerances),
-            counts=counts,
-            tasks={name: chunk.spent.to_json() for name, chunk in self.chunks.items()},
-            cpu_seconds=sum((chunk.spent for chunk in self.chunks.values()), Spent()).to_json(),
-            started=self.before["started"],
-            finished=None,
-            notes=self.notes,
-            libraries=_LIBRARIES,
-            seconds=wall,
+            "sweep", id=self.sweep.id, complete=False, fingerprint=self.store.fingerprint,
+            configuration=self.configuration.to_json(), seed=self.configuration.seed, device=_device_name(self.device),
+            tolerances=dict(self.sweep.tolerances), counts=counts,
+            tasks={name: _rounded(each) for name, each in spent.items()}, cpu_seconds=_rounded(total),
+            started=self.before["started"], finished=None, notes=self.notes, libraries=_LIBRARIES, seconds=wall,
             written=self.before.get("written") if idle else None,
-        )
+        )  # fmt: skip
 
 
-def _none(_: Configuration) -> Sequence[Task]:
-    return ()
+def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {kind: round(value, 4) for kind, value in seconds.items()}
 
 
 def _device_name(device: str) -> str:

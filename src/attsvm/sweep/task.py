@@ -20,25 +20,18 @@ Columns = Mapping[str, Tensor | np.ndarray | Sequence[Any] | bool | int | float]
 
 @dataclass(frozen=True)
 class Task:
-    """One chunk of the grid: a name that is unique in the sweep, and what `compute` needs to know of it.
+    """One chunk of the grid: a name that is unique in the sweep, and what `compute` needs to know of it."""
 
-    Arguments:
-        name: lower-case letters, digits, ``-``, ``.`` and ``_``; it becomes part of a file name.
-        values: numbers, strings and tuples of them; after `Sweep.prepare`, whatever can be sent to a worker.
-    """
-
-    name: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # lower-case letters, digits, ``-``, ``.`` and ``_``; it becomes part of a file name
+    values: Mapping[str, Any] = field(default_factory=dict)  # plain; after `Sweep.prepare`, what a worker can be sent
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What one task found.
+    """What one task found: rows by table, further arrays, and instances discarded or failed by reason.
 
-    Arguments:
-        tables: rows by table; the rows of all tasks are joined in the order of the tasks.
-        arrays: further arrays; those of one name are joined along their first axis.
-        counts: instances discarded or failed, by reason; summed over the tasks, zeros included.
+    Those of all tasks are joined in the order of the tasks, arrays along their first axis; counts are summed, zeros
+    included.
     """
 
     tables: Mapping[str, Columns] = field(default_factory=dict)
@@ -95,11 +88,7 @@ def cut(total: int, size: int) -> list[tuple[int, int]]:
 def chunked(name: str, total: int, size: int, **values: Any) -> list[Task]:
     """Tasks that share out ``range(total)``, at most `size` elements each, under the values ``first`` and ``last``.
 
-    Arguments:
-        name: what the names of the tasks start with; the number of the first element follows.
-        total: number of elements.
-        size: of a chunk.
-        values: what every one of these tasks knows besides.
+    Their names are `name` and the number of the first element; `values` is what every one of them knows besides.
 
     >>> [(task.name, task.values["last"]) for task in chunked("w", 5, 3, kind="W")]
     [('w-00000', 3), ('w-00003', 5)]
