@@ -32,11 +32,11 @@ from torch import Tensor, nn
 
 from attsvm.heads import Edit, Reading, Sentence, edit, load, sample_reactions, sample_texts, swap, watch, why
 from attsvm.heads.explain.edit import _Reader
-from attsvm.heads.explain.places import head_place
 from attsvm.heads.explain.swap import KINDS, candidates, interval, outcome, runs
 from attsvm.heads.explain.trace import BIASES, Trace, in_float64, trace
 from attsvm.heads.explain.why import Why
 from attsvm.heads.loading.transformers_model import ListeningModel, TransformersModel
+from attsvm.heads.model import head_place
 from benchmarks.heads_atoms import reaction_checks
 from benchmarks.record import RESULTS, publish
 from benchmarks.synthetic_speech import RATE, utterance

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attsvm.heads import HeadModel, HeadsReport, HeadWeights
 from attsvm.heads.analysis.controls import matching_temperature, same_spectrum
-from attsvm.heads.analysis.lifted import solve_lifted
+from attsvm.heads.analysis.lifted import LiftedSolution, solve_lifted
 from attsvm.heads.analysis.selections import Choices, SentenceView, choices, layers_of
 from attsvm.heads.analysis.settings import Settings
 
@@ -88,8 +88,24 @@ def _share(energies: Tensor) -> list[float]:
     return (energies[:-2] / energies.sum()).tolist()
 
 
+def channel_energies(solution: LiftedSolution) -> Tensor:
+    """Squared norms of the channels of W_mm / N(W_mm), in the order of `HeadWeights.energies`; their sum is 1."""
+    few, shares = solution.support
+    content = (few.keys @ few.keys.T) * (few.queries @ few.queries.T)[few.query][:, few.query]
+    still = (shares @ content @ shares * few.form.unturned.any())[None]
+    turned, bias = still[:0], torch.zeros_like(still)
+    if few.form.pairs is not None and few.phases is not None:
+        sides = torch.view_as_real(few.phases) * shares[:, None, None]
+        turned = (sides * (content @ sides.flatten(1)).view_as(sides)).sum((0, 2))
+    if few.form.relative is not None and few.buckets is not None:
+        marked = few.buckets >= 0
+        sums = torch.zeros_like(few.form.relative).index_add(0, few.buckets[marked], shares[marked])
+        bias = sums.square().sum()[None]
+    return torch.cat([turned, still, bias])
+
+
 def _svm_energy(
     form: HeadWeights, views: Sequence[SentenceView], drawn: Choices, settings: Settings
 ) -> list[float] | None:
     solution = solve_lifted(form, views, drawn, settings) if len(drawn) else None
-    return None if solution is None or solution.value != solution.value else _share(solution.energies)
+    return None if solution is None or solution.value != solution.value else _share(channel_energies(solution))

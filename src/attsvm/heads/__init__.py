@@ -26,49 +26,18 @@ from attsvm.heads.report.records import (
 from attsvm.heads.report.report import HeadsReport
 from attsvm.heads.report.verdict import Verdict
 
+# fmt: off
 __all__ = [
     # loading
-    "load",
-    "from_arrays",
-    "HeadModel",
-    "HeadWeights",
-    "Sentence",
-    "SentenceStates",
-    "Texts",
-    "read_texts",
-    "sample_texts",
-    "sample_reactions",
+    "load", "from_arrays", "HeadModel", "HeadWeights", "Sentence", "SentenceStates",
+    "Texts", "read_texts", "sample_texts", "sample_reactions",
     # analysis
-    "analyze",
-    "Progress",
-    "Settings",
-    "SelectionKind",
-    "SINKS",
+    "analyze", "Progress", "Settings", "SelectionKind", "SINKS",
     # explanations
-    "why",
-    "Why",
-    "Reading",
-    "Share",
-    "Channel",
-    "Flip",
-    "max_margin",
-    "MaxMargin",
-    "swap",
-    "swaps",
-    "Swapped",
-    "edit",
-    "Edit",
-    "watch",
-    "Watch",
+    "why", "Why", "Reading", "Share", "Channel", "Flip", "max_margin", "MaxMargin",
+    "swap", "swaps", "Swapped", "edit", "Edit", "watch", "Watch",
     # reports
-    "HeadsReport",
-    "HeadReport",
-    "Comparison",
-    "Closeness",
-    "Efficiency",
-    "Selectivity",
-    "Spectrum",
-    "SupportToken",
-    "Example",
-    "Verdict",
+    "HeadsReport", "HeadReport", "Comparison", "Closeness", "Efficiency", "Selectivity", "Spectrum", "SupportToken",
+    "Example", "Verdict",
 ]
+# fmt: on

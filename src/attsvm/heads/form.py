@@ -13,6 +13,7 @@ channel.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -25,12 +26,12 @@ from torch import Tensor
 class LayerStates:
     """What the heads of a layer see in one sentence."""
 
-    keys: Float[Tensor, "T D"]  # input of the key projection
-    queries: Float[Tensor, "T E"]  # input of the query projection
-    allowed: Bool[Tensor, "T T"]  # tokens (columns) that a query (row) may look at
-    # cos + i sin of the angle of every frequency at every position, as the model has them, for rotary positions
+    keys: Float[Tensor, "T D"]  #: input of the key projection
+    queries: Float[Tensor, "T E"]  #: input of the query projection
+    allowed: Bool[Tensor, "T T"]  #: tokens (columns) that a query (row) may look at
+    #: cos + i sin of the angle of every frequency at every position, as the model has them, for rotary positions
     phases: Complex[Tensor, "T F"] | None = None
-    buckets: Int[Tensor, "T T"] | None = None  # of the distance from query (row) to token, for learned biases
+    buckets: Int[Tensor, "T T"] | None = None  #: of the distance from query (row) to token, for learned biases
 
     def of(self, form: HeadWeights) -> Self:
         """What this head sees: the columns of keys and queries that are its own."""
@@ -44,18 +45,7 @@ class HeadWeights:
     """A head's weights, factored: the logits of query z over tokens X are ``X key query^T z``, and what positions add.
 
     Biases of the projections, where there are, stand in the last row, which meets the constant coordinate; the scale
-    1/sqrt(d_head) is inside `query`.
-
-    Arguments:
-        key, query: the two factors.
-        pairs: columns of both that rotary positions turn together, ``[F, 2]``; None where none are turned.
-        relative: learned bias of each bucket of distances, ``[buckets]``; None where there is none. A bucket of -1
-            has no bias.
-        slope: of a fixed bias ``slope (j - i)`` for token j and query i (ALiBi); 0 where there is none.
-        cap: logits l become ``cap tanh(l / cap)`` before the softmax; None where they do not.
-        sink: the logit of no token, which takes its share of the softmax; None where there is none.
-        part: which columns of keys and of queries belong to this head; None means all. Heads that are seen in head
-            space (`attsvm.heads.loading.architectures`) have columns of their own.
+    1/sqrt(d_head) is inside `query`. What a head does not have is None, or 0.
 
     >>> head = HeadWeights(key=torch.eye(3, 2), query=2 * torch.eye(3, 2))
     >>> head.weights.diagonal().tolist()
@@ -64,11 +54,12 @@ class HeadWeights:
 
     key: Float[Tensor, "D m"]
     query: Float[Tensor, "E m"]
-    pairs: Int[Tensor, "F 2"] | None = None
-    relative: Float[Tensor, " buckets"] | None = None
-    slope: float = 0.0
-    cap: float | None = None
-    sink: float | None = None
+    pairs: Int[Tensor, "F 2"] | None = None  #: columns of both that rotary positions turn together
+    relative: Float[Tensor, " buckets"] | None = None  #: learned bias by bucket of distances; a bucket of -1 has none
+    slope: float = 0.0  #: of a fixed bias slope (j - i) for token j and query i (ALiBi)
+    cap: float | None = None  #: logits l become cap tanh(l / cap) before the softmax
+    sink: float | None = None  #: the logit of no token, which takes its share of the softmax
+    #: Columns of keys and of queries that are the head's own, in head space (`attsvm.heads.loading.architectures`).
     part: tuple[slice, slice] | None = None
 
     def to(self, device: torch.device | str) -> HeadWeights:
@@ -121,6 +112,11 @@ class HeadWeights:
         turned = [factor[:, pairs].square().sum((0, 2)) for factor in (self.key, self.query)]
         return torch.cat([turned[0] * turned[1], torch.stack([still, bias])])
 
+    @property
+    def size(self) -> float:
+        """Frobenius norm of all channels."""
+        return math.sqrt(float(self.energies.sum()))
+
     def turned(self, states: Float[Tensor, "T m"], phases: Tensor | None) -> Float[Tensor, "T m"]:
         """Keys or queries of the head after its rotary positions."""
         if self.pairs is None:
@@ -130,19 +126,6 @@ class HeadWeights:
         first, second = self.pairs.unbind(1)
         moved = torch.complex(states[:, first], states[:, second]) * phases
         return states.index_copy(1, first, moved.real).index_copy(1, second, moved.imag)
-
-    def learned_logits(self, seen: LayerStates) -> Float[Tensor, "T T"]:
-        """The logits without a fixed bias; row = query."""
-        keys, queries = (
-            self.turned(states @ factor, seen.phases)
-            for states, factor in ((seen.keys, self.key), (seen.queries, self.query))
-        )
-        logits = queries @ keys.T
-        if self.relative is None:
-            return logits
-        if seen.buckets is None:
-            raise ValueError("buckets are needed for the logits of a head with learned biases by distance")
-        return logits + self.bias(seen.buckets)
 
     def bias(self, buckets: Int[Tensor, "*pairs"]) -> Float[Tensor, "*pairs"]:
         """The learned bias of each bucket; 0 for buckets of -1, and where there are no biases."""
@@ -156,7 +139,15 @@ class HeadWeights:
 
     def logits(self, seen: LayerStates) -> Float[Tensor, "T T"]:
         """The logits before capping and the mask; row = query."""
-        found = self.learned_logits(seen)
+        keys, queries = (
+            self.turned(seen.keys @ self.key, seen.phases),
+            self.turned(seen.queries @ self.query, seen.phases),
+        )
+        found = queries @ keys.T
+        if self.relative is not None:
+            if seen.buckets is None:
+                raise ValueError("buckets are needed for the logits of a head with learned biases by distance")
+            found = found + self.bias(seen.buckets)
         return found + self.fixed_logits(len(found)) if self.slope else found
 
     def log_attention(self, logits: Float[Tensor, "*rows T"]) -> Float[Tensor, "*rows T"]:
@@ -173,10 +164,8 @@ class HeadWeights:
 
     def scaled(self, factor: float) -> HeadWeights:
         """The head whose logits are `factor` times these, neither capped nor beside a sink."""
-        relative = None if self.relative is None else factor * self.relative
-        return replace(
-            self, query=factor * self.query, relative=relative, slope=factor * self.slope, cap=None, sink=None
-        )
+        bias = None if self.relative is None else factor * self.relative
+        return replace(self, query=factor * self.query, relative=bias, slope=factor * self.slope, cap=None, sink=None)
 
 
 def head_weights(
@@ -190,9 +179,9 @@ def head_weights(
 
     A factor with a bias has it in a last row, for states with a constant coordinate; without (None) it has no such row.
     """
-    return HeadWeights(key=_with_bias(key, key_bias), query=scale * _with_bias(query, query_bias))
 
+    def with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
+        wide = weight if bias is None else torch.cat([weight, bias[None]])
+        return wide.detach().to("cpu", torch.float64)
 
-def _with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
-    wide = weight.detach().to("cpu", torch.float64)
-    return wide if bias is None else torch.cat([wide, bias.detach().to("cpu", torch.float64)[None]])
+    return HeadWeights(key=with_bias(key, key_bias), query=scale * with_bias(query, query_bias))

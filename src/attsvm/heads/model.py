@@ -7,6 +7,7 @@ model's own attention, `check_exact` says so.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,21 +26,13 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Sentence:
-    """One encoded text.
+    """One encoded text."""
 
-    Arguments:
-        text: as it was given.
-        tokens: the name of each token, as the tokenizer writes it.
-        ids: token numbers, ``[T]``.
-        special: True at tokens that the tokenizer adds ([CLS], [SEP], <s>, padding), ``[T]``.
-        left_out: how many tokens were cut off because the model has no more positions.
-    """
-
-    text: str
-    tokens: tuple[str, ...]
-    ids: Int[Tensor, " T"]
-    special: Bool[Tensor, " T"]
-    left_out: int = 0
+    text: str  #: as it was given
+    tokens: tuple[str, ...]  #: the name of each token, as the tokenizer writes it
+    ids: Int[Tensor, " T"]  #: token numbers
+    special: Bool[Tensor, " T"]  #: True at tokens that the tokenizer adds ([CLS], [SEP], <s>, padding)
+    left_out: int = 0  #: how many tokens were cut off because the model has no more positions
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -47,22 +40,15 @@ class Sentence:
 
 @dataclass(frozen=True, eq=False)
 class SentenceStates:
-    """What the heads of each layer see in one sentence: hidden states of width d, or d + 1 with a last coordinate of 1.
+    """What the heads of each layer see in one sentence, as `attsvm.heads.form.LayerStates` of all layers, in float64.
 
-    Arguments:
-        keys: input of the key projection, after the layer's own normalization, and a 1 where biases need it,
-            ``[layers, T, D]`` in float64.
-        queries: the same for the query projection, ``[layers, T, E]``.
-        attention: what the model itself computed; row = query, column = token, ``[layers, heads, T, T]``.
-        allowed: True where a query may look at a token, ``[T, T]``; ``[layers, T, T]`` where layers differ (windows).
-        phases: of rotary positions, ``[layers, T, F]`` (see `attsvm.heads.form.LayerStates`), or None.
-        buckets: of distances, ``[T, T]``, or None.
+    Hidden states have width d after the layer's own normalization, or d + 1 with a last coordinate of 1 for biases.
     """
 
     keys: Float[Tensor, "layers T D"]
     queries: Float[Tensor, "layers T E"]
-    attention: Float[Tensor, "layers heads T T"]
-    allowed: Bool[Tensor, "*layers T T"]
+    attention: Float[Tensor, "layers heads T T"]  #: what the model itself computed; row = query
+    allowed: Bool[Tensor, "*layers T T"]  #: one for all layers, or for each where they differ (windows)
     phases: Complex[Tensor, "layers T F"] | None = None
     buckets: Int[Tensor, "T T"] | None = None
 
@@ -78,27 +64,16 @@ class SentenceStates:
 
 
 class HeadModel(ABC):
-    """A transformer whose heads can be read exactly: logits are bilinear in the hidden states.
+    """A transformer whose heads can be read exactly: logits are bilinear in the hidden states."""
 
-    Attributes:
-        name: for reports.
-        architecture: the family, in words.
-        layers: number of layers.
-        heads: number of query heads in each layer.
-        width: d, without the constant coordinate.
-        causal: whether a query sees only itself and the tokens before it.
-        notes: what a reader of results should know, one sentence each.
-        sentences: those that came with the model; empty where the model encodes texts.
-    """
-
-    name: str
-    architecture: str
+    name: str  #: for reports
+    architecture: str  #: the family, in words
     layers: int
-    heads: int
-    width: int
-    causal: bool
-    notes: tuple[str, ...] = ()
-    sentences: tuple[Sentence, ...] = ()
+    heads: int  #: number of query heads in each layer
+    width: int  #: d, without the constant coordinate
+    causal: bool  #: whether a query sees only itself and the tokens before it
+    notes: tuple[str, ...] = ()  #: what a reader of results should know, one sentence each
+    sentences: tuple[Sentence, ...] = ()  #: those that came with the model; empty where the model encodes texts
 
     @abstractmethod
     def encode(self, texts: Sequence[Text]) -> list[Sentence]:
@@ -169,6 +144,23 @@ def check_index(name: str, value: object, size: int, model: str) -> None:
     """Raise ValueError unless `value` is a whole number from 0 to size - 1."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < size:
         raise ValueError(f"{name} must lie in 0..{size - 1} for {model}; got {value!r}")
+
+
+def head_place(model: HeadModel, head: str, argument: str = "head") -> tuple[int, int]:
+    """Layer and head of ``"L3H7"``.
+
+    Raises:
+        ValueError: if it is no such name, or the model has no such head.
+    """
+    match = re.fullmatch(r"[Ll](\d+)[Hh](\d+)", head.strip()) if isinstance(head, str) else None
+    if match is None:
+        raise ValueError(f"{argument} must be a name such as 'L3H7' (layer and head, counted from 0); got {head!r}")
+    layer, number = int(match[1]), int(match[2])
+    if layer >= model.layers or number >= model.heads:
+        raise ValueError(
+            f"head {head} does not exist; {model.name} has layers 0..{model.layers - 1} with heads 0..{model.heads - 1}"
+        )
+    return layer, number
 
 
 def counted(count: int, what: str) -> str:

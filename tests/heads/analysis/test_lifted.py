@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from benchmarks.heads_frequencies import channel_energies
 
 import attsvm
 from attsvm.heads import SINKS, HeadWeights, Settings, analyze, load
@@ -123,12 +124,9 @@ def test_channels_of_the_head_and_of_the_solution_are_those_written_out(case):
         return [*sides, blocks[-1] if still else np.zeros(1), flat[-4:] if "bias" in case else np.zeros(1)]
 
     own = written_out(form)
-    for energies, flat in ((form.energies, own), (found.energies, best)):
+    for energies, flat in ((form.energies, own), (channel_energies(found), best)):
         assert energies.tolist() == pytest.approx([float(part @ part) for part in channels(flat)], rel=1e-7, abs=1e-12)
-    logits = found.pairs.channel_logits()
-    gaps = (logits[found.selected][found.pairs.query] - logits)[others]
-    for channel, part in enumerate(zip(*map(channels, [*rows, own]), strict=True)):
-        assert gaps[:, channel].tolist() == pytest.approx([float(row @ part[-1]) for row in part[:-1]], abs=1e-9)
+    assert found.margins(found.pairs.logits())[others].tolist() == pytest.approx((rows @ own).tolist(), abs=1e-9)
     stack = best[: len(best) - 4 * ("bias" in case)].reshape(-1, WIDTH)
     for measured, expected in ((found.stacked, stack), (form.stacked, own[: len(stack) * WIDTH].reshape(-1, WIDTH))):
         values = torch.linalg.svdvals(measured)[:WIDTH]
@@ -154,7 +152,7 @@ def test_a_kernel_in_blocks_gives_the_same_solution(case, monkeypatch):
 def test_the_projection_is_that_of_the_written_out_spans(case):
     views, form = positioned(case, 3, count=3)
     drawn = choices(views, form).confident(0.0)
-    pairs = Pairs.of(form, views, drawn)
+    pairs = Pairs.of(form, views, drawn.triples)
     found = pairs.seen_size()
     # Each channel by itself: left factors u (lifted tokens, centred for each query), right factors z.
     turned = torch.view_as_real(pairs.phases).flatten(1) if form.pairs is not None else torch.zeros(len(pairs), 0)
@@ -262,7 +260,7 @@ def test_a_window_smaller_than_the_text_limits_the_candidates():
     found = choices(layer.views, model.weights(0, 1))
     assert found.options.tolist() == [2] + 6 * [3]
     assert bool(((found.position - found.selected) < 3).all())
-    assert set(Pairs.of(model.weights(0, 1), layer.views, found).token.tolist()) == set(range(8))
+    assert set(Pairs.of(model.weights(0, 1), layer.views, found.triples).token.tolist()) == set(range(8))
     attention = model.states(sentences[0], [0]).attention[0, 1]
     assert torch.equal(attention.argmax(-1)[1:], found.selected)
     assert torch.allclose(attention.amax(-1)[1:], found.mass, atol=1e-5)

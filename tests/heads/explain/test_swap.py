@@ -61,7 +61,7 @@ def test_the_logits_of_w_mm_are_those_of_its_kernel(kind):
     assert best.solved
     (layer,) = layers_of(model, model.encode([IDS]), [1], ())
     every = choices(layer.views, best.form)
-    pairs = Pairs.of(best.form, layer.views, every)
+    pairs = Pairs.of(best.form, layer.views, every.triples)
     logits = best.logits(layer.views[0])
     found = logits[every.position[pairs.query], pairs.token]
     torch.testing.assert_close(found, best.solution.logits(pairs))

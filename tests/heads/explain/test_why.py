@@ -134,7 +134,7 @@ def test_support_examples_add_up_to_the_gap_under_the_max_margin_weights():
     assert math.fsum(share.value for share in found.support) == pytest.approx(found.support_gap)
     view = SentenceView(**vars(reading.seen), sentence=reading.sentence)
     own = choices([view], reading.form)
-    pairs = Pairs.of(reading.form, [view], own[own.position == 5])
+    pairs = Pairs.of(reading.form, [view], own[own.position == 5].triples)
     logits = best.solution.logits(pairs)
     expected = logits[pairs.token == found.chosen] - logits[pairs.token == found.other]
     assert found.support_gap == pytest.approx(float(expected), rel=1e-6)

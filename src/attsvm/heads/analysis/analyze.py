@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,8 @@ from attsvm.heads.analysis.kinds import SelectionKind
 from attsvm.heads.analysis.selections import state_bytes
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.analysis.sweep import heads_sweep, reports_of
-from attsvm.heads.loading.texts import sample_texts
-from attsvm.heads.model import HeadModel, Sentence, Text, check_index, counted
+from attsvm.heads.loading.texts import read_sentences
+from attsvm.heads.model import HeadModel, Sentence, Text, check_index, counted, head_place
 from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.report import HeadsReport
 from attsvm.norms import Frobenius, Norm
@@ -28,8 +27,6 @@ from attsvm.sweep.manifest import RESUME
 
 if TYPE_CHECKING:
     from attsvm.sweep import Backend
-
-_NAME = re.compile(r"L(\d+)H(\d+)")
 
 
 @dataclass(frozen=True)
@@ -177,29 +174,16 @@ def chosen_heads(
             check_index("heads", head, model.heads, model.name)
             found.update((layer, head) for layer in wanted)
             continue
-        match = _NAME.fullmatch(head)
-        if match is None:
-            raise ValueError(f"heads must be numbers or names such as 'L3H7'; got {head!r}")
-        layer, number = int(match[1]), int(match[2])
-        if layer >= model.layers:
-            raise ValueError(f"heads: {head} does not exist; {model.name} has layers 0..{model.layers - 1}")
-        if layer not in wanted:
+        place = head_place(model, head, "heads")
+        if place[0] not in wanted:
             raise ValueError(f"heads: {head} is not in the layers asked for, {wanted}")
-        check_index("heads", number, model.heads, model.name)
-        found.add((layer, number))
+        found.add(place)
     return sorted(found)
 
 
 def _sentences(model: HeadModel, texts: Sequence[Text] | None) -> tuple[list[Sentence], int]:
     """The sentences, each once, and how many repeated others: those would lie on both sides of the held-out split."""
-    if isinstance(texts, str):
-        raise ValueError("texts must be a list of texts; got one string (read_texts reads a file)")
-    if texts is not None:
-        if len(texts) == 0:
-            raise ValueError("texts must hold at least one text; got none")
-        found = model.encode(list(texts))
-    else:
-        found = list(model.sentences) or model.encode(sample_texts())
+    found = read_sentences(model, texts)
     different: dict[object, Sentence] = {}
     for index, sentence in enumerate(found):
         # A model's own sentences differ by what they stand for, not by their tokens.

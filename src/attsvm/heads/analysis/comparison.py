@@ -122,7 +122,7 @@ def _compare_lifted(
     found = solve_lifted(form, views, drawn, settings)
     pairs, lam, value = found.pairs.to("cpu"), found.multipliers.cpu(), found.value
     shares = torch.zeros(len(drawn), max(len(view.sentence) for view in views), dtype=torch.float64)
-    size = math.sqrt(float(form.energies.sum()))
+    size, seen_size = form.size, found.pairs.seen_size()
     result = partial(
         Closeness,
         norm=norm.name,
@@ -132,7 +132,7 @@ def _compare_lifted(
         gap=found.gap,
         seconds=found.seconds,
         memory=found.memory,
-        in_span=found.seen_size / size if size > 0 else math.nan,
+        in_span=seen_size / size if size > 0 else math.nan,
     )
     if math.isnan(value):
         return Compared(result(solved=False), drawn, shares)
@@ -145,7 +145,7 @@ def _compare_lifted(
     product = float(lam @ margins)  # of W and the direction of W_mm
     hits = math.nan
     if len(held_out):
-        tested = Pairs.of(form, views, held_out)
+        tested = Pairs.of(form, views, held_out.triples)
         logits = torch.full((len(held_out), shares.shape[1]), -torch.inf, dtype=torch.float64)
         logits[tested.query, tested.token] = found.logits(tested)
         hits = float((logits.argmax(-1) == held_out.selected).double().mean())
@@ -153,12 +153,12 @@ def _compare_lifted(
         solved=True,
         max_margin=1 / value,
         cosine=product / size if size > 0 else math.nan,
-        cosine_projected=product / found.seen_size if found.seen_size > 0 else math.nan,
+        cosine_projected=product / seen_size if seen_size > 0 else math.nan,
         spectrum=spectrum(found.stacked),
         support_rows=int((lam > 0).sum()),
         support_queries=len(torch.unique(pairs.query[lam > 0])),
         agreement=hits,
-        **_efficiencies(smallest * value, size, found.seen_size, settings),
+        **_efficiencies(smallest * value, size, seen_size, settings),
     )
     return Compared(closeness, drawn, shares)
 

@@ -55,14 +55,12 @@ class Pairs:
     buckets: Int[Tensor, " N"] | None  # of its distance, ``[N]``; None without learned biases by distance
 
     @classmethod
-    def of(cls, form: HeadWeights, views: Sequence[SentenceView], drawn: Choices) -> Pairs:
-        """All candidates of the queries of `drawn`."""
+    def of(cls, form: HeadWeights, views: Sequence[SentenceView], selections: Sequence[tuple[int, int, int]]) -> Pairs:
+        """All candidates of queries, each given by its sentence, its position and the token that it selects."""
         queries, query, token, place, phases, buckets = [], [], [], [], [], []
-        used = torch.unique(drawn.sentence).tolist()
-        starts = dict(
-            zip(used, itertools.accumulate((len(views[index].keys) for index in used), initial=0), strict=False)
-        )
-        for number, (index, position, _) in enumerate(drawn.triples):
+        used = sorted({index for index, _, _ in selections})
+        starts = dict(zip(used, itertools.accumulate((len(views[n].keys) for n in used), initial=0), strict=False))
+        for number, (index, position, _) in enumerate(selections):
             view = views[index]
             tokens = torch.nonzero(view.candidates[position])[:, 0]
             queries.append(view.queries[position])
@@ -100,17 +98,10 @@ class Pairs:
         """The head's own keys, turned by their distance to the query."""
         return self.form.turned((self.states @ self.form.key)[self.place], self.phases)
 
-    def channel_logits(self) -> Float[Tensor, "N channels"]:
-        """What every frequency, the coordinates that are not turned, and learned biases add to the head's logits."""
-        form, count = self.form, len(self)
-        parts = self.turned_keys() * (self.queries @ form.query)[self.query]
-        turned = parts.new_zeros(count, 0) if form.pairs is None else parts[:, form.pairs].sum(-1)
-        bias = parts.new_zeros(count) if self.buckets is None else form.bias(self.buckets)
-        return torch.cat([turned, parts[:, form.unturned].sum(-1, keepdim=True), bias[:, None]], -1)
-
     def logits(self) -> Float[Tensor, " N"]:
         """The logits of the head itself, without a fixed bias."""
-        return self.channel_logits().sum(-1)
+        found = (self.turned_keys() * (self.queries @ self.form.query)[self.query]).sum(-1)
+        return found if self.buckets is None else found + self.form.bias(self.buckets)
 
     def token_kernel(self, other: Pairs) -> Float[Tensor, "N M"]:
         """<x, x'> (<p, p'> + 1): products of lifted tokens."""
@@ -183,7 +174,6 @@ class LiftedSolution:
     value: float  # N(W_mm); NaN where there is none
     gap: float  # of `value` over the bound that the multipliers prove, relative, from the kernel over all rows
     status: str  # in a sentence
-    seen_size: float  # norm of the head's weights projected on the spans of the data
     seconds: float  # of the solve
 
     @property
@@ -219,22 +209,6 @@ class LiftedSolution:
         values, vectors = torch.linalg.eigh(sums @ few.token_kernel(few) @ sums.T)
         return (vectors * values.clamp(min=0.0).sqrt()).T @ few.queries
 
-    @property
-    def energies(self) -> Float[Tensor, " channels"]:
-        """Squared norms of the channels of W_mm / N(W_mm), in the order of `HeadWeights.energies`; their sum is 1."""
-        few, shares = self.support
-        content = (few.keys @ few.keys.T) * (few.queries @ few.queries.T)[few.query][:, few.query]
-        still = (shares @ content @ shares * few.form.unturned.any())[None]
-        turned, bias = still[:0], torch.zeros_like(still)
-        if few.form.pairs is not None and few.phases is not None:
-            sides = torch.view_as_real(few.phases) * shares[:, None, None]
-            turned = (sides * (content @ sides.flatten(1)).view_as(sides)).sum((0, 2))
-        if few.form.relative is not None and few.buckets is not None:
-            marked = few.buckets >= 0
-            sums = torch.zeros_like(few.form.relative).index_add(0, few.buckets[marked], shares[marked])
-            bias = sums.square().sum()[None]
-        return torch.cat([turned, still, bias])
-
 
 def solve_lifted(
     form: HeadWeights, views: Sequence[SentenceView], drawn: Choices, settings: Settings
@@ -246,14 +220,12 @@ def solve_lifted(
     their combination, scaled to the smallest margin over all rows, is feasible.
     """
     began = time.perf_counter()
-    pairs = Pairs.of(form, views, drawn).to(settings.device)
+    pairs = Pairs.of(form, views, drawn.triples).to(settings.device)
     chosen = pairs.token == drawn.selected.to(pairs.token)[pairs.query]
     selected, others = torch.nonzero(chosen)[:, 0], ~chosen
 
-    def found(lam: Tensor, value: float, gap: float, status: str) -> LiftedSolution:
-        size = pairs.seen_size()
-        seconds = round(time.perf_counter() - began, 3)
-        return LiftedSolution(pairs, selected, lam, value, gap, status, size, seconds)
+    def found(lam: Tensor, value: float = math.nan, gap: float = math.nan, status: str = "") -> LiftedSolution:
+        return LiftedSolution(pairs, selected, lam, value, gap, status, round(time.perf_counter() - began, 3))
 
     own = pairs.logits()
     work = _worst((own[selected][pairs.query] - own).masked_fill(chosen, torch.inf), pairs.query, _NEW)
@@ -264,11 +236,10 @@ def solve_lifted(
         problem = _rows_problem(_row_products(pairs, selected, rows))
         solution = solve(problem, solver=BatchedFrobenius() if rows.is_cuda else None)
         if bool(solution.barred):
-            return found(torch.zeros_like(multipliers), math.nan, math.nan, _BARRED)
+            return found(torch.zeros_like(multipliers), status=_BARRED)
         multipliers.zero_()[rows] = solution.duals[:, 1].clamp(min=0.0)
-        trial = LiftedSolution(pairs, selected, multipliers, math.nan, gap, "", math.nan, 0.0)
-        logits = pairs.images(*trial.support)
-        margins = trial.margins(logits)
+        trial = found(multipliers)
+        margins = trial.margins(pairs.images(*trial.support))
         size = math.sqrt(max(float(multipliers @ margins), 0.0))
         if not size > 0:
             break

@@ -52,15 +52,8 @@ class Settings:
             raise ValueError(f"norms must be norms such as (Frobenius(), Nuclear()); got {self.norms!r}")
         if len({norm.name for norm in self.norms}) < len(self.norms):
             raise ValueError(f"norms must differ; got {', '.join(norm.name for norm in self.norms)}")
-        for name, least in (
-            ("queries", 1),
-            ("other_queries", 1),
-            ("rounds", 1),
-            ("examples", 0),
-            ("draws", 1),
-            ("seed", 0),
-        ):
-            value = getattr(self, name)
+        for name in ("queries", "other_queries", "rounds", "draws", "examples", "seed"):
+            value, least = getattr(self, name), int(name not in ("examples", "seed"))
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"{name} must be a whole number, at least {least}; got {value!r}")
         for name in ("confidence", "held_out", "quantile"):

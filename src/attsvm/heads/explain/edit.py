@@ -25,12 +25,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attsvm.data import TokenDataset
-from attsvm.heads.explain.places import head_place, plain_word, query_place
+from attsvm.heads.explain.places import plain_word, query_place
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.folder import quiet
 from attsvm.heads.loading.tokenizers import HuggingFaceTokenizer
 from attsvm.heads.loading.transformers_model import TransformersModel
-from attsvm.heads.model import HeadModel, Sentence, Text, counted
+from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, BlockDescent, SVMSolution, solve
 
@@ -57,26 +57,18 @@ class Choice:
 class Edit:
     """The change of a head's queries, or the proof that there is none; `apply` makes the edited model.
 
-    Arguments:
-        head: its name.
-        solution: of the max-margin problem, with its certificate; where it is barred, `clash` says which demands.
-        change: Delta Q transposed, as `HeadWeights.query` holds Q, scale inside, ``[E, m]``; NaN where there is none.
-        demands: what was asked for.
-        kept: choices that the problem asked to keep.
-        binding: demands and kept choices that hold the solution in place.
-        moved: choices that had to move: each is the heaviest of a ray, which barred it together with the demands and
-            the choices still kept; at least one choice of every such ray had to move.
-        clash: demands that no change can meet together; empty where there is a change.
+    Choices that had to move (`moved`) are each the heaviest of a ray, which barred it together with the demands and the
+    choices still kept; at least one choice of every such ray had to move.
     """
 
     head: str
-    solution: SVMSolution
-    change: Float[Tensor, "E m"]
+    solution: SVMSolution  #: of the max-margin problem, with its certificate
+    change: Float[Tensor, "E m"]  #: Delta Q as `HeadWeights.query` holds Q, scale inside; NaN where there is none
     demands: tuple[Choice, ...]
-    kept: tuple[Choice, ...]
-    binding: tuple[Choice, ...]
+    kept: tuple[Choice, ...]  #: choices that the problem asked to keep
+    binding: tuple[Choice, ...]  #: demands and kept choices that hold the solution in place
     moved: tuple[Choice, ...]
-    clash: tuple[Choice, ...]
+    clash: tuple[Choice, ...]  #: demands that no change can meet together; empty where there is a change
 
     @property
     def possible(self) -> bool:
@@ -102,14 +94,11 @@ class Edit:
             )
         if not self.possible:
             return f"no change was found: {self.solution.sentences}"
-        size, gap = (
-            float(self.solution.norm.value(self.solution.weights)),
-            float(self.solution.certificate.relative_gap),
-        )
+        norm, gap = self.solution.norm, float(self.solution.certificate.relative_gap)
         return (
-            f"{counted(len(self.demands), 'demand')} on {self.head} met by a change of {self.solution.norm.name} norm"
-            f" {size:.4g} and rank {self.rank}, certified to a gap of {abs(gap):.1e};"
-            f" {counted(len(self.kept), 'choice')} kept, {len(self.moved)} had to move"
+            f"{counted(len(self.demands), 'demand')} on {self.head} met by a change of {norm.name} norm"
+            f" {float(norm.value(self.solution.weights)):.4g} and rank {self.rank}, certified to a gap of"
+            f" {abs(gap):.1e}; {counted(len(self.kept), 'choice')} kept, {len(self.moved)} had to move"
         )
 
     def __str__(self) -> str:
@@ -316,9 +305,9 @@ class _Reader:
         seen, logits = self._seen[sentence]
         logits = logits.masked_fill(~seen.allowed, -torch.inf)
         asking = torch.nonzero(seen.allowed.sum(-1) > 1)[:, 0]
-        top = logits[asking].topk(2, -1) if len(asking) else None
-        if top is None:
+        if len(asking) == 0:
             return []
+        top = logits[asking].topk(2, -1)
         clear = top.values[:, 0] > top.values[:, 1]
         pairs = zip(asking[clear].tolist(), top.indices[clear, 0].tolist(), strict=True)
         return [Choice(sentence, query, token) for query, token in pairs]

@@ -17,39 +17,20 @@ from torch import Tensor
 from attsvm.heads.analysis.lifted import LiftedSolution, solve_lifted
 from attsvm.heads.analysis.selections import choices, layers_of
 from attsvm.heads.analysis.settings import Settings
-from attsvm.heads.explain.places import head_place
 from attsvm.heads.form import HeadWeights, LayerStates
-from attsvm.heads.loading.texts import sample_texts
-from attsvm.heads.model import HeadModel, Sentence, Text
-
-
-def size_of(form: HeadWeights) -> float:
-    """Frobenius norm of all channels of a head."""
-    return math.hypot(float(form.stacked.norm()), 0.0 if form.relative is None else float(form.relative.norm()))
+from attsvm.heads.loading.texts import read_sentences
+from attsvm.heads.model import HeadModel, Sentence, Text, head_place
 
 
 @dataclass(frozen=True, eq=False)
 class MaxMargin:
-    """W_mm of a head.
+    """W_mm of a head."""
 
-    Arguments:
-        head: its name.
-        form: the head's own weights.
-        solution: multipliers, and the proof that they are optimal to a gap.
-        examples: for each query of the problem what it chose, in words.
-        factor: logits are those of W_mm / ||W_mm|| times this.
-    """
-
-    head: str
-    form: HeadWeights
-    solution: LiftedSolution
-    examples: tuple[str, ...]
-    factor: float = 1.0
-
-    @property
-    def size(self) -> float:
-        """Norm of the head's own weights."""
-        return size_of(self.form)
+    head: str  #: its name
+    form: HeadWeights  #: the head's own weights
+    solution: LiftedSolution  #: multipliers, and the proof that they are optimal to a gap
+    examples: tuple[str, ...]  #: for each query of the problem what it chose, in words
+    factor: float = 1.0  #: logits are those of W_mm / ||W_mm|| times this
 
     def scaled(self, factor: float) -> MaxMargin:
         """The same with other logits: `factor` times those of W_mm / ||W_mm||."""
@@ -111,12 +92,9 @@ def max_margin(
     Raises:
         ValueError: if there is no such head, it has a fixed bias (ALiBi), or no query is confident.
     """
-    layer, number = head_place(model, head)
-    if texts is not None:
-        sentences = model.encode(list(texts))
-    else:
-        sentences = list(model.sentences) or model.encode(sample_texts())
-    (found,) = of_sentences(model, [(layer, number)], sentences, queries, confidence, accuracy, seed)
+    place = head_place(model, head)
+    settings = Settings(queries=queries, confidence=confidence, accuracy=accuracy, seed=seed)
+    (found,) = of_sentences(model, [place], read_sentences(model, texts), settings)
     if found is None:
         raise ValueError(
             f"head {head} has no query with more than {confidence:g} of its attention on one token, or a fixed bias by"
@@ -126,30 +104,21 @@ def max_margin(
 
 
 def of_sentences(
-    model: HeadModel,
-    places: Sequence[tuple[int, int]],
-    sentences: Sequence[Sentence],
-    queries: int,
-    confidence: float,
-    accuracy: float,
-    seed: int,
+    model: HeadModel, places: Sequence[tuple[int, int]], sentences: Sequence[Sentence], settings: Settings
 ) -> list[MaxMargin | None]:
     """`max_margin` of some heads, sorted; None for those with a fixed bias (ALiBi) or without a confident query."""
-    settings = Settings(queries=queries, confidence=confidence, accuracy=accuracy, seed=seed)
     found: list[MaxMargin | None] = []
     for view in layers_of(model, sentences, sorted({layer for layer, _ in places}), ()):
         for layer, number in sorted(place for place in places if place[0] == view.index):
             form, name = model.weights(layer, number), f"L{layer}H{number}"
             views = [own.of(form) for own in view.views]
-            sure = choices(views, form).confident(confidence)
+            sure = choices(views, form).confident(settings.confidence)
             if len(sure) == 0 or form.slope:
                 found.append(None)
                 continue
-            drawn = sure.draw(queries, torch.Generator().manual_seed(seed))
+            drawn = sure.draw(settings.queries, torch.Generator().manual_seed(settings.seed))
             solution = solve_lifted(form, views, drawn, settings)
-            words = []
-            for index, position, selected in drawn.triples:
-                tokens = views[index].sentence.tokens
-                words.append(f"{tokens[position]!r} to {tokens[selected]!r} in text {index}")
-            found.append(MaxMargin(name, form, solution, tuple(words)))
+            names = [(n, views[n].sentence.tokens, i, s) for n, i, s in drawn.triples]
+            words = tuple(f"{tokens[i]!r} to {tokens[s]!r} in text {n}" for n, tokens, i, s in names)
+            found.append(MaxMargin(name, form, solution, words))
     return found

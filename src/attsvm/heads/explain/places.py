@@ -1,29 +1,10 @@
-"""Heads and tokens by name, as people write them."""
+"""Tokens by name, as people write them."""
 
 from __future__ import annotations
 
 import re
 
-from attsvm.heads.model import HeadModel, Sentence
-
-_HEAD = re.compile(r"[Ll](\d+)[Hh](\d+)")
-
-
-def head_place(model: HeadModel, head: str) -> tuple[int, int]:
-    """Layer and head of ``"L3H7"``.
-
-    Raises:
-        ValueError: if it is no such name, or the model has no such head.
-    """
-    match = _HEAD.fullmatch(head.strip()) if isinstance(head, str) else None
-    if match is None:
-        raise ValueError(f"head must be a name such as 'L3H7' (layer and head, counted from 0); got {head!r}")
-    layer, number = int(match[1]), int(match[2])
-    if layer >= model.layers or number >= model.heads:
-        raise ValueError(
-            f"head {head} does not exist; {model.name} has layers 0..{model.layers - 1} with heads 0..{model.heads - 1}"
-        )
-    return layer, number
+from attsvm.heads.model import Sentence
 
 
 def plain_word(token: str) -> str:

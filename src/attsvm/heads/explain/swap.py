@@ -20,12 +20,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from attsvm.heads.analysis.controls import same_spectrum
+from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.explain.max_margin import MaxMargin, of_sentences
-from attsvm.heads.explain.places import head_place
 from attsvm.heads.form import HeadWeights, LayerStates
-from attsvm.heads.loading.texts import sample_texts
+from attsvm.heads.loading.texts import read_sentences
 from attsvm.heads.loading.transformers_model import TransformersModel
-from attsvm.heads.model import HeadModel, Sentence, Text
+from attsvm.heads.model import HeadModel, Sentence, Text, head_place
 
 _SOFTMAX = (torch.softmax, torch.nn.functional.softmax, Tensor.softmax)
 KINDS = ("W_mm", "random", "removed")
@@ -93,39 +93,34 @@ class _Swapped(TorchFunctionMode):
         wanted = [place for place in self._places if place[0] == self._calls]
         if func not in _SOFTMAX or self._inside is None or result.ndim != 4 or not wanted:
             return result
-        seen = self._seen(result.shape[-2])
         result = result.clone()
-        for place in wanted:
-            kept = self._places[place]
-            result[0, place[1]] = 0.0 if kept is None else kept.attention(seen).to(result)
+        for text, attention in enumerate(result):
+            seen = self._seen(text, attention.detach())
+            for place in wanted:
+                kept = self._places[place]
+                attention[place[1]] = 0.0 if kept is None else kept.attention(seen).nan_to_num().to(result)
         return result
 
-    def _seen(self, length: int) -> LayerStates:
+    def _seen(self, text: int, attention: Tensor) -> LayerStates:
+        """What the layer reads of one text of a batch; padding gets no attention from any head."""
         model, layer = self._model, self._model._layers[self._calls]
-        keys, queries = (model._wide([self._read[part.module][0]])[0] for part in (layer.key, layer.query))
-        phases = model._architecture.phases(layer, self._named) if layer.turns else None
-        return LayerStates(keys, queries, model._allowed(length, [self._calls]), phases, model._buckets(length))
+        keys, queries = (model._wide([self._read[part.module][text]])[0] for part in (layer.key, layer.query))
+        padding = (attention == 0).all(0).all(0).cpu()
+        allowed = model._allowed(len(padding), [self._calls]) & ~padding
+        phases = model._architecture.phases(layer, self._named, text) if layer.turns else None
+        return LayerStates(keys, queries, allowed, phases, model._buckets(len(padding)))
 
 
 @dataclass(frozen=True)
 class Swapped:
-    """What a model does with some heads swapped, mean and half-width of a 95 % interval over texts.
+    """What a model does with some heads swapped: means and half-widths of 95 % intervals over texts."""
 
-    Arguments:
-        heads: ``"L3H7"``, ``"layer 3"`` or ``"all"``.
-        kind: ``"W_mm"``, ``"random"`` or ``"removed"``.
-        swapped: number of heads that were.
-        same_choice: share of queries for which the heads choose the same token as before.
-        cosine: between the last hidden states with and without.
-        loss: added to the next-token loss, in nats; NaN where the model has no output tied to its embedding.
-    """
-
-    heads: str
-    kind: str
-    swapped: int
-    same_choice: tuple[float, float]
-    cosine: tuple[float, float]
-    loss: tuple[float, float]
+    heads: str  #: "L3H7", "layer 3" or "all"
+    kind: str  #: "W_mm", "random" or "removed"
+    swapped: int  #: number of heads that were
+    same_choice: tuple[float, float]  #: share of queries for which the heads choose the same token as before
+    cosine: tuple[float, float]  #: between the last hidden states with and without
+    loss: tuple[float, float]  #: added to the next-token loss, in nats; NaN without an output tied to the embedding
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,21 +160,21 @@ def candidates(
     """
     order = torch.randperm(len(sentences), generator=torch.Generator().manual_seed(seed)).tolist()
     half, few = len(order) // 2, max(1, min(8, len(order) // 8))
-    fit, tune, held = (
-        [sentences[k] for k in part] for part in (order[:half], order[half : half + few], order[half + few :])
-    )
+    parts = order[:half], order[half : half + few], order[half + few :]
+    fit, tune, held = ([sentences[k] for k in part] for part in parts)
     kinds: dict[str, dict[Place, Attends | None]] = {kind: {} for kind in KINDS}
     seen = [model.states(sentence) for sentence in tune]
-    for place, best in zip(
-        sorted(places), of_sentences(model, places, fit, queries, confidence, 1e-2, seed), strict=True
-    ):
+    fitted = of_sentences(
+        model, places, fit, Settings(queries=queries, confidence=confidence, accuracy=1e-2, seed=seed)
+    )
+    for place, best in zip(sorted(places), fitted, strict=True):
         form, here = model.weights(*place), [states.layer(place[0]) for states in seen]
         kinds["removed"][place] = None
         if best is None or not best.solved:
             continue
         generator = torch.Generator().manual_seed(seed * 100_003 + place[0] * 1_009 + place[1])
         mixed = same_spectrum(form, generator, seed)
-        kinds["W_mm"][place] = best.scaled(_temperature(best, best.size, form, here))
+        kinds["W_mm"][place] = best.scaled(_temperature(best, form.size, form, here))
         kinds["random"][place] = mixed.scaled(_temperature(mixed, 1.0, form, here))
     return kinds, held[:most]
 
@@ -221,11 +216,10 @@ def swaps(
     assert isinstance(model, TransformersModel)
     every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
     places = every if heads is None else sorted({head_place(model, name) for name in heads})
-    sentences = [one for one in model.encode(list(texts or sample_texts())) if len(one) > 1]
+    sentences = [one for one in read_sentences(model, texts) if len(one) > 1]
     if len(sentences) < 4:
         raise ValueError(f"texts must hold at least 4 of two tokens or more, to be split; got {len(sentences)}")
-    asked = {"queries": queries, "confidence": confidence, "seed": seed, "most": most}
-    made, held_out = candidates(model, sentences, places, **asked)  # type: ignore[arg-type]
+    made, held_out = candidates(model, sentences, places, queries=queries, confidence=confidence, seed=seed, most=most)
     before = [outcome(model, sentence) for sentence in held_out]
     groups = {f"L{layer}H{head}": [(layer, head)] for layer, head in places}
     if len(places) > 1:

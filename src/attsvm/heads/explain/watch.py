@@ -17,12 +17,10 @@ from attsvm.data.files import write_atomically
 from attsvm.heads.analysis.lifted import solve_lifted
 from attsvm.heads.analysis.selections import SentenceView, choices, layers_of, selectivity
 from attsvm.heads.analysis.settings import Settings
-from attsvm.heads.explain.max_margin import size_of
-from attsvm.heads.explain.places import head_place
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.load import load
 from attsvm.heads.loading.transformers_model import TransformersModel
-from attsvm.heads.model import Text
+from attsvm.heads.model import Text, head_place
 
 COLUMNS = {
     "confident": "share of confident queries",
@@ -33,7 +31,7 @@ COLUMNS = {
 
 
 class Watch:
-    """Watch the heads of a live transformers model while it is trained, in a plain loop or by a Trainer (`callback`).
+    """The heads of a live transformers model while it is trained, in a plain loop or by a Trainer (`callback`).
 
     Arguments:
         model: of an architecture that `load` reads; it is never changed, its weights are copied at each measurement.
@@ -76,9 +74,20 @@ class Watch:
         self._path = None if out is None else Path(out)
         self.rows: list[dict[str, Any]] = []
         if self._path is not None and self._path.exists():
-            import pyarrow.parquet
+            self.rows = self._earlier(self._path)
 
-            self.rows = pyarrow.parquet.read_table(self._path).to_pylist()
+    @staticmethod
+    def _earlier(path: Path) -> list[dict[str, Any]]:
+        import pyarrow
+        import pyarrow.parquet
+
+        try:
+            rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
+        except (OSError, pyarrow.ArrowException) as error:
+            raise ValueError(f"out {path} is there and is no Parquet file that can be added to: {error}") from None
+        if rows and not {"step", "head", *COLUMNS} <= rows[0].keys():
+            raise ValueError(f"out {path} holds something else than the rows of a watch; name another file")
+        return rows
 
     def __call__(self, step: int) -> None:
         """To be called after every step of training; measures where `step` is a multiple of `every`."""
@@ -122,8 +131,8 @@ class Watch:
             gaps = tops[:, 0] - tops[:, 1]
             made |= {"smallest_margin": float(gaps.min()), "median_margin": float(gaps.median())}
             if not form.slope:
-                size = size_of(form)
-                made["efficiency"] = float(gaps.min()) * solve_lifted(form, views, drawn, self.settings).value / size
+                value = solve_lifted(form, views, drawn, self.settings).value
+                made["efficiency"] = float(gaps.min()) * value / form.size
         return made
 
     def callback(self) -> Any:

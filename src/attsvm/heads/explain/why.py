@@ -29,12 +29,12 @@ from torch import Tensor
 
 from attsvm.data.files import write_atomically
 from attsvm.heads.analysis.lifted import Pairs
-from attsvm.heads.analysis.selections import Choices, SentenceView
+from attsvm.heads.analysis.selections import SentenceView
 from attsvm.heads.explain.max_margin import MaxMargin
-from attsvm.heads.explain.places import head_place, query_place
+from attsvm.heads.explain.places import query_place
 from attsvm.heads.explain.trace import Parts, Trace, trace
 from attsvm.heads.form import LayerStates
-from attsvm.heads.model import HeadModel, Sentence, Text, counted
+from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place
 from attsvm.sweep.manifest import to_plain
 
 FROZEN = "upstream parts: the scale of every normalization is frozen at its value in this run"
@@ -59,59 +59,41 @@ class Channel:
 
 @dataclass(frozen=True, eq=False)
 class Flip:
-    """The smallest change of one state, read by this layer, at which another token is chosen.
+    """The smallest change of one state, read by this layer, at which another token is chosen."""
 
-    Arguments:
-        state: ``"query"``, ``"chosen key"`` or ``"other key"``.
-        token: whose state is changed, its position.
-        towards: the token that draws level.
-        size: norm of the change.
-        relative: `size` over the norm of the state.
-        change: the change itself, ``[d]``; 1.001 times it flips the choice.
-    """
-
-    state: str
-    token: int
-    towards: int
-    size: float
-    relative: float
-    change: Float[Tensor, " d"] = field(repr=False)
+    state: str  #: "query", "chosen key" or "other key"
+    token: int  #: whose state is changed, its position
+    towards: int  #: the token that draws level
+    size: float  #: norm of the change
+    relative: float  #: `size` over the norm of the state
+    change: Float[Tensor, " d"] = field(repr=False)  #: 1.001 times it flips the choice
 
 
 @dataclass(frozen=True, eq=False)
 class Why:
     """One choice of a head, explained; the sums of `channels`, `keys` and `queries` are all `gap`.
 
-    Arguments:
-        tokens: of the text; `query`, `chosen` and `other` are positions among them.
-        attention: of the query over all tokens.
-        others: every other candidate and the gap to it, smallest first.
-        channels: `gap` by channel, content and position.
-        keys, queries: `gap` by what earlier parts of the model give the two keys, or the query; empty where a model
-            does not show them.
-        support: the gap under W_mm / ||W_mm|| by support examples, where they were given; its sum is `support_gap`.
-        flips: smallest changes that flip the choice.
-        error: largest difference between `gap` and a sum of its parts, relative to the gap.
-        notes: what a reader should know, one sentence each.
+    `keys` and `queries` hold what earlier parts of the model give the two keys, or the query; they are empty where a
+    model does not show them. `support` is there where support examples were given.
     """
 
     model: str
     head: str
-    tokens: tuple[str, ...]
+    tokens: tuple[str, ...]  #: of the text; `query`, `chosen` and `other` are positions among them
     query: int
     chosen: int
     other: int
     gap: float
-    attention: tuple[float, ...]
-    others: tuple[tuple[int, float], ...]
+    attention: tuple[float, ...]  #: of the query over all tokens
+    others: tuple[tuple[int, float], ...]  #: every other candidate and the gap to it, smallest first
     channels: tuple[Channel, ...]
     keys: tuple[Share, ...]
     queries: tuple[Share, ...]
-    support: tuple[Share, ...]
-    support_gap: float
-    flips: tuple[Flip, ...]
-    error: float
-    notes: tuple[str, ...] = ()
+    support: tuple[Share, ...]  #: the gap under W_mm / ||W_mm|| by support examples
+    support_gap: float  #: its sum
+    flips: tuple[Flip, ...]  #: smallest changes that flip the choice
+    error: float  #: largest difference between `gap` and a sum of its parts, relative to the gap
+    notes: tuple[str, ...] = ()  #: what a reader should know, one sentence each
 
     def named(self, position: int) -> str:
         """A token and its position, for a reader."""
@@ -133,8 +115,7 @@ class Why:
             Share(c.name + kind, value) for c in self.channels
             for kind, value in ((", content", c.content), (", position", c.position)) if value
         ]  # fmt: skip
-        both = [Share("content", math.fsum(c.content for c in self.channels))]
-        both.append(Share("position", math.fsum(c.position for c in self.channels)))
+        both = [Share(k, math.fsum(getattr(c, k) for c in self.channels)) for k in ("content", "position")]
         found = {
             "By content and position": both if both[1].value else [],
             "By channel": channels if len(channels) > 1 else [],
@@ -251,8 +232,7 @@ class Reading:
     @property
     def choosing(self) -> list[int]:
         """Positions of the queries that have something to choose."""
-        found: list[int] = torch.nonzero(self.seen.allowed.sum(-1) > 1)[:, 0].tolist()
-        return found
+        return list(torch.nonzero(self.seen.allowed.sum(-1) > 1)[:, 0].tolist())
 
     def why(self, query: int | str | None = None, over: int | str | None = None) -> Why:
         """The choice of `query` against `over`, or the runner-up."""
@@ -321,11 +301,12 @@ class Reading:
         biased = (between,) if self.form.relative is not None or self.form.slope else ()
         by_key = (self.parts.keys[:, s] - self.parts.keys[:, r]) @ queries[i]
         by_query = self.parts.queries[:, i] @ (keys[s] - keys[r])
-        made = [
-            (*(Share(name, value) for name, value in zip(self.parts.names, side.tolist(), strict=True) if value),
-             *biased) for side in (by_key, by_query)
-        ]  # fmt: skip
-        return made[0], made[1]
+
+        def shares(side: Tensor) -> tuple[Share, ...]:
+            named = zip(self.parts.names if self.parts else (), side.tolist(), strict=True)
+            return *(Share(name, value) for name, value in named if value), *biased
+
+        return shares(by_key), shares(by_query)
 
     def double_sum(self, query: int | str | None = None) -> tuple[tuple[str, ...], Float[Tensor, "P P"]]:
         """The gap by part of the two keys (row) and part of the query (column), and the names of the parts.
@@ -343,9 +324,7 @@ class Reading:
         if self.support is None:
             return (), math.nan
         own = SentenceView(**vars(self.seen), sentence=self.sentence)
-        one, none = torch.tensor([0]), torch.tensor([0.0])
-        asked = Choices(one, torch.tensor([i]), torch.tensor([s]), none, none, one, one.bool())
-        here = Pairs.of(self.form, [own], asked)
+        here = Pairs.of(self.form, [own], [(0, i, s)])
         here = here[torch.cat([torch.nonzero(here.token == t)[:, 0] for t in (s, r)])]
         solution = self.support.solution
         pairs, lam = solution.pairs, solution.multipliers
@@ -353,10 +332,8 @@ class Reading:
         rows = kernel[:, solution.selected[pairs.query]] - kernel
         values = lam * (rows[0] - rows[1])
         totals = torch.zeros(len(pairs.queries), dtype=torch.float64).index_add_(0, pairs.query, values)
-        found = [
-            Share(name, value) for name, value in zip(self.support.examples, totals.tolist(), strict=True) if value
-        ]
-        return tuple(sorted(found, key=lambda share: -abs(share.value))), float(values.sum())
+        found = [Share(*one) for one in zip(self.support.examples, totals.tolist(), strict=True) if one[1]]
+        return tuple(largest(found, len(found))), float(values.sum())
 
     def _flips(self, i: int, s: int, gaps: Sequence[tuple[int, float]]) -> tuple[Flip, ...]:
         """Smallest changes of the query, of the chosen key, and of one other key."""
@@ -393,24 +370,19 @@ class Reading:
 
         `query` is the token that is shown first.
         """
-        from attsvm.heads.report.html.why import why_page
+        from attsvm.heads.report.html.page import why_page
 
         chosen = [self.why(i) for i in self.choosing]
-        data = {
-            "first": query_place(self.sentence, query),
-            "tokens": self.sentence.tokens,
-            "queries": {str(found.query): self._shown(found) for found in chosen},
-        }
+        shown = {
+            found.query: {
+                "sentence": found.sentence, "chosen": found.chosen, "other": found.other,
+                "attention": [round(value, 4) for value in found.attention],
+                "panels": {title: to_plain(largest(shares, 10)) for title, shares in found.sums.items()},
+                "flips": [str_flip(found, flip) for flip in found.flips],
+            } for found in chosen
+        }  # fmt: skip
+        data = {"first": query_place(self.sentence, query), "tokens": self.sentence.tokens, "queries": shown}
         error = max((found.error for found in chosen), default=0.0)
         notes = [*dict.fromkeys(note for found in chosen for note in found.notes), *self.model.notes]
         notes.append(f"parts add up to their gaps to {error:.1e} of each")
         return write_atomically(Path(path), why_page(f"{self.head} of {self.model.name}", data, notes).encode())
-
-    def _shown(self, found: Why) -> dict[str, Any]:
-        """What the page draws of one choice."""
-        return {
-            "sentence": found.sentence, "chosen": found.chosen, "other": found.other,
-            "attention": [round(value, 4) for value in found.attention],
-            "panels": {title: to_plain(largest(shares, 10)) for title, shares in found.sums.items()},
-            "flips": [str_flip(found, flip) for flip in found.flips],
-        }  # fmt: skip

@@ -176,20 +176,20 @@ def _albert_blocks(core: Any) -> list[Any]:
     return [block for group in order for block in core.encoder.albert_layer_groups[group].albert_layers]
 
 
-def _passed_phases(layer: Layer, arguments: Mapping[str, Any]) -> Tensor | None:
-    """Cosines and sines that the attention of a layer is called with, as cos + i sin."""
+def _passed_phases(layer: Layer, arguments: Mapping[str, Any], text: int = 0) -> Tensor | None:
+    """Cosines and sines that the attention of a layer is called with for a text of the batch, as cos + i sin."""
     passed = arguments.get("position_embeddings")
     if passed is None or layer.pairs is None:
         return None
-    cos, sin = passed
-    found = torch.complex(cos[0].double(), sin[0].double())
+    found = torch.complex(*(part[text if len(part) > 1 else 0].double() for part in passed))
     if found.shape[1] == len(layer.pairs):
         return found
     return found[:, : len(layer.pairs)] if layer.turns is Turns.HALVES else found[:, ::2]  # each is written twice
 
 
-def _gptj_phases(layer: Layer, arguments: Mapping[str, Any]) -> Tensor:
-    sin, cos = layer.attention.embed_positions[arguments["position_ids"][0]].double().chunk(2, -1)
+def _gptj_phases(layer: Layer, arguments: Mapping[str, Any], text: int = 0) -> Tensor:
+    places = arguments["position_ids"]
+    sin, cos = layer.attention.embed_positions[places[text if len(places) > 1 else 0]].double().chunk(2, -1)
     return torch.complex(cos, sin)
 
 
@@ -239,7 +239,7 @@ class Architecture:
             them; a block that runs twice stands there twice.
         causal: whether a query sees only itself and the tokens before it, whatever the setting ``is_decoder`` says.
         positions: the longest sentence in tokens, from the configuration.
-        phases: from a layer and what its attention is called with to cosines and sines.
+        phases: from a layer, what its attention is called with and the number of a text to cosines and sines.
         relative: learned biases ``[buckets, heads]``, and the bucket of a distance (token minus query), from the core.
     """
 
@@ -252,7 +252,7 @@ class Architecture:
     reads: Reads = Reads.TEXTS  # texts, images, or texts and speech
     part: str | None = None  # path of what is run, where it is not the whole core
     turns: Turns | None = None  # the pairing of rotary positions, or None
-    phases: Callable[[Layer, Mapping[str, Any]], Tensor | None] = _passed_phases
+    phases: Callable[..., Tensor | None] = _passed_phases
     slopes: Callable[[Any], Tensor] | None = None  # of fixed biases by distance, one for each head, from the core
     relative: Callable[[Any], tuple[Tensor, Callable[[Tensor], Tensor]]] | None = None
     heads_first: bool = False  # whether keys and queries are normalized after their heads are brought before the tokens

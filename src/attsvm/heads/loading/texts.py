@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from attsvm.heads.model import counted
+from attsvm.heads.model import HeadModel, Sentence, Text, counted
 
 _LONGEST = 50_000  # bytes of a line; no model here reads more
 
@@ -28,6 +29,19 @@ def sample_texts() -> list[str]:
 def sample_reactions() -> list[str]:
     """Bundled reaction SMILES, ``reactants>>product``: textbook reactions, for chemical models such as rxnmapper."""
     return _bundled("reactions.txt")
+
+
+def read_sentences(model: HeadModel, texts: Sequence[Text] | None) -> list[Sentence]:
+    """`texts` as sentences of `model`; None means its own sentences, or else the bundled sample.
+
+    Raises:
+        ValueError: if `texts` is one string, or empty.
+    """
+    if isinstance(texts, str):
+        raise ValueError("texts must be a list of texts; got one string (read_texts reads a file)")
+    if texts is not None and len(texts) == 0:
+        raise ValueError("texts must hold at least one text; got none")
+    return (list(model.sentences) or model.encode(sample_texts())) if texts is None else model.encode(list(texts))
 
 
 def read_texts(path: str | os.PathLike[str], most: int = 1000) -> Texts:

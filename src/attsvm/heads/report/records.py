@@ -16,107 +16,64 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Selectivity:
-    """How sharply a head attends: means over all queries that have a choice.
+    """How sharply a head attends: means over all queries that have a choice."""
 
-    Arguments:
-        queries: how many have two candidates or more.
-        no_choice: how many have fewer, and are not counted.
-        tied: queries whose largest logit two candidates share; they select nothing.
-        entropy: of the attention, in nats.
-        relative_entropy: entropy over its largest value, log of the number of candidates.
-        top_mass: attention on the selected token.
-        confident: share of queries with more than the threshold on one token.
-    """
-
-    queries: int
-    no_choice: int
-    tied: int
-    entropy: float
-    relative_entropy: float
-    top_mass: float
-    confident: float
+    queries: int  #: how many have two candidates or more
+    no_choice: int  #: how many have fewer, and are not counted
+    tied: int  #: queries whose largest logit two candidates share; they select nothing
+    entropy: float  #: of the attention, in nats
+    relative_entropy: float  #: entropy over its largest value, log of the number of candidates
+    top_mass: float  #: attention on the selected token
+    confident: float  #: share of queries with more than the threshold on one token
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Singular values of a matrix, largest first and relative to it.
+    """Singular values of a matrix, largest first and relative to it."""
 
-    Arguments:
-        values: relative singular values above 1e-6.
-        rank: how many exceed 1e-2.
-        effective_rank: exp of the entropy of the singular values over their sum (Roy and Vetterli, 2007).
-    """
-
-    values: tuple[float, ...] = ()
-    rank: int = 0
+    values: tuple[float, ...] = ()  #: relative singular values above 1e-6
+    rank: int = 0  #: how many exceed 1e-2
+    #: Exp of the entropy of the singular values over their sum (Roy and Vetterli, 2007).
     effective_rank: float = math.nan
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Normalized margins of W over the max margin.
+    """Normalized margins of W over the max margin."""
 
-    Arguments:
-        smallest: of the worst query; at most 1, and 1 means max-margin. Negative where W does not separate.
-        quantile: of the queries; may exceed 1, since the max margin is that of the worst query.
-        median: the same for half of the queries.
-    """
-
+    #: Of the worst query; at most 1, and 1 means max-margin. Negative where W does not separate.
     smallest: float = math.nan
-    quantile: float = math.nan
-    median: float = math.nan
+    quantile: float = math.nan  #: of the queries; may exceed 1, since the max margin is that of the worst query
+    median: float = math.nan  #: the same for half of the queries
 
 
 @dataclass(frozen=True)
 class Closeness:
-    """How close weights W are to W_mm, the max-margin solution of some selections in one norm.
+    """How close weights W are to W_mm, the max-margin solution of some selections in one norm."""
 
-    Arguments:
-        norm: its name.
-        queries: selections in the problem.
-        rows: constraints.
-        status: how the solve ended, in a sentence.
-        solved: whether the solution is certified to `accuracy`.
-        gap: certified relative gap.
-        seconds: of the solve.
-        memory: bytes of the problem.
-        max_margin: 1 / N(W_mm).
-        efficiency: of W as it is.
-        efficiency_projected: of W projected on the spans of the data.
-        cosine: direction cosine of W and W_mm.
-        cosine_projected: of the projected W and W_mm.
-        in_span: norm of the projected W over that of W.
-        cosine_large_gap: of the projected W and of what W_mm turns to as the gap that is asked for grows and a fixed
-            bias (ALiBi) counts less and less; NaN for heads without one, whose W_mm does not depend on the gap.
-        turned_by_bias: cosine of W_mm, at the head's own gap, and of the same.
-        spectrum: of W_mm.
-        support_rows: constraints with a positive multiplier.
-        support_queries: queries that have one.
-        agreement: share of held-out queries on which W_mm selects what the head selects.
-        margins: smallest margin of every query under the projected W, over the max margin.
-    """
-
-    norm: str
-    queries: int
-    rows: int
-    status: str
-    solved: bool
-    gap: float
-    seconds: float
-    memory: int
-    max_margin: float = math.nan
-    efficiency: Efficiency = Efficiency()
-    efficiency_projected: Efficiency = Efficiency()
-    cosine: float = math.nan
-    cosine_projected: float = math.nan
-    in_span: float = math.nan
+    norm: str  #: its name
+    queries: int  #: selections in the problem
+    rows: int  #: constraints
+    status: str  #: how the solve ended, in a sentence
+    solved: bool  #: whether the solution is certified to `accuracy`
+    gap: float  #: certified relative gap
+    seconds: float  #: of the solve
+    memory: int  #: bytes of the problem
+    max_margin: float = math.nan  #: 1 / N(W_mm)
+    efficiency: Efficiency = Efficiency()  #: of W as it is
+    efficiency_projected: Efficiency = Efficiency()  #: of W projected on the spans of the data
+    cosine: float = math.nan  #: direction cosine of W and W_mm
+    cosine_projected: float = math.nan  #: of the projected W and W_mm
+    in_span: float = math.nan  #: norm of the projected W over that of W
+    #: Of the projected W and of what W_mm turns to as the gap that is asked for grows and a fixed bias (ALiBi) counts
+    #: less and less; NaN for heads without one, whose W_mm does not depend on the gap.
     cosine_large_gap: float = math.nan
-    turned_by_bias: float = math.nan
-    spectrum: Spectrum = Spectrum()
-    support_rows: int = 0
-    support_queries: int = 0
-    agreement: float = math.nan
-    margins: tuple[float, ...] = ()
+    turned_by_bias: float = math.nan  #: cosine of W_mm, at the head's own gap, and of the same
+    spectrum: Spectrum = Spectrum()  #: of W_mm
+    support_rows: int = 0  #: constraints with a positive multiplier
+    support_queries: int = 0  #: queries that have one
+    agreement: float = math.nan  #: share of held-out queries on which W_mm selects what the head selects
+    margins: tuple[float, ...] = ()  #: smallest margin of every query under the projected W, over the max margin
 
 
 @dataclass(frozen=True)
@@ -143,42 +100,31 @@ class Comparison:
     """The closeness of a head to max-margin in one norm, beside that of its controls, each drawn several times.
 
     Margins and singular values are kept for the first draw of a control only.
-
-    Arguments:
-        head: its weights and its own selections.
-        random_weights: weights with the same spectrum and random directions, and *their* own selections; draws that
-            ties leave without a confident query are not there.
-        shuffled: the head's weights against its selections dealt out at random within each sentence.
-        untrained: the same head of freshly initialised models, and its own selections; empty where there are none.
     """
 
-    head: Closeness
+    head: Closeness  #: its weights and its own selections
+    #: Weights with the same spectrum and random directions, and *their* own selections; draws that ties leave without a
+    #: confident query are not there.
     random_weights: tuple[Closeness, ...]
+    #: The head's weights against its selections dealt out at random within each sentence.
     shuffled: tuple[Closeness, ...]
+    #: The same head of freshly initialised models, and its own selections; empty where there are none.
     untrained: tuple[Closeness, ...]
 
 
 @dataclass(frozen=True)
 class SupportToken:
-    """A constraint that holds the solution in place: this query's selected token is hardest to tell from `token`.
+    """A constraint that holds the solution in place: this query's selected token is hardest to tell from `token`."""
 
-    Arguments:
-        share: of this constraint in the sum of all multipliers.
-        sentence: index of the sentence.
-        query_position, selected_position, token_position: in the sentence.
-        query, selected, token: their names.
-        text: of the sentence.
-    """
-
-    share: float
-    sentence: int
+    share: float  #: of this constraint in the sum of all multipliers
+    sentence: int  #: index of the sentence
     query_position: int
     selected_position: int
     token_position: int
-    query: str
+    query: str  #: the names of the three
     selected: str
     token: str
-    text: str
+    text: str  #: of the sentence
 
     def __str__(self) -> str:
         return f"{self.query!r} selects {self.selected!r}, not {self.token!r} ({self.share:.1%}): {self.text}"
@@ -186,61 +132,35 @@ class SupportToken:
 
 @dataclass(frozen=True)
 class Example:
-    """A sentence with its attention.
+    """A sentence with its attention."""
 
-    Arguments:
-        sentence: index of the sentence.
-        tokens: their names.
-        attention: in thousandths, row = query; 0 where a token is not a candidate.
-        selected: the selected position of each query, -1 where it has no choice or a tie.
-        drawn: whether the query is in the problem.
-        support: (query, token, share of all multipliers) of its support tokens.
-    """
-
-    sentence: int
-    tokens: tuple[str, ...]
-    attention: tuple[tuple[int, ...], ...]
-    selected: tuple[int, ...]
-    drawn: tuple[bool, ...]
-    support: tuple[tuple[int, int, float], ...]
+    sentence: int  #: index of the sentence
+    tokens: tuple[str, ...]  #: their names
+    attention: tuple[tuple[int, ...], ...]  #: in thousandths, row = query; 0 where a token is not a candidate
+    selected: tuple[int, ...]  #: the selected position of each query, -1 where it has no choice or a tie
+    drawn: tuple[bool, ...]  #: whether the query is in the problem
+    support: tuple[tuple[int, int, float], ...]  #: (query, token, share of all multipliers) of its support tokens
 
 
 @dataclass(frozen=True)
 class HeadReport:
-    """One head: what it selects, and how close to max-margin it is.
-
-    Arguments:
-        layer, head: counted from 0.
-        outcome: in a sentence, how far the analysis came.
-        selectivity: over all queries.
-        kinds: share of each kind of selection among confident queries (`attsvm.heads.analysis.kinds`).
-        attention_error: largest difference between the model's own attention and the one recomputed from the form.
-        spectrum: of the head's weights.
-        rule: the best rule without weights, or two of them, on confident queries that are not held out.
-        rule_agreement: how often it holds on held-out queries.
-        confident_queries: in all sentences.
-        held_out_queries: confident ones drawn from held-out sentences.
-        comparisons: one for each norm; none without confident queries.
-        untrained_selectivity: of the same head of each untrained model.
-        support_tokens: in the first norm, largest share first.
-        examples: sentences with attention.
-    """
+    """One head: what it selects, and how close to max-margin it is."""
 
     layer: int
-    head: int
-    outcome: str
-    selectivity: Selectivity
-    kinds: dict[str, float]
-    attention_error: float
-    spectrum: Spectrum
-    rule: str
-    rule_agreement: float
-    confident_queries: int
-    held_out_queries: int
-    comparisons: tuple[Comparison, ...]
-    untrained_selectivity: tuple[Selectivity, ...]
-    support_tokens: tuple[SupportToken, ...]
-    examples: tuple[Example, ...]
+    head: int  #: both counted from 0
+    outcome: str  #: in a sentence, how far the analysis came
+    selectivity: Selectivity  #: over all queries
+    kinds: dict[str, float]  #: share of each kind of selection among confident queries (`attsvm.heads.analysis.kinds`)
+    attention_error: float  #: largest difference between the model's own attention and the one recomputed from the form
+    spectrum: Spectrum  #: of the head's weights
+    rule: str  #: the best rule without weights, or two of them, on confident queries that are not held out
+    rule_agreement: float  #: how often it holds on held-out queries
+    confident_queries: int  #: in all sentences
+    held_out_queries: int  #: confident ones drawn from held-out sentences
+    comparisons: tuple[Comparison, ...]  #: one for each norm; none without confident queries
+    untrained_selectivity: tuple[Selectivity, ...]  #: of the same head of each untrained model
+    support_tokens: tuple[SupportToken, ...]  #: in the first norm, largest share first
+    examples: tuple[Example, ...]  #: sentences with attention
 
     @property
     def name(self) -> str:

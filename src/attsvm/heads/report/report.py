@@ -22,30 +22,20 @@ from attsvm.sweep.manifest import to_plain
 
 @dataclass(frozen=True, repr=False)
 class HeadsReport:
-    """What `analyze` found; ``report["L3H7"]`` is one head.
-
-    Arguments:
-        model, architecture, layers, heads_per_layer, width: of the model.
-        notes: what a reader should know, one sentence each.
-        sentences, tokens: what the model was run on.
-        settings: what was asked for.
-        heads: sorted by selectivity, the share of confident queries.
-        seconds: wall time of this call; heads from a cache cost nothing.
-        memory: bytes of hidden states of a layer and of the largest problem.
-    """
+    """What `analyze` found; ``report["L3H7"]`` is one head."""
 
     model: str
     architecture: str
     layers: int
     heads_per_layer: int
     width: int
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  #: what a reader should know, one sentence each
     sentences: int
-    tokens: int
-    settings: Settings
-    heads: tuple[HeadReport, ...]
-    seconds: float
-    memory: int
+    tokens: int  #: in all sentences that the model was run on
+    settings: Settings  #: what was asked for
+    heads: tuple[HeadReport, ...]  #: sorted by selectivity, the share of confident queries
+    seconds: float  #: wall time of this call; heads from a cache cost nothing
+    memory: int  #: bytes of hidden states of a layer and of the largest problem
 
     @cached_property
     def table(self) -> HeadTable:

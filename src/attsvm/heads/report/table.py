@@ -42,13 +42,13 @@ def shown_share(value: float) -> str:
 class Column:
     """One column of the table of heads."""
 
-    key: str  # its name in rows and in JSON
-    title: str  # its heading; in lower case where it continues the column before it
-    help: str  # what it says, as a phrase
-    value: Callable[[HeadReport], Any]  # from the report of a head
-    format: Callable[[Any], str] = shown  # from the value to the text of a cell
-    control: bool = False  # whether it is a number of a control
-    brief: bool = True  # whether a terminal, which has less room, shows it too
+    key: str  #: its name in rows and in JSON
+    title: str  #: its heading; in lower case where it continues the column before it
+    help: str  #: what it says, as a phrase
+    value: Callable[[HeadReport], Any]  #: from the report of a head
+    format: Callable[[Any], str] = shown  #: from the value to the text of a cell
+    control: bool = False  #: whether it is a number of a control
+    brief: bool = True  #: whether a terminal, which has less room, shows it too
 
 
 def _own(number: Callable[[Closeness], Any], otherwise: Any = math.nan) -> Callable[[HeadReport], Any]:

@@ -45,29 +45,18 @@ def number_pair(found: Comparison, measure: Measure, control: Part) -> Pair | No
 
 @dataclass(frozen=True)
 class Verdict:
-    """All heads against one control, by one number.
-
-    Arguments:
-        norm, measure, control: what is compared.
-        heads: number of heads where both numbers exist.
-        larger: in how many of them the trained head has a larger one than the median of the control's draws.
-        above: in how many of those it has a larger one than every draw.
-        equal: in how many they are the same, as where shuffling changes nothing.
-        trained: median over heads.
-        controlled: the same for every draw of the control.
-        p: of a two-sided sign test. Heads of one model are not independent, so it is a rough guide.
-    """
+    """All heads against one control, by one number."""
 
     norm: str
     measure: str
     control: str
-    heads: int
-    larger: int
-    above: int
-    equal: int
-    trained: float
-    controlled: Interval
-    p: float
+    heads: int  #: number of heads where both numbers exist
+    larger: int  #: in how many of them the trained head has a larger one than the median of the control's draws
+    above: int  #: in how many of those it has a larger one than every draw
+    equal: int  #: in how many they are the same, as where shuffling changes nothing
+    trained: float  #: median over heads
+    controlled: Interval  #: the same for every draw of the control
+    p: float  #: of a two-sided sign test; a rough guide, since heads of one model are not independent
 
     @property
     def tone(self) -> str:

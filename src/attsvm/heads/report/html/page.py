@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -34,11 +34,22 @@ def page(report: HeadsReport) -> str:
     kinds = sorted({row["selects"] for row in report.table} - {""})
     lists = {"kinds": kinds, "layers": sorted({head.layer for head in report.heads})}
     for examples in (None, 1, 0):  # sentences with attention are what takes room
-        content = json.dumps(_detail(report, examples), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-        made = _rendered("page.html", report, data=Markup(content), script=_read("page.js"), **lists)
+        data = _embedded(_detail(report, examples))
+        made = _rendered("page.html", report, data=data, script=_read("page.js"), **lists)
         if len(made.encode()) <= MOST_BYTES:
             break
     return made
+
+
+def why_page(title: str, data: Mapping[str, Any], notes: Sequence[str]) -> str:
+    """The page that explains the choices of one head on one text; `data` is what its script draws."""
+    given = {"data": _embedded(data), "style": _read("style.css"), "script": _read("why.js"), "notes": notes}
+    return _templates().get_template("why.html").render(title=title, **given)
+
+
+def _embedded(data: Mapping[str, Any]) -> Markup:
+    """JSON inside a page."""
+    return Markup(json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def fragment(report: HeadsReport) -> str:
@@ -54,16 +65,11 @@ def _rendered(template: str, report: HeadsReport, **more: Any) -> str:
         (norm, measure, [verdicts.get((norm, measure, control)) for control in controls])
         for norm, measure in dict.fromkeys((found.norm, found.measure) for found in compared)
     ]
-    made = {"title": f"Heads of {report.model}", "subtitle": _subtitle(report), "panels": panels(report.heads)}
-    made["rules"] = [found for found in report.verdicts if found.control == RULE]
-    given = {
-        "controls": controls,
-        "compared": compared,
-        "lines": lines,
-        "columns": COLUMNS,
-        "style": _read("style.css"),
-    }
-    return _templates().get_template(template).render(report=report, **made, **given, **more)
+    return _templates().get_template(template).render(
+        report=report, title=f"Heads of {report.model}", subtitle=_subtitle(report), panels=panels(report.heads),
+        rules=[found for found in report.verdicts if found.control == RULE], controls=controls, compared=compared,
+        lines=lines, columns=COLUMNS, style=_read("style.css"), **more,
+    )  # fmt: skip
 
 
 @cache
@@ -132,48 +138,20 @@ def _four_digits(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-@dataclass(frozen=True)
-class _Frame:
-    """A square plot inside a picture, in pixels."""
-
-    width: int = 412
-    height: int = 418
-    left: int = 58
-    right: int = 398
-    top: int = 30
-    bottom: int = 370
+FRAME = {"width": 412, "height": 418, "left": 58, "right": 398, "top": 30, "bottom": 370}
+"""A square plot inside a picture, in pixels."""
 
 
-@dataclass(frozen=True)
-class _Mark:
-    """A head against the draws of one of its controls, ``random`` or ``untrained``."""
+def panels(heads: Sequence[HeadReport]) -> list[dict[str, Any]]:
+    """A panel for each measure for which some head and control have a number, in the first norm.
 
-    head: str
-    control: str
-    x: float  # of the median draw
-    low: float
-    high: float
-    y: float
-    text: str
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Trained heads against their controls in one measure: ticks are (label, x, y)."""
-
-    title: str
-    ticks: list[tuple[str, float, float]]
-    marks: list[_Mark]
-    frame: _Frame = _Frame()
-
-
-def panels(heads: Sequence[HeadReport]) -> list[Panel]:
-    """A panel for each measure for which some head and control have a number, in the first norm."""
+    It has a title, ticks (label, x, y) and marks: a head against the draws of one of its controls, at the median draw.
+    """
     found = (_panel(name[0].upper() + name[1:], measure, heads) for name, measure in MEASURES.items())
     return [panel for panel in found if panel is not None]
 
 
-def _panel(title: str, measure: Measure, heads: Sequence[HeadReport]) -> Panel | None:
+def _panel(title: str, measure: Measure, heads: Sequence[HeadReport]) -> dict[str, Any] | None:
     points = [
         (head.name, name, pair[0], Interval.of(pair[1]))
         for head in heads
@@ -184,28 +162,21 @@ def _panel(title: str, measure: Measure, heads: Sequence[HeadReport]) -> Panel |
     if not points:
         return None
     ends = [value for _, _, own, other in points for value in (own, other.low, other.high)]
-    axis, frame = _Axis.of(ends), _Frame()
+    axis = _Axis.of(ends)
 
     def x(value: float) -> float:
-        return round(frame.left + (frame.right - frame.left) * axis.place(value), 1)
+        return round(FRAME["left"] + (FRAME["right"] - FRAME["left"]) * axis.place(value), 1)
 
     def y(value: float) -> float:
-        return round(frame.bottom - (frame.bottom - frame.top) * axis.place(value), 1)
+        return round(FRAME["bottom"] - (FRAME["bottom"] - FRAME["top"]) * axis.place(value), 1)
 
     ticks = [(f"{tick:g}", x(tick), y(tick)) for tick in axis.ticks()]
     marks = [
-        _Mark(
-            head,
-            control,
-            x(other.median),
-            x(other.low),
-            x(other.high),
-            y(own),
-            f"{head}: {own:.3g}, {control} {shown(other)}",
-        )
+        {"head": head, "control": control, "x": x(other.median), "low": x(other.low), "high": x(other.high),
+         "y": y(own), "text": f"{head}: {own:.3g}, {control} {shown(other)}"}
         for head, control, own, other in points
-    ]
-    return Panel(title, ticks, marks)
+    ]  # fmt: skip
+    return {"title": title, "ticks": ticks, "marks": marks, "frame": FRAME}
 
 
 @dataclass(frozen=True)
