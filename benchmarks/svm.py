@@ -1,6 +1,6 @@
 """Attention SVMs against named peers, in one run.
 
-    python -m benchmarks.svm [--quick] [--part small|batched|accuracy|usual|hard|large|gpu]
+    python -m benchmarks.svm [--quick] [--part small|batched|accuracy|usual|hard|large|gpu|large_gpu]
 
 Everything runs on one thread. A peer's accuracy is measured as ours is: its W, scaled to margin 1, against the
 certified dual value, so "gap" means the same in every row. CPU time is process time; problems are built outside the
@@ -370,6 +370,63 @@ def gpu(quick: bool) -> None:
     publish("svm_gpu", rows, "python -m benchmarks.svm --part gpu" + (" --quick" if quick else ""))
 
 
+def planted_on(device: str, parts: int, n: int, length: int, d: int) -> attsvm.AttentionSVM:
+    """`parts` draws of n inputs as one data set, drawn on the device, with the selections of a random W."""
+    drawn = [
+        attsvm.data.random_sphere(n=n, T=length, d=d, seed=attsvm.data.Counter(0, first=k), device=device)
+        for k in range(parts)
+    ]
+    tokens, queries, labels = (
+        torch.cat([getattr(one, name) for one in drawn]) for name in ("tokens", "queries", "labels")
+    )
+    del drawn
+    data = attsvm.TokenDataset(tokens, queries, labels)
+    matrix = torch.randn(d, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(device)
+    return attsvm.AttentionSVM(data, attsvm.logits(data, matrix).argmax(-1))
+
+
+def large_gpu(quick: bool) -> None:
+    """Large problems on a GPU, solved with certificate, and on the CPU of the same machine where that is short."""
+    shapes = [(1, 500, 32, 64), (1, 1000, 32, 64), (1, 2000, 32, 64), (1, 4000, 32, 64), (1, 2000, 64, 128)]
+    shapes += [(1, 2000, 128, 32), (1, 20_000, 128, 64)]
+    shapes += [] if quick else [(10, 20_000, 128, 64)]
+    attsvm.solve(planted_on("cuda", 1, 300, 16, 24), solver=attsvm.svm.LargeInteriorPoint())
+    rows = []
+    for parts, n, length, d in shapes:
+        row: dict[str, Any] = {"problem": f"planted, n={parts * n} T={length} d={d}"}
+        for device, solver in (("cuda", attsvm.svm.LargeInteriorPoint()), ("cpu", attsvm.BlockDescent())):
+            if device == "cpu" and parts * n > 2000:
+                continue
+            try:
+                problem = planted_on("cuda", parts, n, length, d)
+                if device == "cpu":
+                    problem = attsvm.AttentionSVM(problem.data.to("cpu"), problem.reference.cpu())
+                torch.cuda.synchronize()
+                torch.cuda.reset_peak_memory_stats()
+                began = time.perf_counter()
+                solution = attsvm.solve(problem, solver=solver)
+                torch.cuda.synchronize()
+                row |= {
+                    f"{device}_s": time.perf_counter() - began,
+                    f"{device}_status": solution.status.name,
+                    f"{device}_gap": float(solution.certificate.relative_gap),
+                    f"{device}_iterations": int(solution.iterations),
+                    f"{device}_support": int(solution.support.sum()),
+                }
+                if device == "cuda":
+                    row |= {
+                        "rows": int(problem.inequalities.sum()),
+                        "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20),
+                    }
+                del problem, solution
+            except Exception as error:  # out of memory is a row of the table, not the end of it
+                row[f"{device}_note"] = f"{type(error).__name__}: {error}"[:80]
+            torch.cuda.empty_cache()
+        rows.append(row)
+        print(row, flush=True)
+    publish("svm_large_gpu", rows, "python -m benchmarks.svm --part large_gpu" + (" --quick" if quick else ""))
+
+
 def twins(apart: float, count: int, seed: int) -> attsvm.AttentionSVM:
     """(6, 8, 10) on the sphere; one rival of the first input lies `apart` from the optimal token."""
     data = attsvm.data.random_sphere(n=6, T=8, d=10, batch=count, seed=seed)
@@ -442,6 +499,7 @@ PARTS = {
     "hard": hard,
     "large": large,
     "gpu": gpu,
+    "large_gpu": large_gpu,
 }
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from attsvm.svm import (
     BlockDescent,
     Cvxpy,
     InteriorPoint,
+    LargeInteriorPoint,
     Solver,
     SVMSolution,
     solve,
@@ -45,6 +46,7 @@ SOLVERS: tuple[tuple[Norm, Solver | None], ...] = (
     (Frobenius(), ActiveSet()),
     (Frobenius(), BatchedFrobenius()),
     (Frobenius(), BlockDescent()),
+    (Frobenius(), LargeInteriorPoint()),
     *((norm, InteriorPoint()) for norm in NORMS[3:]),
     *((norm, REFERENCE) for norm in NORMS),
 )

@@ -12,6 +12,7 @@ from attsvm.svm.solvers.block_descent.solver import BlockDescent
 from attsvm.svm.solvers.dense.conic import Conic, Cvxpy
 from attsvm.svm.solvers.dense.linear_program import LinearProgram
 from attsvm.svm.solvers.interior.solver import InteriorPoint
+from attsvm.svm.solvers.large_interior import LargeInteriorPoint
 from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Conic",
     "Cvxpy",
     "InteriorPoint",
+    "LargeInteriorPoint",
     "LinearProgram",
     "NuclearInteriorPoint",
     "Solver",

@@ -37,6 +37,7 @@ from attsvm.svm.solvers.column_generation import ColumnGeneration
 from attsvm.svm.solvers.dense.conic import Conic
 from attsvm.svm.solvers.dense.linear_program import LinearProgram
 from attsvm.svm.solvers.interior.solver import InteriorPoint
+from attsvm.svm.solvers.large_interior import LargeInteriorPoint
 from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint
 
 RAY_TOLERANCE = 1e-10
@@ -303,6 +304,8 @@ def _assemble(
 
 # The exact solvers keep a Gram matrix of all rows; beyond this many, block descent is faster and needs no such matrix.
 _LARGE = 1_500
+# Rows for each entry of W from which a GPU factors systems in W faster than a CPU descends on the rows.
+_HEAVY = 8
 # A few small problems are solved in PyTorch before the compiled kernels, faster for each problem, would have loaded.
 _FEW = 16
 _SMALL = 200
@@ -344,8 +347,11 @@ def _reference(norm: Norm) -> Solver:
 def feasibility_solver(problem: AttentionSVM, warm: bool = False) -> Solver:
     """The Frobenius solver for this size and device; it also decides whether a selection is separable at all."""
     rows = int(problem.rows.flatten(1).sum(1).max()) if problem.batch_shape[0] else 0
+    on_gpu = problem.data.device.type == "cuda"
     if rows > _LARGE:
-        return BlockDescent()
-    if problem.data.device.type == "cuda" or (problem.batch_shape[0] < _FEW and rows <= _SMALL and not warm):
+        heavy = rows > _HEAVY * problem.data.d * problem.data.dq
+        gpu = LargeInteriorPoint()
+        return gpu if on_gpu and heavy and gpu.refusal(problem, Frobenius()) is None else BlockDescent()
+    if on_gpu or (problem.batch_shape[0] < _FEW and rows <= _SMALL and not warm):
         return BatchedFrobenius()
     return ActiveSet()

@@ -51,6 +51,7 @@ SOLVERS: Mapping[str, Callable[[], Solver]] = {
     "active-set": lambda: attsvm.ActiveSet(),
     "batched-frobenius": lambda: attsvm.svm.BatchedFrobenius(),
     "block-descent": lambda: attsvm.BlockDescent(),
+    "large-interior-point": lambda: attsvm.svm.LargeInteriorPoint(),
     "nuclear-interior-point": lambda: attsvm.NuclearInteriorPoint(),
     "interior-point": lambda: attsvm.InteriorPoint(),
     "linear-program": lambda: attsvm.LinearProgram(),

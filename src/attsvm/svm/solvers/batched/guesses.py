@@ -13,6 +13,7 @@ first use.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from attsvm.svm.solvers.base import INFEASIBLE, row_kinds
 from attsvm.svm.solvers.batched.rows import Guess, ScaledRows
+from attsvm.svm.solvers.predictor_corrector import predictor_corrector
 
 _HOPELESS = 1e-6  # kappa below this: try u as a ray first
 
@@ -35,52 +37,33 @@ def interior_point(gram: Tensor, rows: ScaledRows, iterations: int = 30, target:
         iterations: at most so many, for the whole batch.
         target: complementarity and residual at which every problem may stop.
     """
-    b, present, bound = rows.right_hand_side, rows.present, rows.inequalities
-    Q = gram + b[:, :, None] * b[:, None, :]
-    count = bound.sum(1).clamp(min=1)
-    u = torch.where(bound, 1.0 / count[:, None], 0.0).to(gram.dtype)
-    s = bound.to(gram.dtype)
-    taken = 0
-    while taken < iterations:
-        taken += 1
-        residual = torch.where(present, (Q @ u[..., None])[..., 0] - b - s, 0.0)
-        mu = (u * s).sum(1) / count
-        if bool(((mu < target) & (residual.abs().amax(1) < target)).all()):
+    b, bound = rows.right_hand_side, rows.inequalities
+    count = bound.sum(1, keepdim=True).clamp(min=1)
+    start = torch.where(bound, 1.0 / count, 0.0).to(gram.dtype)
+    dense = _DenseGram(gram + b[:, :, None] * b[:, None, :])
+    iterates = predictor_corrector(dense, b, bound, rows.present, start, bound.to(gram.dtype))
+    for taken, (u, s, residual) in enumerate(iterates):
+        done = ((u * s).sum(1) < target * count[:, 0]) & (residual.abs().amax(1) < target)
+        if taken == iterations or bool(done.all()):
             break
-        newton = _Newton(Q, bound, present, u, s, residual)
-        du, ds = newton.direction(-u * s)
-        step = (1.0 / newton.blocking(du, ds).clamp(min=1.0))[:, None]
-        ahead = ((u + step * du) * (s + step * ds)).sum(1) / count
-        centre = (ahead / mu.clamp(min=1e-300)).clamp(0, 1) ** 3 * mu
-        du, ds = newton.direction(centre[:, None] - u * s - du * ds)
-        step = (1.0 / (newton.blocking(du, ds) / 0.995).clamp(min=1.0))[:, None]
-        good = torch.isfinite(du).all(1) & torch.isfinite(ds).all(1)
-        u = torch.where(good[:, None], u + step * du, u)
-        s = torch.where(good[:, None], s + step * ds, s)
-        u, s = (torch.where(bound, x.clamp(min=1e-300), x) for x in (u, s))
     steps = torch.full((len(u),), taken, dtype=torch.int64, device=u.device)
     return Guess(u, s, 1.0 - (b * u).sum(1) < _HOPELESS, steps)
 
 
-class _Newton:
-    """Newton's equations at (u, s), factored once for predictor and corrector."""
+class _DenseGram:
+    """Gram matrices that are held, ``[batch, m, m]``."""
 
-    def __init__(self, Q: Tensor, bound: Tensor, present: Tensor, u: Tensor, s: Tensor, residual: Tensor) -> None:
-        self.bound, self.present, self.residual = bound, present, residual
-        self.u, self.s = torch.where(bound, u, 1.0), torch.where(bound, s, 1.0)
-        diagonal = torch.where(bound, self.s / self.u, torch.where(present, 1e-13, 1.0))
-        self.L = torch.linalg.cholesky_ex(Q + torch.diag_embed(diagonal)).L
+    ridge = 1e-13
 
-    def direction(self, complement: Tensor) -> tuple[Tensor, Tensor]:
-        """(du, ds) with u ds + s du = complement on bound rows."""
-        right = torch.where(self.bound, complement / self.u, 0.0) - self.residual
-        du = torch.cholesky_solve(right[..., None], self.L)[..., 0]
-        ds = torch.where(self.bound, (complement - self.s * du) / self.u, 0.0)
-        return torch.where(self.present, du, 0.0), ds
+    def __init__(self, matrices: Tensor) -> None:
+        self.matrices = matrices
 
-    def blocking(self, du: Tensor, ds: Tensor) -> Tensor:
-        """1 / the longest step that keeps u and s positive, ``[batch]``."""
-        return torch.where(self.bound, torch.maximum(-du / self.u, -ds / self.s), 0.0).amax(1)
+    def times(self, u: Tensor) -> Tensor:
+        return (self.matrices @ u[..., None])[..., 0]
+
+    def factored(self, diagonal: Tensor) -> Callable[[Tensor], Tensor]:
+        factor = torch.linalg.cholesky_ex(self.matrices + torch.diag_embed(diagonal)).L
+        return lambda right: torch.cholesky_solve(right[..., None], factor)[..., 0]
 
 
 _SHARED_LIMIT = 220_000  # bytes of shared memory a block may ask for on sm_80 and later, with room to spare
