@@ -25,8 +25,7 @@ import torch
 
 import attsvm
 from attsvm.theory.optimality import is_locally_optimal
-from attsvm.theory.prediction import GrowingSteps, Rule, Situation, predict_selection
-from attsvm.theory.prediction.predict import optimizer_kind
+from attsvm.theory.prediction import GrowingSteps, Rule, Situation, optimizer_kind, predict_selection
 from benchmarks.prediction_rules import RULES, learned_features, nearby_candidates
 from benchmarks.record import RESULTS, publish
 

@@ -16,6 +16,7 @@ from benchmarks.prediction_rules import (
     LocalPath,
     LowestRisk,
     OptimalTokens,
+    direction_of,
     learned_features,
     nearby_candidates,
 )
@@ -192,7 +193,7 @@ def test_points_of_the_local_path_are_stationary(sphere):
     data, start, _ = sphere
     problem = situation(data[:100], start[:100])
     for point in LocalPath().points(problem)[::4]:
-        ahead = problem.direction(point)["weights"][0]
+        ahead = direction_of(problem, point)["weights"][0]
         cosine = attsvm.direction_cosine(point["weights"][0] - start[:100], ahead)
         assert float(cosine.median()) > 0.99
 

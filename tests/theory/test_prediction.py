@@ -11,9 +11,7 @@ import torch
 
 import attsvm
 from attsvm.theory.optimality import is_locally_optimal
-from attsvm.theory.prediction import GrowingSteps, predict_selection
-from attsvm.theory.prediction.predict import _measured, optimizer_kind
-from attsvm.theory.prediction.rules import Blocks
+from attsvm.theory.prediction import Blocks, GrowingSteps, _measured, optimizer_kind, predict_selection
 
 FRESH = 7000  # no rule was tuned on seeds from 1000 on
 

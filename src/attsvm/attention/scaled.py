@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,6 +53,9 @@ class ScaledTensor:
         """The direction, of Frobenius norm 1; zero stays zero."""
         norm = self.norm_of_mantissa()
         return self.mantissa / self._spread(torch.where(norm > 0, norm, torch.ones_like(norm)))
+
+    def __getitem__(self, index: Any) -> ScaledTensor:
+        return ScaledTensor(self.mantissa[index], self.log_scale[index])
 
     def map(self, mantissa: Tensor) -> ScaledTensor:
         """Another mantissa at the same scale (for linear maps)."""

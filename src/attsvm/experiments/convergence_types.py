@@ -25,7 +25,7 @@ from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.experiments.common import DataSets, rises, seeds_of, stacked, streams_apart
 from attsvm.sweep import Piece, SweepResult, Task
 from attsvm.theory import all_tokens_support, all_tokens_support_everywhere, is_locally_optimal
-from attsvm.theory.paths.charts import reduced_spans
+from attsvm.theory.paths.landscapes import reduced_spans
 
 _NOT_RISING = (
     "the last share is not above the first, or one is below an earlier one, by more than three standard errors"

@@ -18,7 +18,7 @@ from attsvm.experiments.common import DataSets, rises, seeds_of
 from attsvm.svm import AttentionSVM
 from attsvm.sweep import Piece, SweepResult, Task
 from attsvm.theory import favourable_first_gradient, in_margin_cone
-from attsvm.theory.paths.charts import reduced_spans
+from attsvm.theory.paths.landscapes import reduced_spans
 
 _MANY = 500  # favourable data sets among which a run that leaves the cone should be found
 

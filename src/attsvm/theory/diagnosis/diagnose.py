@@ -36,7 +36,7 @@ from attsvm.theory.diagnosis.theorems import (
 )
 from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections_of_each
 from attsvm.theory.optimality import is_locally_optimal
-from attsvm.theory.prediction.predict import predict_selection
+from attsvm.theory.prediction import predict_selection
 
 _STORED = ("name", "holds", "margin", "asks", "citation", "certain")  # of a condition, in a file
 _LISTED = ("selections", "norms", "exhaustive")  # of locally optimal selections

@@ -1,10 +1,14 @@
-"""The risk as a function of one flat vector per data set, with gradients that never underflow."""
+"""The risk as a function of one flat vector per data set, with gradients that never underflow.
+
+A chart says which vector stands for the weights: W in the span of its rows, entry by entry, or by factors. A landscape
+is the function to be made small.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
@@ -12,30 +16,155 @@ from torch import Tensor
 
 from attsvm.attention import Head, LinearHead, Loss, ScaledTensor
 from attsvm.attention.gradient import Attended, attend, fixed_scores, risk_gradient
-from attsvm.attention.linear_maps import flat_adjoint, flat_mixture
+from attsvm.attention.linear_maps import flat_adjoint, flat_logits, flat_mixture
 from attsvm.attention.scores import log_excess
 from attsvm.data import TokenDataset
-from attsvm.theory.paths.charts import Chart
-
-L = TypeVar("L", bound="Landscape")
+from attsvm.data.dataset import replace_unchecked
 
 
 @dataclass(frozen=True, eq=False)
-class Landscape(ABC):
-    """A function of theta ``[points, elements, size]`` to be made small, and its gradient."""
+class Elements:
+    """A record whose parts have one entry for each element on their first axis; ``record[index]`` takes some."""
 
-    @abstractmethod
-    def take(self: L, index: Tensor) -> L:
-        """The landscapes of some elements."""
+    def __getitem__(self, index: Any) -> Self:
+        kinds = (Tensor, ScaledTensor, TokenDataset, Head, Elements)
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: part[index] for name, part in parts.items() if isinstance(part, kinds)})
+
+
+@dataclass(frozen=True, eq=False)
+class Chart(Elements):
+    """Coordinates theta of the weights: here the entries of the reduced W, where ``W = left reduced right^T``."""
+
+    reduced: TokenDataset
+    left: Float[Tensor, "elements d kd"]
+    right: Float[Tensor, "elements dq kq"]
+
+    def small(self, theta: Float[Tensor, "points elements size"]) -> Float[Tensor, "points elements kd kq"]:
+        """The reduced W."""
+        return theta.unflatten(-1, (self.left.shape[-1], self.right.shape[-1]))
+
+    def pull(self, theta: Tensor, gradient: Float[Tensor, "points elements kd kq"]) -> Tensor:
+        """The chain rule from the gradient in the reduced W to one in theta."""
+        return gradient.flatten(-2)
+
+    def coordinates(self, weights: Float[Tensor, "points elements d dq"]) -> Float[Tensor, "points elements size"]:
+        """theta of given weights W."""
+        return (self.left.mT @ weights @ self.right).flatten(-2)
+
+    def sphere(self, radius: Tensor) -> Tensor:
+        """Euclidean length of theta on the boundary of the ball of this radius."""
+        return radius
+
+    def sensitivity(self, theta: Float[Tensor, "elements size"]) -> Float[Tensor, "elements"]:
+        """A bound on the change of a logit for a unit change of theta."""
+        return self.row_size
+
+    def weights(self, theta: Tensor) -> Float[Tensor, "points elements d dq"]:
+        """W of every point."""
+        return self.left @ self.small(theta) @ self.right.mT
+
+    @property
+    def row_size(self) -> Float[Tensor, "elements"]:
+        """The largest ``||x_it - x_is|| ||z_i||`` up to a factor of two."""
+        data = self.reduced
+        centred = data.tokens - data.tokens.mean(-2, keepdim=True)
+        tokens = torch.linalg.vector_norm(centred, dim=-1).amax(-1).repeat_interleave(data.queries_per_sequence, -1)
+        size = (2 * tokens * torch.linalg.vector_norm(data.queries, dim=-1)).amax(-1)
+        return torch.where(size > 0, size, torch.ones_like(size))
+
+
+@dataclass(frozen=True, eq=False)
+class RowChart(Chart):
+    """theta = coordinates of W in the span of the rows (x_it - x_is) z_i^T, where every stationary W lies."""
+
+    basis: Float[Tensor, "elements entries size"]
+
+    @classmethod
+    def of(cls, data: TokenDataset) -> RowChart:
+        """The chart for the Frobenius ball."""
+        small, left, right = reduced_spans(data)
+        rows = torch.einsum("bntd,bnq->bntdq", small.input_tokens, small.queries).flatten(-2).flatten(1, 2)
+        return cls(small, left, right, torch.linalg.svd(rows, full_matrices=False)[2].mT)
+
+    def small(self, theta: Tensor) -> Tensor:
+        return super().small(torch.einsum("bdr,pbr->pbd", self.basis, theta))
+
+    def pull(self, theta: Tensor, gradient: Tensor) -> Tensor:
+        return torch.einsum("bdr,pbd->pbr", self.basis, super().pull(theta, gradient))
+
+    def coordinates(self, weights: Tensor) -> Tensor:
+        return torch.einsum("bdr,pbd->pbr", self.basis, super().coordinates(weights))
+
+
+@dataclass(frozen=True, eq=False)
+class FactorChart(Chart):
+    """theta = (K, Q): the ball ``||K||_F^2 + ||Q||_F^2 <= 2 R`` is the nuclear ball of radius R, cut at rank m."""
+
+    rank: int
+
+    def _factors(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        rows, columns = self.left.shape[-1], self.right.shape[-1]
+        key, query = theta.split([rows * self.rank, columns * self.rank], -1)
+        return key.unflatten(-1, (rows, self.rank)), query.unflatten(-1, (columns, self.rank))
+
+    def small(self, theta: Tensor) -> Tensor:
+        key, query = self._factors(theta)
+        return key @ query.mT
+
+    def pull(self, theta: Tensor, gradient: Tensor) -> Tensor:
+        key, query = self._factors(theta)
+        return torch.cat([(gradient @ query).flatten(-2), (gradient.mT @ key).flatten(-2)], -1)
+
+    def coordinates(self, weights: Tensor) -> Tensor:
+        # A factor that starts at zero stays there: keep every direction alive by a little of the largest.
+        key, query = balanced_factors(self.left.mT @ weights @ self.right, self.rank, least=1e-6)
+        return torch.cat([key.flatten(-2), query.flatten(-2)], -1)
+
+    def sphere(self, radius: Tensor) -> Tensor:
+        return (2 * radius).sqrt()
+
+    def sensitivity(self, theta: Tensor) -> Tensor:
+        return self.row_size * torch.linalg.vector_norm(theta, dim=-1)
+
+
+def balanced_factors(
+    weights: Float[Tensor, "*lead d dq"], rank: int, least: float = 0.0
+) -> tuple[Float[Tensor, "*lead d rank"], Float[Tensor, "*lead dq rank"]]:
+    """K and Q of `rank` columns with K^T K = Q^T Q and K Q^T the weights, none shorter than `least` of the longest."""
+    left, sizes, right = torch.linalg.svd(weights, full_matrices=False)
+    roots = sizes[..., :rank].sqrt()
+    roots = torch.maximum(roots, least * roots[..., :1]).unsqueeze(-2)
+    width = roots.shape[-1]
+    key, query = left[..., :width] * roots, right[..., :width, :].mT * roots
+    return torch.nn.functional.pad(key, (0, rank - width)), torch.nn.functional.pad(query, (0, rank - width))
+
+
+def reduced_spans(data: TokenDataset) -> tuple[TokenDataset, Tensor, Tensor]:
+    """The data in orthonormal bases of span{x_it - x_is} and span{z_i}, and the bases: exact for invariant norms."""
+    first = data.tokens - data.tokens[..., :1, :]
+    left = torch.linalg.svd(first.flatten(1, 2), full_matrices=False)[2].mT
+    right = torch.linalg.svd(data.queries, full_matrices=False)[2].mT
+    small = replace_unchecked(data, tokens=first @ left.unsqueeze(-3), queries=data.queries @ right, head=None)
+    return small, left, right
+
+
+def whole_chart(data: TokenDataset) -> Chart:
+    """The entries of W itself, for norms that a change of basis would spoil."""
+    left, right = (
+        torch.eye(size, dtype=data.dtype, device=data.device).expand(len(data.tokens), -1, -1)
+        for size in (data.d, data.dq)
+    )
+    return Chart(replace_unchecked(data, tokens=data.tokens - data.tokens[..., :1, :], head=None), left, right)
+
+
+@dataclass(frozen=True, eq=False)
+class Landscape(Elements, ABC):
+    """A function of theta ``[points, elements, size]`` to be made small, and its gradient."""
 
     @abstractmethod
     def gradient(self, theta: Float[Tensor, "points elements size"]) -> ScaledTensor:
         """Gradient of the risk as mantissa ``[points, elements, size]`` and log-scale."""
-
-    def gradient_at(self, theta: Float[Tensor, "elements size"]) -> ScaledTensor:
-        """The gradient at one point per element."""
-        found = self.gradient(theta[None])
-        return ScaledTensor(found.mantissa[0], found.log_scale[0])
 
     @abstractmethod
     def value(self, theta: Float[Tensor, "points elements size"]) -> Float[Tensor, "points elements"]:
@@ -45,55 +174,57 @@ class Landscape(ABC):
     def sensitivity(self, theta: Float[Tensor, "elements size"]) -> Float[Tensor, "elements"]:
         """How fast the exponents move with theta; sets the steps of difference quotients."""
 
+    def gradient_at(self, theta: Float[Tensor, "elements size"]) -> ScaledTensor:
+        """The gradient at one point per element."""
+        return self.gradient(theta[None])[0]
+
 
 @dataclass(frozen=True, eq=False)
 class WeightsLandscape(Landscape):
-    """The risk as a function of the weights, the head fixed."""
+    """The risk as a function of the weights, the head fixed; `scores` are those of a linear one."""
 
     data: TokenDataset
     head: Head
     loss: Loss
     chart: Chart
-    scores: Tensor | None
+    scores: Float[Tensor, "elements n T"] | None
 
     @classmethod
     def of(cls, data: TokenDataset, head: Head, loss: Loss, chart: Chart) -> WeightsLandscape:
         """With one head for each element."""
-        own = head.broadcast((data.tokens.shape[0],))
-        return cls(data, own, loss, chart, fixed_scores(data, own))
-
-    def take(self, index: Tensor) -> WeightsLandscape:
-        scores = None if self.scores is None else self.scores[:, index]
-        return WeightsLandscape(self.data[index], self.head[index], self.loss, self.chart.take(index), scores)
+        own = head.broadcast((len(data.tokens),))
+        scores = fixed_scores(data, own)
+        return cls(data, own, loss, chart, None if scores is None else scores[0])
 
     def with_head(self, vector: Float[Tensor, "elements dv"]) -> WeightsLandscape:
         """The same with another linear head."""
-        head = self.head.with_parameters({"head": vector})
-        return replace(self, head=head, scores=fixed_scores(self.data, head))
+        return self.of(self.data, self.head.with_parameters({"head": vector}), self.loss, self.chart)
 
     def attend(self, theta: Tensor) -> Attended:
         """The forward pass."""
-        return attend(self.data, self.head, self.chart.logits(theta), self.scores)
+        logits = flat_logits(self.chart.reduced, self.chart.small(theta))
+        return attend(self.data, self.head, logits, None if self.scores is None else self.scores[None])
+
+    def _inside(self, theta: Tensor) -> ScaledTensor:
+        """Gradient in the reduced W."""
+        scores = None if self.scores is None else self.scores[None]
+        rows = risk_gradient(self.data, self.head, self.loss, self.attend(theta), scores=scores).logits
+        return rows.map(flat_adjoint(self.chart.reduced, rows.mantissa))
 
     def gradient(self, theta: Tensor) -> ScaledTensor:
-        risk = risk_gradient(self.data, self.head, self.loss, self.attend(theta), scores=self.scores)
-        return risk.logits.map(self.chart.adjoint(theta, risk.logits.mantissa))
+        inside = self._inside(theta)
+        return inside.map(self.chart.pull(theta, inside.mantissa))
 
     def gradient_in_weights(self, theta: Float[Tensor, "elements size"]) -> ScaledTensor:
         """Gradient with respect to W itself ``[elements, d, dq]``."""
-        risk = risk_gradient(self.data, self.head, self.loss, self.attend(theta[None]), scores=self.scores)
-        inside = flat_adjoint(self.chart.reduced, risk.logits.mantissa)
-        return ScaledTensor((self.chart.left @ inside @ self.chart.right.mT)[0], risk.logits.log_scale[0])
+        inside = self._inside(theta[None])[0]
+        return inside.map(self.chart.left @ inside.mantissa @ self.chart.right.mT)
 
     def value(self, theta: Tensor) -> Tensor:
         """log(L - L_*) for a linear head, L itself for others."""
         attended = self.attend(theta)
         if not isinstance(self.head, LinearHead):
             return self.loss.value(attended.margin).mean(-1)
-        return self.log_excess(attended)
-
-    def log_excess(self, attended: Attended) -> Tensor:
-        """log(L - L_*) of a linear head."""
         return log_excess(self.data, self.head, self.loss, attended.log_attention)
 
     def sensitivity(self, theta: Tensor) -> Tensor:
@@ -111,13 +242,9 @@ class HeadLandscape(Landscape):
     @classmethod
     def at(cls, weights: WeightsLandscape, theta: Float[Tensor, "elements size"], radius: Tensor) -> HeadLandscape:
         """At given weights; `radius` bounds the heads to come."""
-        attention = weights.attend(theta[None]).attention
-        mixed = flat_mixture(weights.data, weights.data.values, attention)[0]
-        signed = weights.data.labels.unsqueeze(-1) * mixed
-        return cls(signed, weights.loss, radius * torch.linalg.vector_norm(mixed, dim=-1).amax(-1) + 50)
-
-    def take(self, index: Tensor) -> HeadLandscape:
-        return HeadLandscape(self.signed[index], self.loss, self.ceiling[index])
+        mixed = flat_mixture(weights.data, weights.data.values, weights.attend(theta[None]).attention)[0]
+        ceiling = radius * torch.linalg.vector_norm(mixed, dim=-1).amax(-1) + 50
+        return cls(weights.data.labels.unsqueeze(-1) * mixed, weights.loss, ceiling)
 
     def gradient(self, theta: Tensor) -> ScaledTensor:
         log_slope = self.loss.log_slope(torch.einsum("bnd,pbd->pbn", self.signed, theta))
@@ -142,9 +269,6 @@ class EdgeLandscape(Landscape):
     inner: Landscape
     centre: Float[Tensor, "elements size"]
     offset: Float[Tensor, "elements size"]
-
-    def take(self, index: Tensor) -> EdgeLandscape:
-        return EdgeLandscape(self.inner.take(index), self.centre[index], self.offset[index])
 
     def gradient(self, theta: Tensor) -> ScaledTensor:
         found = self.inner.gradient(self.offset + across(theta, self.centre))

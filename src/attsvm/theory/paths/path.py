@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,8 +19,8 @@ from attsvm.data.checks import ArrayLike, as_tensor, check_count, check_kind
 from attsvm.data.streams import Seed, stream_keys
 from attsvm.norms import Frobenius, Norm, Nuclear
 from attsvm.theory.cones import AngleCone
-from attsvm.theory.paths.charts import balanced_factors
-from attsvm.theory.paths.search import Found, Search
+from attsvm.theory.paths.landscapes import balanced_factors
+from attsvm.theory.paths.search import Search
 
 DEFAULT_RADII = tuple(10.0 ** (k / 2) for k in range(9))
 
@@ -124,7 +124,6 @@ def regularization_path(
     logarithms, so radii of 1e4 and more are no harder than 10.
 
     Arguments:
-        data: ``[*batch]`` data sets.
         head: a prediction head, a vector, a torch module, or None for the data's own. Where it is trained it must be
             linear, and serves only as a hint where to start; None is fine.
         radii: positive and increasing.
@@ -139,9 +138,6 @@ def regularization_path(
         iterations: at most this many at each radius; 100 Newton steps or 4000 projected gradients by default.
         progress: called with (radii done, radii in all); radii in between, which only guide the path, count too.
 
-    Returns:
-        A `RegularizationPath`.
-
     Raises:
         ValueError: if the radii are not positive and increasing, or the options do not fit together.
 
@@ -152,15 +148,33 @@ def regularization_path(
     [[1.0, -1.0], [100.0, -100.0]]
     """
     check_kind(data, TokenDataset, "data", "a TokenDataset")
+    check_kind(norm, Norm | None, "norm", "a norm such as Frobenius() or Nuclear()")
+    check_kind(cone, AngleCone | None, "cone", "an AngleCone(direction, opening)")
+    kind = parameterization or Weights()
+    check_kind(kind, Weights | KeyQuery, "parameterization", "Weights() or KeyQuery(rank)")
+    own_norm, rank = norm or Frobenius(), None
+    if isinstance(kind, KeyQuery):
+        if norm not in (None, Nuclear()):
+            raise ValueError(f"the ball of KeyQuery is the nuclear one; leave norm out or pass Nuclear(), got {norm!r}")
+        own_norm, rank = Nuclear(), kind.rank or data.d
+    if cone is not None and (rank is not None or train_head):
+        raise ValueError("a cone restricts the path of W with a fixed head; it fits neither KeyQuery nor train_head")
+    if head_radii is not None and not train_head:
+        raise ValueError("head_radii belong to a trained head; pass train_head=True")
     sizes = _checked_radii(radii, "radii", data)
-    kind, own_norm, rank = _geometry(norm, parameterization, data)
-    if cone is not None:
-        _check_cone(cone, kind, train_head)
+    falls = torch.nonzero(sizes[1:] <= sizes[:-1]).flatten()
+    if falls.numel():
+        low, high = sizes[falls[0]].item(), sizes[falls[0] + 1].item()
+        raise ValueError(f"radii must increase; got {low} before {high}, position {int(falls[0])}")
+    limits = sizes if train_head else None
+    if head_radii is not None:
+        limits = _checked_radii(head_radii, "head_radii", data)
+        if limits.shape != sizes.shape:
+            raise ValueError(f"head_radii must have one entry for each radius, {len(sizes)}; got {list(limits.shape)}")
     check_count(restarts, "restarts", 0)
-    if iterations is not None and (not isinstance(iterations, int) or isinstance(iterations, bool) or iterations < 1):
-        raise ValueError(f"iterations must be a positive integer or None; got {iterations!r}")
+    if iterations is not None:
+        check_count(iterations, "iterations")
     double = data.to(dtype=torch.float64)
-    limits = _head_radii(head_radii, sizes, train_head, double)
     own_head = None if train_head and head is None and data.head is None else as_head(doubled_head(head), double)
     search = Search(
         double.flatten(),
@@ -175,29 +189,20 @@ def regularization_path(
         iterations=iterations,
     )
     found = search.follow(sizes, limits, progress)
-    return _assembled(double, sizes, limits, found, search, kind)
-
-
-def _assembled(
-    data: TokenDataset, radii: Tensor, limits: Tensor | None, found: list[Found], search: Search, kind: Parameterization
-) -> RegularizationPath:
-    def stacked(name: str) -> Any:
-        parts = [getattr(one, name) for one in found]
-        if parts[0] is None:
-            return None
-        return torch.stack([part.reshape((*data.batch_shape, *part.shape[1:])) for part in parts])
-
-    parts = {field.name: stacked(field.name) for field in fields(Found)}
-    key = query = None
-    if isinstance(kind, KeyQuery):
-        key, query = balanced_factors(parts["weights"], kind.rank or data.d)
-    separable = None if search.cone is not None else search.separable.reshape(data.batch_shape)
+    parts: dict[str, Any] = {
+        name: None
+        if first is None
+        else torch.stack([one[name] for one in found]).reshape(-1, *data.batch_shape, *first.shape[1:])
+        for name, first in found[0].items()
+    }
+    key, query = (None, None) if rank is None else balanced_factors(parts["weights"], rank)
+    separable = None if cone is not None else search.separable.reshape(data.batch_shape)
     return RegularizationPath(
-        radii=radii, key=key, query=query, head_radii=limits, separable=separable, norm=search.norm, **parts
+        radii=sizes, key=key, query=query, head_radii=limits, separable=separable, norm=own_norm, **parts
     )
 
 
-def _checked_radii(radii: object, name: str, data: TokenDataset) -> Tensor:
+def _checked_radii(radii: object, name: str, data: TokenDataset) -> Float[Tensor, "radii"]:
     values = as_tensor(radii, name)
     if values.dtype == torch.bool or values.is_complex() or values.ndim != 1 or values.numel() == 0:
         raise ValueError(f"{name} must be a list of numbers, one axis, not empty; got shape {list(values.shape)}")
@@ -206,44 +211,4 @@ def _checked_radii(radii: object, name: str, data: TokenDataset) -> Tensor:
     if bool(wrong.any()):
         at = int(torch.nonzero(wrong)[0])
         raise ValueError(f"{name} must be positive and finite; got {float(values[at])} at position {at}")
-    falls = torch.nonzero(values[1:] <= values[:-1]).flatten()
-    if falls.numel():
-        at = int(falls[0])
-        raise ValueError(f"{name} must increase; got {float(values[at])} before {float(values[at + 1])}, position {at}")
     return values
-
-
-def _head_radii(given: object, radii: Tensor, train_head: bool, data: TokenDataset) -> Tensor | None:
-    if not train_head:
-        if given is not None:
-            raise ValueError("head_radii belong to a trained head; pass train_head=True")
-        return None
-    if given is None:
-        return radii
-    values = as_tensor(given, "head_radii").to(device=data.device, dtype=torch.float64)
-    if values.shape != radii.shape:
-        raise ValueError(f"head_radii must have one entry for each radius, {len(radii)}; got {list(values.shape)}")
-    if not bool(((values > 0) & torch.isfinite(values)).all()):
-        raise ValueError("head_radii must be positive and finite")
-    return values
-
-
-def _geometry(norm: object, parameterization: object, data: TokenDataset) -> tuple[Parameterization, Norm, int | None]:
-    """What is trained, the norm of its ball, and the rank asked for."""
-    kind = Weights() if parameterization is None else parameterization
-    if norm is not None and not isinstance(norm, Norm):
-        raise ValueError(f"norm must be a norm such as Frobenius() or Nuclear(); got {norm!r}")
-    if isinstance(kind, KeyQuery):
-        if norm not in (None, Nuclear()):
-            raise ValueError(f"the ball of KeyQuery is the nuclear one; leave norm out or pass Nuclear(), got {norm!r}")
-        return kind, Nuclear(), kind.rank or data.d
-    if not isinstance(kind, Weights):
-        raise ValueError(f"parameterization must be Weights() or KeyQuery(rank); got {parameterization!r}")
-    return kind, Frobenius() if norm is None else norm, None
-
-
-def _check_cone(cone: object, kind: Parameterization, train_head: bool) -> None:
-    if not isinstance(cone, AngleCone):
-        raise ValueError(f"cone must be an AngleCone(direction, opening); got {cone!r}")
-    if not isinstance(kind, Weights) or train_head:
-        raise ValueError("a cone restricts the path of W with a fixed head; it fits neither KeyQuery nor train_head")

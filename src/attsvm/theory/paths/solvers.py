@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attsvm.attention import ScaledTensor
-from attsvm.theory.paths.landscapes import Landscape, across
+from attsvm.theory.paths.landscapes import Elements, Landscape, WeightsLandscape, across
 
 _TANGENT_TOLERANCE = 1e-8
 _CHUNK = 1_000_000
@@ -59,7 +59,7 @@ class PowerBall:
 
 
 @dataclass(frozen=True, eq=False)
-class _Point:
+class _Point(Elements):
     """Points of a ball, one per element, and where the gradient lets each of them go.
 
     `tangent` is the part of the unit gradient that the ball lets a point follow, `bound` says whether the boundary
@@ -87,12 +87,6 @@ class _Point:
         tangent = torch.where(bound.unsqueeze(-1), direction - along * normal, direction)
         return cls(theta, radius, gradient, normal, tangent, bound, multiplier)
 
-    def take(self, index: Tensor) -> _Point:
-        """Some of the points."""
-        gradient = ScaledTensor(self.gradient.mantissa[index], self.gradient.log_scale[index])
-        rest = (self.normal, self.tangent, self.bound, self.multiplier)
-        return _Point(self.theta[index], self.radius[index], gradient, *(each[index] for each in rest))
-
 
 def newton_in_ball(
     landscape: Landscape,
@@ -119,7 +113,7 @@ def newton_in_ball(
         going = ~still & ~resting[active] & (point.gradient.mantissa != 0).any(-1)
         if not bool(going.all()):
             going = torch.nonzero(going).flatten()
-            active, part, point = active[going], part.take(going), point.take(going)
+            active, part, point = active[going], part[going], point[going]
             if active.numel() == 0:
                 break
         moved, damping[active] = _newton_step(part, ball, point, damping[active])
@@ -192,21 +186,18 @@ def _second_derivatives(part: Landscape, here: Tensor, gradient: ScaledTensor) -
     return (matrix + matrix.mT) / 2
 
 
-Project = Callable[[Tensor, Tensor], Tensor]
-"""(points ``[elements, size]``, element indices) -> the nearest admissible points."""
-
-
 def projected_gradient(
-    landscape: Landscape,
+    landscape: WeightsLandscape,
     theta: Float[Tensor, "elements size"],
-    project: Project,
-    residual: Callable[[Landscape, Tensor, Tensor], Tensor],
+    project: Callable[[Tensor, Tensor], Tensor],
+    residual: Callable[[WeightsLandscape, Tensor, Tensor], Tensor],
     iterations: int,
     tolerance: float,
 ) -> Float[Tensor, "elements size"]:
     """Accelerated projected steps along the unit gradient, with restarts; each element estimates its own step size.
 
-    `residual` measures stationarity of (landscape, points, element indices); an element stops below `tolerance`.
+    `project` maps (points, element indices) to the nearest admissible points, `residual` measures stationarity of
+    (landscape, points, element indices); an element stops below `tolerance`.
     """
     theta = theta.clone()
     active = torch.arange(theta.shape[0], device=theta.device)
@@ -225,7 +216,7 @@ def projected_gradient(
             lowest[active[improved]] = now[improved]
             going = now > tolerance
             if not bool(going.all()):
-                part, active = part.take(torch.nonzero(going).flatten()), active[going]
+                part, active = part[torch.nonzero(going).flatten()], active[going]
                 if active.numel() == 0:
                     break
         here = ahead[active]

@@ -1,29 +1,149 @@
-"""Which selection descent will reach, and how often the rule that says so was right where it was measured."""
+"""Which selection descent will reach, by a rule, and how often that rule was right where it was measured.
+
+The rule that ships takes few, growing steps. Those it is compared with, which take no step of descent among them, are
+in ``benchmarks/prediction_rules.py``; ``python -m benchmarks.prediction`` measures them all.
+"""
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from importlib.resources import files
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.attention import KeyQuery, LinearHead, Logistic, Loss, Parameterization, Weights
+from attsvm.attention import Head, KeyQuery, LinearHead, Logistic, Loss, Parameterization, Weights, token_scores
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import Seed, TokenDataset, stream_keys
-from attsvm.data.checks import check_kind
-from attsvm.descent import NormalizedGradientDescent, Optimizer, SteepestDescent
+from attsvm.data.checks import check_count, check_kind
+from attsvm.descent import NormalizedGradientDescent, Optimizer, Schedule, SteepestDescent, fit
 from attsvm.descent.initial import Initial, starting_point
 from attsvm.theory.optimality import is_locally_optimal
-from attsvm.theory.prediction.rules import GrowingSteps, Rule, Situation
 
 _NEAR = 1.5  # a start counts as one of a measured norm up to this factor above it
+Parameters = dict[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """What a rule may look at."""
+
+    data: TokenDataset  #: data sets with one batch axis, in float64
+    head: Head  #: the prediction head, one for all data sets or one for each
+    loss: Loss  #: whose risk descent lowers
+    parameterization: Parameterization  #: what is trained
+    start: Parameters  #: its parameters at the start, ``[1, batch, ...]``
+    optimizer: Optimizer = NormalizedGradientDescent(0.1)  # noqa: RUF009 (it is frozen)
+
+    @cached_property
+    def scores(self) -> Float[Tensor, "batch n T"]:
+        """Score of every token taken alone; -inf at masked ones."""
+        return token_scores(self.data, self.head)
+
+
+class Rule(ABC):
+    """A way to name the selection that descent reaches. A rule holds its few numbers, never data."""
+
+    #: what kind of work it does, such as "path" or "descent"; ``benchmarks/prediction_rules.py`` lists them
+    family: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What a person calls it."""
+
+    @abstractmethod
+    def select(self, problem: Situation) -> tuple[Int[Tensor, "batch n"], Float[Tensor, "batch"]]:
+        """The selection of each data set, and how sure the rule is of it."""
+
+
+@dataclass(frozen=True)
+class GrowingSteps(Rule):
+    """Descent itself in a few hundred steps: the first as large as the optimizer's own, the last as many at once.
+
+    The selection is decided early, while attention is still soft; later on only the length of the weights grows. So
+    `horizon` steps of the optimizer are taken in `steps` blocks whose lengths grow geometrically from one step on, each
+    block as one step of the sum of its step sizes. It costs ``steps / horizon`` of the training that it predicts.
+
+    Arguments:
+        steps: how many steps are taken.
+        horizon: how many steps of the optimizer they stand for.
+
+    Confidence: the smallest probability of a winning token at the end.
+    """
+
+    steps: int = 270
+    horizon: int = 10_000
+    family: ClassVar[str] = "descent"
+
+    def __post_init__(self) -> None:
+        check_count(self.steps, "steps")
+        check_count(self.horizon, "horizon")
+
+    @property
+    def name(self) -> str:
+        return f"{self.steps} growing steps"
+
+    def select(self, problem: Situation) -> tuple[Tensor, Tensor]:
+        schedule = Blocks(problem.optimizer.schedule, self.steps, self.horizon)
+        optimizer = replace(problem.optimizer, step_size=schedule)  # type: ignore[call-arg]
+        run = fit(
+            problem.data, problem.head, parameterization=problem.parameterization, optimizer=optimizer,
+            loss=problem.loss, steps=schedule.count, initial=problem.start, record=(schedule.count,), keep=(),
+        )  # fmt: skip
+        return run.selected[0], run.attention[0].amax(-1).amin(-1)
+
+
+@dataclass(frozen=True)
+class Blocks(Schedule):
+    """Another schedule's first `horizon` steps, in at most `blocks` steps that each add up a block of them.
+
+    Blocks begin with single steps and grow geometrically.
+
+    >>> from attsvm.descent import Constant
+    >>> Blocks(Constant(1.0), 4, 15).sizes(0, 4).round(9).tolist()
+    [1.0, 2.0, 4.0, 8.0]
+    """
+
+    schedule: Schedule
+    blocks: int
+    horizon: int
+
+    @property
+    def count(self) -> int:
+        """How many steps there are."""
+        return min(self.blocks, self.horizon)
+
+    def sizes(self, first: int, count: int) -> np.ndarray:
+        whole = self.schedule.sizes(0, self.horizon)
+        if self.count == self.horizon:
+            return whole[first : first + count]
+        # Ends of the blocks as real numbers of steps: (g^k - 1) / (g - 1), the last one the horizon.
+        growth = _growth(self.count, self.horizon)
+        ends = np.expm1(np.arange(self.count + 1) * np.log(growth)) / (growth - 1)
+        sums = np.interp(ends, np.arange(self.horizon + 1), np.concatenate([[0.0], np.cumsum(whole)]))
+        return np.diff(sums)[first : first + count]
+
+    def factors(self, data: TokenDataset, head: Head, loss: Loss) -> Tensor:
+        return self.schedule.factors(data, head, loss)
+
+
+def _growth(count: int, total: int) -> float:
+    """The g > 1 with 1 + g + ... + g^(count - 1) = total, for count < total."""
+    # At this g the last term alone exceeds the total.
+    low, high = 0.0, float(np.log(total)) / max(1, count - 1)
+    for _ in range(100):
+        rate = (low + high) / 2
+        low, high = (low, rate) if np.expm1(count * rate) / np.expm1(rate) > total else (rate, high)
+    return float(np.exp(high))
 
 
 @dataclass(frozen=True)
@@ -73,7 +193,7 @@ def measured_accuracy(rule: Rule, problem: Situation) -> Accuracy | None:
 
 @cache
 def _measured() -> list[dict[str, Any]]:
-    text = files("attsvm.theory.prediction").joinpath("measured.json").read_text(encoding="utf-8")
+    text = files("attsvm.theory").joinpath("measured.json").read_text(encoding="utf-8")
     return json.loads(text)
 
 
@@ -111,20 +231,12 @@ def predict_selection(
     It is a prediction, not a proof: `Prediction.accuracy` says how often the rule was right where it was measured.
 
     Arguments:
-        data: ``[*batch]`` data sets.
-        head: a prediction head, a vector v, a torch module, or None for the data's own vector.
         initial: W(0), a mapping of parameters, "zeros", or None for the start that `fit` draws with this seed.
         rule: `GrowingSteps()` by default, which takes 270 growing steps in place of 10,000.
         parameterization: `Weights()` (default) or `KeyQuery(rank)`.
         loss: `Logistic()` by default.
         seed: of the starting point, as in `fit`.
         optimizer: `NormalizedGradientDescent(0.1)` by default.
-
-    Returns:
-        A `Prediction`.
-
-    Raises:
-        ValueError: if an argument is of the wrong kind or does not fit the data.
 
     >>> import attsvm
     >>> data = attsvm.data.random_sphere(n=2, T=3, d=8, batch=4, seed=0)
