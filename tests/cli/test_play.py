@@ -10,6 +10,7 @@ import webbrowser
 
 import pytest
 
+from attsvm.app import PlaygroundServer
 from attsvm.cli import play as command
 from attsvm.data import random_sphere
 from cli.runner import COMMAND, ENVIRONMENT, invoke, refused
@@ -18,7 +19,7 @@ from cli.runner import COMMAND, ENVIRONMENT, invoke, refused
 @pytest.fixture
 def unserved(monkeypatch):
     """The command without its waiting, and without a browser."""
-    monkeypatch.setattr(command, "_serve", lambda server: None)
+    monkeypatch.setattr(PlaygroundServer, "serve_forever", lambda server: None)
     monkeypatch.setattr(command, "_open", lambda address: None)
     return command
 
@@ -32,7 +33,7 @@ def test_the_address_is_printed(unserved):
 @pytest.mark.parametrize("name", ["multi-input", "trajectories", "joint-training-tight"])
 def test_an_example_becomes_the_first_state(unserved, monkeypatch, name):
     seen = []
-    monkeypatch.setattr(unserved, "_serve", lambda server: seen.append(server.contents["/"][1].decode()))
+    monkeypatch.setattr(PlaygroundServer, "serve_forever", lambda server: seen.append(server.contents["/"][1].decode()))
     assert invoke("play", name, "--port", 0).exit_code == 0
     assert '"problem": {"kind"' in seen[0]
     assert f'"preset": "{name}"' in seen[0]
@@ -40,7 +41,7 @@ def test_an_example_becomes_the_first_state(unserved, monkeypatch, name):
 
 def test_a_file_becomes_the_first_state(unserved, monkeypatch, tmp_path):
     seen = []
-    monkeypatch.setattr(unserved, "_serve", lambda server: seen.append(server.contents["/"][1].decode()))
+    monkeypatch.setattr(PlaygroundServer, "serve_forever", lambda server: seen.append(server.contents["/"][1].decode()))
     data = random_sphere(n=2, T=3, d=2, seed=0)
     assert invoke("play", data.save(tmp_path / "data.npz"), "--port", 0).exit_code == 0
     assert str(data.tokens[1, 2, 0].item()) in seen[0]

@@ -10,7 +10,7 @@ import torch
 
 import attsvm
 from attsvm import Run
-from attsvm.cli.common.training import Stretches
+from attsvm.cli.common.training import in_stretches
 from cli.runner import COMMAND, ENVIRONMENT, invoke, refused, shell
 
 SHORT = ("--record", 10, "--optimizer", "adam")
@@ -198,7 +198,7 @@ def test_stretches_end_at_records_and_at_the_end(steps, record, begun):
 
     saved: list[int] = []
     first = Walk(begun) if begun else None
-    end = Stretches(steps, record, 0.0).run(advance, first, lambda run: saved.append(run.step))
+    end = in_stretches(advance, first, lambda run: saved.append(run.step), steps=steps, record=record, seconds=0.0)
     assert end.step == steps
     assert targets == sorted(set(targets))
     assert all(target % record == 0 for target in targets[:-1])
@@ -206,4 +206,5 @@ def test_stretches_end_at_records_and_at_the_end(steps, record, begun):
 
 
 def test_stretches_end_early_where_every_element_stopped():
-    assert Stretches(100, 10, 0.0).run(lambda target, run: Walk(7), None, lambda run: None).step == 7
+    end = in_stretches(lambda target, run: Walk(7), None, lambda run: None, steps=100, record=10, seconds=0.0)
+    assert end.step == 7

@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -16,9 +16,6 @@ from attsvm.cli.common.inputs import checked_device
 from attsvm.cli.common.options import Device, Json, Out, Quiet, Seed
 from attsvm.cli.common.registry import norm_named
 from attsvm.cli.common.report import number, print_json, print_table, progress_bar, tiny
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _STEPS = 2000
 # Every step while the paths are among the tokens, then now and then.
@@ -62,75 +59,54 @@ def _train(data: attsvm.TokenDataset, seed: int, quiet: bool) -> dict[str, attsv
     start = {"key": data.tokens.new_tensor(key), "query": data.tokens.new_zeros(data.dq, data.d)}
     # The compiled engine would spend longer on compiling than these two runs take.
     engine = attsvm.descent.TorchEngine()
+    shared: dict[str, Any] = {"steps": _STEPS, "record": _RECORD, "engine": engine}
     with progress_bar("Training W, then K and Q", 2 * _STEPS, quiet=quiet) as report:
-        weights = attsvm.fit(
-            data, steps=_STEPS, record=_RECORD, initial="zeros", engine=engine, progress=lambda done, _: report(done)
-        )
-        factors = attsvm.fit(
-            data, steps=_STEPS, record=_RECORD, initial=start, parameterization=attsvm.KeyQuery(), engine=engine,
-            progress=lambda done, _: report(_STEPS + done),
-        )  # fmt: skip
+        weights = attsvm.fit(data, initial="zeros", progress=lambda done, _: report(done), **shared)
+        shared |= {"parameterization": attsvm.KeyQuery(), "initial": start}
+        factors = attsvm.fit(data, progress=lambda done, _: report(_STEPS + done), **shared)
     return {"W": weights, "K Q^T": factors}
 
 
 def _draw(data: attsvm.TokenDataset, runs: dict[str, attsvm.Run], solutions: Solutions, folder: Path) -> Path:
-    named = dict(zip(("W", r"K Q^{\mathsf{T}}"), runs.values(), strict=True))
-    figure = attsvm.plots.plot_trajectory_2d(
-        data,
-        named,
-        solutions=[solutions[name][kind] for name, kind in _EXPECTED.items()],
-        title="Training turns attention onto the max-margin directions",
-        caption=_CAPTION,
-    )
     from attsvm.data.files import write_atomically
 
-    picture = folder / "demo.png"
+    named = dict(zip(("W", r"K Q^{\mathsf{T}}"), runs.values(), strict=True))
+    tended = [solutions[name][kind] for name, kind in _EXPECTED.items()]
+    title = "Training turns attention onto the max-margin directions"
+    figure = attsvm.plots.plot_trajectory_2d(data, named, solutions=tended, title=title, caption=_CAPTION)
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=200, metadata={"Software": "attsvm"})
-    return write_atomically(picture, content.getvalue())
+    return write_atomically(folder / "demo.png", content.getvalue())
 
 
 def _result(data: attsvm.TokenDataset, runs: dict[str, attsvm.Run], solutions: Solutions) -> dict[str, Any]:
-    optimal = attsvm.optimal_tokens(data).tolist()
-    return {
-        "best_risk": float(attsvm.best_risk(data)),
-        "runs": [
-            {
-                "run": name,
-                "risk": float(run.risk),
-                "norm": float(run.norm),
-                "steps": run.step,
-                "inputs": [
-                    {
-                        "input": i,
-                        "selected": int(run.selected[i]),
-                        "attention": float(run.attention[i, run.selected[i]]),
-                        "log_remaining": float(_log_remaining(run)[i]),
-                        "optimal": optimal[i],
-                        "is_optimal": int(run.selected[i]) == optimal[i],
-                    }
-                    for i in range(data.n)
-                ],
-                "expected": _EXPECTED[name],
-                "svm": {
-                    kind: {
-                        "cosine": float(attsvm.direction_cosine(run.weights, solution.weights)),
-                        "relative_gap": float(solution.certificate.relative_gap),
-                        "min_margin": float(solution.certificate.min_margin),
-                        "solver": solution.solver,
-                    }
-                    for kind, solution in solutions[name].items()
-                },
-                "notes": run.notes,
-            }
-            for name, run in runs.items()
-        ],
+    told = [{"run": name, **_run(data, run), **_svm(name, run, solutions[name])} for name, run in runs.items()]
+    return {"best_risk": float(attsvm.best_risk(data)), "runs": told}
+
+
+def _run(data: attsvm.TokenDataset, run: attsvm.Run) -> dict[str, Any]:
+    # What the selected token leaves to the others, as a logarithm.
+    left = run.log_attention.scatter(-1, run.selected.unsqueeze(-1), -math.inf).logsumexp(-1)
+    chosen, optimal = run.selected.tolist(), attsvm.optimal_tokens(data).tolist()
+    inputs = [
+        {"input": i, "selected": token, "attention": float(run.attention[i, token]), "log_remaining": float(left[i]),
+         "optimal": optimal[i], "is_optimal": token == optimal[i]}
+        for i, token in enumerate(chosen)
+    ]  # fmt: skip
+    return {"risk": float(run.risk), "norm": float(run.norm), "steps": run.step, "inputs": inputs, "notes": run.notes}
+
+
+def _svm(name: str, run: attsvm.Run, solved: Mapping[str, attsvm.SVMSolution]) -> dict[str, Any]:
+    found = {
+        kind: {
+            "cosine": float(attsvm.direction_cosine(run.weights, solution.weights)),
+            "relative_gap": float(solution.certificate.relative_gap),
+            "min_margin": float(solution.certificate.min_margin),
+            "solver": solution.solver,
+        }
+        for kind, solution in solved.items()
     }
-
-
-def _log_remaining(run: attsvm.Run) -> Tensor:
-    """Logarithm of the attention that the selected token leaves to the others."""
-    return run.log_attention.scatter(-1, run.selected.unsqueeze(-1), -math.inf).logsumexp(-1)
+    return {"expected": _EXPECTED[name], "svm": found}
 
 
 def _print(result: dict[str, Any]) -> None:
@@ -140,29 +116,23 @@ def _print(result: dict[str, Any]) -> None:
     )  # fmt: skip
     rows: list[list[str]] = []
     for run in result["runs"]:
-        for place, one in enumerate(run["inputs"]):
-            first = place == 0
-            rows.append([
-                run["run"] if first else "", number(run["risk"]) if first else "", number(run["norm"]) if first else "",
-                str(one["input"]), f"token {one['selected']}", f"{one['attention']:.6f}", tiny(one["log_remaining"]),
-                "yes" if one["is_optimal"] else f"no, token {one['optimal']} is",
-            ])  # fmt: skip
+        first = [run["run"], number(run["risk"]), number(run["norm"])]
+        for one in run["inputs"]:
+            optimal = "yes" if one["is_optimal"] else f"no, token {one['optimal']} is"
+            attention = (f"{one['attention']:.6f}", tiny(one["log_remaining"]))
+            rows.append([*first, str(one["input"]), f"token {one['selected']}", *attention, optimal])
+            first = ["", "", ""]
         rows.append([])
     print_table(f"Two inputs of four tokens in the plane, {_STEPS} steps of normalized gradient descent", columns, rows)
     typer.echo(f"The best possible risk is {number(result['best_risk'])}; no finite weights reach it.\n")
-    _print_cosines(result["runs"])
+    rows = [
+        [run["run"], *(f"{run['svm'][kind]['cosine']:.6f}" for kind in _NORMS), norm_named(run["expected"]).name]
+        for run in result["runs"]
+    ]
+    narrow = (("Run", "left"), ("Frobenius SVM", "right"), ("Nuclear SVM", "right"), ("Expected", "left"))
+    print_table("Cosine with the max-margin solutions", narrow, rows)
+    gap = max(run["svm"][kind]["relative_gap"] for run in result["runs"] for kind in _NORMS)
+    typer.echo(f"Each solution is proved optimal: the largest relative gap is {gap:.0e}.")
     for run in result["runs"]:
         for note in run["notes"]:
             typer.echo(f"{run['run']}: {note}")
-
-
-def _print_cosines(runs: list[dict[str, Any]]) -> None:
-    """The table of cosines; every row names the SVM that its run should tend to."""
-    rows = [
-        [run["run"], *(f"{run['svm'][kind]['cosine']:.6f}" for kind in _NORMS), norm_named(run["expected"]).name]
-        for run in runs
-    ]
-    columns = (("Run", "left"), ("Frobenius SVM", "right"), ("Nuclear SVM", "right"), ("Expected", "left"))
-    print_table("Cosine with the max-margin solutions", columns, rows)
-    gap = max(run["svm"][kind]["relative_gap"] for run in runs for kind in _NORMS)
-    typer.echo(f"Each solution is proved optimal: the largest relative gap is {gap:.0e}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -16,7 +17,6 @@ from attsvm.cli.common.options import Json
 from attsvm.cli.common.report import print_json
 
 NOT_USERS = ("dev", "docs", "bench")  # extras of those who work on attsvm itself; what they bring changes no result
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 def info(json: Json = False) -> None:
@@ -38,8 +38,9 @@ def info(json: Json = False) -> None:
 
 def collect() -> dict[str, dict[str, Any]]:
     """Everything `attsvm info` says, by topic; it never raises, since a broken installation is worth a report too."""
-    libraries = _libraries()
-    torch = _torch()
+    libraries, torch = _libraries(), _torch()
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
     return {
         "attsvm": {
             "version": attsvm.__version__,
@@ -49,16 +50,12 @@ def collect() -> dict[str, dict[str, Any]]:
         },
         "libraries": libraries,
         "engines": _engines(libraries, torch),
-        "devices": {
-            name: torch[name]
-            for name in ("cpu", *(name for name in torch if name.startswith("cuda:")))
-            if name in torch
-        },
+        "devices": {name: said for name, said in torch.items() if name.startswith(("cpu", "cuda:"))},
         "threads": {
             "processors": os.cpu_count(),
-            "usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "usable": usable,
             "torch": torch.get("threads"),
-            **{name: os.environ.get(name) for name in THREAD_VARIABLES},
+            **{name: os.environ.get(name) for name in variables},
         },
         "compile cache": _compile_cache(),
     }
@@ -79,14 +76,11 @@ def _libraries() -> dict[str, str | None]:
     extras = {line: re.findall(r"extra *== *['\"]([\w-]+)", line) for line in wanted}
     users = [line for line, names in extras.items() if not set(names) & set(NOT_USERS)]
     names = [re.match(r"[\w.-]+", line) for line in sorted(users, key=lambda line: bool(extras[line]))]
-    return {name[0]: _version(name[0]) for name in names if name is not None and name[0] != "attsvm"}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    found: dict[str, str | None] = {name[0]: None for name in names if name is not None and name[0] != "attsvm"}
+    for name in found:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def _torch() -> dict[str, Any]:
@@ -96,13 +90,12 @@ def _torch() -> dict[str, Any]:
     except (ImportError, OSError) as error:
         return {"error": str(error).partition("\n")[0]}
     found: dict[str, Any] = {"cpu": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads()}
-    if torch.cuda.is_available():
-        for number in range(torch.cuda.device_count()):
-            device = torch.cuda.get_device_properties(number)
-            found[f"cuda:{number}"] = (
-                f"{device.name}, {device.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda},"
-                f" compute capability {device.major}.{device.minor}"
-            )
+    for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        device = torch.cuda.get_device_properties(number)
+        found[f"cuda:{number}"] = (
+            f"{device.name}, {device.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda},"
+            f" compute capability {device.major}.{device.minor}"
+        )
     return found
 
 

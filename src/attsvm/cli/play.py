@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,9 +15,6 @@ import attsvm
 from attsvm.cli.common.inputs import load_data
 from attsvm.cli.common.options import flag, listed, option
 from attsvm.cli.common.registry import EXAMPLES
-
-if TYPE_CHECKING:
-    from attsvm.app import PlaygroundServer
 
 USUAL_PORT = 8484  # that of `attsvm.app.server`
 
@@ -49,7 +47,10 @@ def play(data: Data = None, port: Port = None, no_browser: NoBrowser = False, ex
         typer.echo(f"The playground is at {server.address} (Ctrl-C ends it)")
         if not no_browser:
             threading.Thread(target=_open, args=(server.address,), daemon=True).start()
-        _serve(server)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            typer.echo("\nThe playground has ended.")
 
 
 def _state(name: str) -> dict[str, Any]:
@@ -62,25 +63,13 @@ def _state(name: str) -> dict[str, Any]:
         raise ValueError(f"DATA {name} cannot be shown: {error}") from None
 
 
-def _serve(server: PlaygroundServer) -> None:
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        typer.echo("\nThe playground has ended.")
-
-
 def _open(address: str) -> None:
     """Open a browser, in a thread: some commands that open one wait until it is closed."""
-    if not _browser_opened(address):
-        typer.echo("No browser could be opened here; open the address yourself.")
-
-
-def _browser_opened(address: str) -> bool:
-    try:
+    opened = False
+    with contextlib.suppress(webbrowser.Error):
         browser = webbrowser.get()
         # Where there is no screen Python offers browsers for the terminal, which this page cannot use.
-        if type(browser) is webbrowser.GenericBrowser and "BROWSER" not in os.environ:
-            return False
-        return browser.open(address)
-    except webbrowser.Error:
-        return False
+        if type(browser) is not webbrowser.GenericBrowser or "BROWSER" in os.environ:
+            opened = browser.open(address)
+    if not opened:
+        typer.echo("No browser could be opened here; open the address yourself.")

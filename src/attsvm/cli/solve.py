@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,10 +118,11 @@ def verdict(problem: attsvm.AttentionSVM, solution: attsvm.SVMSolution) -> dict[
     """Status, certificate, support and rank, JSON-able; over many problems as median, lowest and highest."""
     from attsvm.svm.solution import CODES
 
-    found = _numbers(solution)
-    codes = solution.codes.flatten()
-    none = solution.barred.flatten()
-    proof = [name for name, _, _ in _PROOF if name in vars(solution.certificate)]
+    found = {name: value.flatten() for name, value in vars(solution.certificate).items()}
+    found |= {"support": solution.support.sum((-1, -2)).flatten(), "rank": solution.rank().flatten()}
+    found["iterations"] = solution.iterations.flatten()
+    codes, none = solution.codes.flatten(), solution.barred.flatten()
+    bounds = found["dual_value"][none & ~solution.infeasible.flatten()]
     result: dict[str, Any] = {
         "problems": codes.numel(),
         "rows": _spread(problem.rows.sum((-1, -2)).flatten()),
@@ -128,14 +130,16 @@ def verdict(problem: attsvm.AttentionSVM, solution: attsvm.SVMSolution) -> dict[
         "solver": solution.solver,
         "tolerance": solution.tolerance,
         "status": {status.name.lower(): int((codes == status.code).sum()) for status in attsvm.svm.Status},
-        "certificate": {name: _spread(found[name][~none]) for name in proof},
+        "certificate": {
+            name: _spread(found[name][~none]) for name, _, _ in _PROOF if name in vars(solution.certificate)
+        },
         "ray": {name: _spread(found[name][none]) for name, _, _ in _RAY},
-        "bound": _lowest(found["dual_value"][none & ~solution.infeasible.flatten()]),
+        "bound": float(bounds.min()) if bounds.numel() else None,
         "support": _spread(found["support"][~none]),
         "rank": _spread(found["rank"][~none]),
         "ambiguous_rows": int(solution.ambiguous.sum()),
         "unique": int(solution.unique.sum()),
-        "iterations": _spread(solution.iterations.flatten()),
+        "iterations": _spread(found["iterations"]),
         "seconds": solution.seconds,
         "exit_code": exit_code(solution),
     }
@@ -157,11 +161,12 @@ def exit_code(solution: attsvm.SVMSolution) -> int:
 
 def print_verdict(result: dict[str, Any], norm: str, folder: Path, *, quiet: bool) -> None:
     """The verdict as a table, or, if `quiet`, in one line."""
-    count = result["problems"]
+    problems = plural(result["problems"], "problem")
     if quiet:
-        typer.echo(f"{_counted(result)}; {norm}, {result['solver']}, {result['seconds']:.3g} s; in {folder}")
+        parts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in result["status"].items() if count)
+        typer.echo(f"{problems}: {parts}; {norm}, {result['solver']}, {result['seconds']:.3g} s; in {folder}")
         return
-    several = count > 1
+    several = result["problems"] > 1
     kinds, columns = spread_columns(several)
     groups = ({**result["certificate"], "support": result["support"], "rank": result["rank"]}, result["ray"])
     rows: list[list[str]] = []
@@ -173,71 +178,44 @@ def print_verdict(result: dict[str, Any], norm: str, folder: Path, *, quiet: boo
     rows.append(["Solver", result["solver"], *blank])
     rows.append(["Iterations", *(_shown(result["iterations"][kind], 6) for kind in kinds)])
     rows.append(["Time", f"{result['seconds']:.3g} s", *blank])
-    most = int(result["rows"]["highest"])
-    print_table(f"{plural(count, 'problem')} of {_most(several, most)}, {norm} norm", columns, rows)
-    for status in attsvm.svm.Status:
-        number_of = result["status"][status.name.lower()]
-        if number_of:
-            sentence = _with_bound(status, result)
-            alone = f"{sentence[:1].upper()}{sentence[1:]}."
-            typer.echo(f"{number_of} of {count} {sentence}" if several else alone)
-    for sentence in _remarks(result):
+    most = plural(int(result["rows"]["highest"]), "row")
+    print_table(f"{problems} of {'up to ' if several else ''}{most}, {norm} norm", columns, rows)
+    for sentence in (*_sentences(result), *_remarks(result)):
         typer.echo(sentence)
     typer.echo(f"The solution, its certificate and its manifest are in {folder}")
 
 
-def _remarks(result: dict[str, Any]) -> list[str]:
+def _sentences(result: dict[str, Any]) -> Iterator[str]:
+    """What each status means; for several numerically infeasible problems, with the smallest bound."""
+    from attsvm.svm.solution import said_with_bound
+
+    for status in attsvm.svm.Status:
+        count = result["status"][status.name.lower()]
+        if count:
+            said = said_with_bound(status, result["bound"])
+            several = result["problems"] > 1
+            yield f"{count} of {result['problems']} {said}" if several else f"{said[:1].upper()}{said[1:]}."
+
+
+def _remarks(result: dict[str, Any]) -> Iterator[str]:
     """What a reader of the numbers should know."""
-    said = []
-    status, several = result["status"], result["problems"] > 1
+    status = result["status"]
     if status["infeasible"]:
-        said.append("The proof was checked for the data exactly as given; the duals hold the ray.")
+        yield "The proof was checked for the data exactly as given; the duals hold the ray."
     if status["not_converged"] or status["separable"]:
-        said.append(f"The certificate had to hold to {result['tolerance']:.0e}; another --solver may get there.")
+        yield f"The certificate had to hold to {result['tolerance']:.0e}; another --solver may get there."
     if result["ambiguous_rows"]:
         rows = plural(result["ambiguous_rows"], "row")
-        said.append(f"{rows} so near the margin that only the tolerance decides whether they are support.")
+        yield f"{rows} so near the margin that only the tolerance decides whether they are support."
     solved = status["solved"] + status["no_rows"]
     if solved and result["unique"] < solved:
-        which = f"{solved - result['unique']} of {solved} solutions are" if several else "The solution is"
-        said.append(f"{which} not known to be the only one.")
-    return said
-
-
-def _numbers(solution: attsvm.SVMSolution) -> dict[str, Tensor]:
-    """Everything the tables show, one number for each problem."""
-    found = {name: value.flatten() for name, value in vars(solution.certificate).items()}
-    found["support"] = solution.support.sum((-1, -2)).flatten()
-    found["rank"] = solution.rank().flatten()
-    found["iterations"] = solution.iterations.flatten()
-    return found
+        several = f"{solved - result['unique']} of {solved} solutions are"
+        yield f"{several if result['problems'] > 1 else 'The solution is'} not known to be the only one."
 
 
 def _spread(values: Tensor) -> dict[str, float] | None:
     return spread(values) if values.numel() else None
 
 
-def _lowest(values: Tensor) -> float | None:
-    return float(values.min()) if values.numel() else None
-
-
-def _counted(result: dict[str, Any]) -> str:
-    parts = [f"{count} {name.replace('_', ' ')}" for name, count in result["status"].items() if count]
-    return f"{plural(result['problems'], 'problem')}: {', '.join(parts)}"
-
-
 def _shown(value: float, digits: int) -> str:
     return "infinite" if math.isinf(value) else number(value + 0.0, digits)  # + 0.0: never -0
-
-
-def _most(several: bool, rows: int) -> str:
-    return f"up to {plural(rows, 'row')}" if several else plural(rows, "row")
-
-
-def _with_bound(status: attsvm.svm.Status, result: dict[str, Any]) -> str:
-    """The sentence of a status with its number; of several, the smallest bound."""
-    if status is not attsvm.svm.Status.NUMERICALLY_INFEASIBLE:
-        return status.value
-    from attsvm.svm.solution import said_with_bound
-
-    return said_with_bound(status, result["bound"])

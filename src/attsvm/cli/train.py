@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import attsvm
-from attsvm.cli.common import options
+from attsvm.cli.common import options, registry
+from attsvm.cli.common.commands import interrupted
 from attsvm.cli.common.files import MANIFEST, manifest_in, new_result, own_folder, write_result
 from attsvm.cli.common.inputs import checked_device, load_data, starting_head, starting_point
 from attsvm.cli.common.options import MODEL, STEPS, Device, Json, Out, Quiet, Seed, flag, listed, option
-from attsvm.cli.common.registry import (
-    SCHEDULES,
-    STOPPING,
-    OptimizerOptions,
-    loss_named,
-    optimizer_named,
-    parameterization_named,
-    stopping_named,
-)
 from attsvm.cli.common.report import print_json, progress_bar
-from attsvm.cli.common.training import Stretches, TrainTask, print_summary, summary, write_history
+from attsvm.cli.common.training import in_stretches, print_summary, settings_of, summary, write_history
 
 RUN = "run.safetensors"
 HISTORY = "history.csv"
@@ -34,7 +24,7 @@ _FILES = "Recording and checkpoints"
 
 TrainHead = Annotated[bool, flag("--train-head", "Train the prediction head too.", MODEL)]
 Starts = Annotated[int | None, option("--starts", "N", "Random starts per data set.", MODEL)]
-Schedule = Annotated[str, option("--schedule", "NAME", f"One of {listed(SCHEDULES)}.", STEPS)]
+Schedule = Annotated[str, option("--schedule", "NAME", f"One of {listed(registry.SCHEDULES)}.", STEPS)]
 Growth = Annotated[
     float | None, option("--growth", "X", "Growth per step of --schedule geometric; 1.01 by default.", STEPS)
 ]
@@ -44,7 +34,9 @@ Momentum = Annotated[
 ]
 Steps = Annotated[int, option("--steps", "N", "Number of steps in all.", STEPS)]
 BatchSize = Annotated[int | None, option("--batch-size", "N", "Inputs per step; all by default.", STEPS)]
-Stop = Annotated[str | None, option("--stop", "RULE", f"Stop early, by one of these rules: {listed(STOPPING)}.", STEPS)]
+Stop = Annotated[
+    str | None, option("--stop", "RULE", f"Stop early, by one of these rules: {listed(registry.STOPPING)}.", STEPS)
+]
 Record = Annotated[int, option("--record", "N", "Record every N steps, and the first and the last.", _FILES)]
 Keep = Annotated[str, option("--keep", "NAMES", "What to record: risk, norm, attention, weights, parameters.", _FILES)]
 Checkpoint = Annotated[float, option("--checkpoint", "SECONDS", "Seconds between checkpoints.", _FILES)]
@@ -102,82 +94,71 @@ def train(
     where = checked_device(device)
     loaded = load_data(data).to(where)
     begin, own_head = starting_point(initial, data, loaded, train_head=train_head)
-    own = tuple(setting or ())
-    told = OptimizerOptions(step_size, schedule, growth, largest, norm, p, momentum, weight_decay, clip, own)
-    task = TrainTask(
-        data=loaded,
-        head=starting_head(head, loaded, own_head),
-        parameterization=parameterization_named(parameterization, rank),
-        optimizer=optimizer_named(optimizer, told),
-        loss=loss_named(loss),
-        # Asked at divisors of --record, at whose multiples stretches end: the same steps with and without a break.
-        stop=stopping_named(stop, every=math.gcd(10, record)),
-        initial=begin,
-        starts=starts,
-        train_head=train_head,
-        batch_size=batch_size,
-        seed=seed,
-        record=record,
-        keep=tuple(name.strip() for name in keep.split(",") if name.strip()),
+    told = registry.OptimizerOptions(
+        step_size, schedule, growth, largest, norm, p, momentum, weight_decay, clip, tuple(setting or ())
     )
+    task: dict[str, Any] = {  # arguments of `fit`
+        "data": loaded,
+        "head": starting_head(head, loaded, own_head),
+        "parameterization": registry.parameterization_named(parameterization, rank),
+        "optimizer": registry.optimizer_named(optimizer, told),
+        "loss": registry.loss_named(loss),
+        # Asked at divisors of --record, at whose multiples stretches end: the same steps with and without a break.
+        "stop": registry.stopping_named(stop, every=math.gcd(10, record)),
+        "initial": begin,
+        "starts": starts,
+        "train_head": train_head,
+        "batch_size": batch_size,
+        "seed": seed,
+        "keep": tuple(name.strip() for name in keep.split(",") if name.strip()),
+    }
     if starts is None or starts > 0:  # `fit` sees one stretch at a time; what all of them record must fit
         records = 1 if stop is not None else steps // record + 1
-        check_size(loaded, task.parameterization, starts, records, task.keep)
-    folder = own_folder(out, "train")
-    earlier, spent = _earlier(folder, task, steps, resume, overwrite)
+        check_size(loaded, task["parameterization"], starts, records, task["keep"])
+    folder, settings = own_folder(out, "train"), settings_of(task, record)
+    earlier, spent = _earlier(folder, settings, steps, resume, overwrite)
 
     def write(target: Path, run: attsvm.Run, status: str) -> dict[str, Any]:
         return write_result(
             target, context, [RUN, HISTORY], spent + time.perf_counter() - began, kind="train", status=status,
-            source=data, description=repr(loaded), settings=task.settings(), steps=steps, step=run.step, seed=seed,
+            source=data, description=repr(loaded), settings=settings, steps=steps, step=run.step, seed=seed,
             device=str(where), notes=run.notes,
         )  # fmt: skip
 
-    run = _walk(task, folder, steps, checkpoint, earlier, write, quiet or json)
+    if earlier is not None and (earlier.step == steps or _complete(folder, steps)):
+        run = earlier
+    else:
+        with progress_bar("Training", steps, quiet=quiet or json, done=earlier.step if earlier else 0) as report:
+
+            def advance(target: int, run: attsvm.Run | None) -> attsvm.Run:
+                start = task if run is None else task | {"initial": None, "resume": run}  # it knows its own weights
+                marks = [*range(0, target, record), target]
+                return attsvm.fit(**start, steps=target, record=marks, progress=lambda done, _: report(done))
+
+            def save(run: attsvm.Run) -> None:
+                # The first checkpoint takes the place of an older run, and what described that one goes. A later one
+                # keeps its manifest until the next is there: whoever is killed in between goes on from either.
+                first = earlier is None and run.step <= record
+                with new_result(folder, outdated=(MANIFEST, HISTORY) if first else ()) as staging:
+                    run.save(staging / RUN)
+                    write(staging, run, "running")
+
+            try:
+                run = in_stretches(advance, earlier, save, steps=steps, record=record, seconds=checkpoint)
+            except KeyboardInterrupt:
+                saved = (manifest_in(folder) or {}).get("status") == "running"
+                interrupted(
+                    f"--resume goes on from the last checkpoint in {folder}" if saved else "nothing was saved yet"
+                )
     with new_result(folder, outdated=()) as staging:
         write_history(staging / HISTORY, run)
         content = write(staging, run, "finished")
-    result = summary(task.data, task.head, run, train_head=train_head)
+    result = summary(loaded, task["head"], run, train_head=train_head)
     if json:
         files = [str(folder / name) for name in content["files"]]
         print_json({**result, "seconds": content["wall_seconds"], "files": files})
     else:
         print_summary(result, folder, quiet=quiet)
-
-
-def _walk(
-    task: TrainTask,
-    folder: Path,
-    steps: int,
-    checkpoint: float,
-    earlier: attsvm.Run | None,
-    write: Callable[[Path, attsvm.Run, str], object],
-    quiet: bool,
-) -> attsvm.Run:
-    done = 0 if earlier is None else earlier.step
-    if earlier is not None and (done == steps or _complete(folder, steps)):
-        return earlier
-    with progress_bar("Training", steps, quiet=quiet, done=done) as report:
-
-        def advance(target: int, run: attsvm.Run | None) -> attsvm.Run:
-            marks = [*range(0, target, task.record), target]
-            return attsvm.fit(**task.arguments(run), steps=target, record=marks, progress=lambda done, _: report(done))
-
-        def save(run: attsvm.Run) -> None:
-            # The first checkpoint takes the place of an older run, and what described that one goes. A later one keeps
-            # its manifest until the next is there: whoever is killed in between goes on from either.
-            first = earlier is None and run.step <= task.record
-            with new_result(folder, outdated=(MANIFEST, HISTORY) if first else ()) as staging:
-                run.save(staging / RUN)
-                write(staging, run, "running")
-
-        try:
-            return Stretches(steps, task.record, checkpoint).run(advance, earlier, save)
-        except KeyboardInterrupt:
-            saved = (manifest_in(folder) or {}).get("status") == "running"
-            where = f"--resume goes on from the last checkpoint in {folder}" if saved else "nothing was saved yet"
-            typer.echo(f"attsvm: interrupted; {where}", err=True)
-            sys.exit(130)
 
 
 def _complete(folder: Path, steps: int) -> bool:
@@ -187,7 +168,7 @@ def _complete(folder: Path, steps: int) -> bool:
 
 
 def _earlier(
-    folder: Path, task: TrainTask, steps: int, resume: bool, overwrite: bool
+    folder: Path, settings: dict[str, Any], steps: int, resume: bool, overwrite: bool
 ) -> tuple[attsvm.Run | None, float]:
     """The run to go on from and the time already spent on it."""
     found, path = manifest_in(folder), folder / RUN
@@ -206,7 +187,7 @@ def _earlier(
         typer.echo(f"There is no checkpoint in {folder}; starting from the beginning.", err=True)
         return None, 0.0
     before = found.get("settings") or {}
-    for name, value in task.settings().items():
+    for name, value in settings.items():
         if before.get(name) != value:
             fingerprint = name in ("data", "head", "initial")
             was = "" if fingerprint else f"; it was made with {before.get(name)}, now it is {value}"

@@ -75,8 +75,7 @@ class Group(_Flowing, TyperGroup):
 
 def interrupted(kept: str) -> NoReturn:
     """Leave after Ctrl-C; `kept` says what is not lost."""
-    typer.echo(f"attsvm: interrupted; {kept}", err=True)
-    sys.exit(130)
+    _leave(f"interrupted; {kept}", 130)
 
 
 def _out_of_memory(error: Exception) -> bool:
@@ -92,6 +91,5 @@ def _sentence(error: Exception) -> str:
 
 
 def _leave(sentence: str, code: int) -> NoReturn:
-    plain = " ".join(sentence.split())
-    typer.echo(f"attsvm: {plain}", err=True)
+    typer.echo(f"attsvm: {' '.join(sentence.split())}", err=True)
     sys.exit(code)

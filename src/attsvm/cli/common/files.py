@@ -77,15 +77,9 @@ def new_result(folder: Path, *, outdated: Sequence[str] = (MANIFEST,)) -> Iterat
 
 
 def write_result(
-    folder: Path,
-    context: typer.Context,
-    files: Sequence[str | Path],
-    seconds: float,
-    *,
-    kind: str,
-    status: str = "finished",
-    **about: Any,
-) -> dict[str, Any]:
+    folder: Path, context: typer.Context, files: Sequence[str | Path], seconds: float, *, kind: str,
+    status: str = "finished", **about: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Write, and return, FOLDER/manifest.json: the command as it was given, its settings, versions, time and files.
 
     `files` are what it wrote besides the manifest, `seconds` wall-clock time, and `about` anything else worth keeping.

@@ -80,6 +80,10 @@ class OptimizerOptions:
     clip: float | None = None
     settings: tuple[str, ...] = ()
 
+    def momentum_or(self, usual: float) -> float:
+        """The momentum that is asked for, or the usual one."""
+        return usual if self.momentum is None else self.momentum
+
 
 @dataclass(frozen=True)
 class _Rule:
@@ -90,36 +94,28 @@ class _Rule:
     takes: tuple[str, ...] = ()
 
 
-def _steepest(norm: Callable[[], Norm], momentum: float) -> _Rule:
-    def make(step: float | Schedule, options: OptimizerOptions) -> Optimizer:
-        chosen = momentum if options.momentum is None else options.momentum
-        return attsvm.SteepestDescent(norm(), step, chosen)
-
-    return _Rule(make, takes=("momentum",))
+def _steepest(norm: Callable[[], Norm], usual: float = 0.0) -> _Rule:
+    return _Rule(lambda step, told: attsvm.SteepestDescent(norm(), step, told.momentum_or(usual)), takes=("momentum",))
 
 
-def _newton_schulz(step: float | Schedule, options: OptimizerOptions) -> Optimizer:
-    return attsvm.descent.NewtonSchulzDescent(step, 0.95 if options.momentum is None else options.momentum)
-
-
-def _joint(step: float | Schedule, options: OptimizerOptions) -> Optimizer:
-    norm = norm_named(options.norm or "frobenius")
-    return attsvm.descent.JointSteepestDescent(norm, step, options.momentum or 0.0)
-
-
-def _named_steepest(step: float | Schedule, options: OptimizerOptions) -> Optimizer:
-    if options.norm is None:
+def _named_steepest(step: float | Schedule, told: OptimizerOptions) -> Optimizer:
+    if told.norm is None:
         raise ValueError(
             f"--optimizer steepest needs --norm: one of {', '.join(NORMS)}, l1.5 or spectral2 and the like"
         )
-    return attsvm.SteepestDescent(norm_named(options.norm), step, options.momentum or 0.0)
+    return attsvm.SteepestDescent(norm_named(told.norm), step, told.momentum_or(0.0))
+
+
+def _joint(step: float | Schedule, told: OptimizerOptions) -> Optimizer:
+    norm = norm_named(told.norm or "frobenius")
+    return attsvm.descent.JointSteepestDescent(norm, step, told.momentum_or(0.0))
 
 
 def _mirror(kind: Callable[[float, float | Schedule], Optimizer]) -> _Rule:
-    def make(step: float | Schedule, options: OptimizerOptions) -> Optimizer:
-        if options.p is None:
+    def make(step: float | Schedule, told: OptimizerOptions) -> Optimizer:
+        if told.p is None:
             raise ValueError("--optimizer mirror and normalized-mirror need --p, strictly between 1 and infinity")
-        return kind(options.p, step)
+        return kind(told.p, step)
 
     return _Rule(make, takes=("p",))
 
@@ -127,13 +123,15 @@ def _mirror(kind: Callable[[float, float | Schedule], Optimizer]) -> _Rule:
 OPTIMIZERS: Mapping[str, _Rule] = {
     "gd": _Rule(lambda step, _: attsvm.GradientDescent(step)),
     "ngd": _Rule(lambda step, _: attsvm.NormalizedGradientDescent(step)),
-    "sign": _steepest(NORMS["max-entry"], 0.0),
+    "sign": _steepest(NORMS["max-entry"]),
     "signum": _steepest(NORMS["max-entry"], 0.9),
-    "spectral": _steepest(NORMS["spectral"], 0.0),
+    "spectral": _steepest(NORMS["spectral"]),
     "muon": _steepest(NORMS["spectral"], 0.95),
-    "newton-schulz": _Rule(_newton_schulz, takes=("momentum",)),
-    "row": _steepest(lambda: attsvm.norms.LargestRow(), 0.0),
-    "column": _steepest(lambda: attsvm.norms.LargestColumn(), 0.0),
+    "newton-schulz": _Rule(
+        lambda step, told: attsvm.descent.NewtonSchulzDescent(step, told.momentum_or(0.95)), takes=("momentum",)
+    ),
+    "row": _steepest(lambda: attsvm.norms.LargestRow()),
+    "column": _steepest(lambda: attsvm.norms.LargestColumn()),
     "steepest": _Rule(_named_steepest, takes=("norm", "momentum")),
     "joint": _Rule(_joint, takes=("norm", "momentum")),
     "mirror": _mirror(lambda p, step: attsvm.MirrorDescent(p, step)),
@@ -256,20 +254,17 @@ def stopping_named(name: str | None, every: int) -> StoppingRule | None:
     return None if name is None else STOPPING[_known(name, STOPPING, "stopping rule")](every)
 
 
-def _schedule(options: OptimizerOptions, usual: float) -> Schedule:
-    name = _known(options.schedule, SCHEDULES, "schedule")
-    if name != "geometric" and (options.growth is not None or options.largest is not None):
+def _schedule(told: OptimizerOptions, usual: float) -> Schedule:
+    name = _known(told.schedule, SCHEDULES, "schedule")
+    if name != "geometric" and (told.growth is not None or told.largest is not None):
         raise ValueError(f"--growth and --largest belong to --schedule geometric; the schedule is {name}")
     if name == "lipschitz":
-        return attsvm.descent.LipschitzStep(1.0 if options.step_size is None else options.step_size)
-    size = usual if options.step_size is None else options.step_size
-    if name == "inverse-sqrt":
-        return attsvm.descent.InverseSqrt(size)
+        return attsvm.descent.LipschitzStep(1.0 if told.step_size is None else told.step_size)
+    size = usual if told.step_size is None else told.step_size
     if name == "geometric":
-        growth = 1.01 if options.growth is None else options.growth
-        bounded = () if options.largest is None else (options.largest,)
-        return attsvm.descent.Geometric(size, growth, *bounded)
-    return attsvm.descent.Constant(size)
+        bounded = () if told.largest is None else (told.largest,)
+        return attsvm.descent.Geometric(size, 1.01 if told.growth is None else told.growth, *bounded)
+    return attsvm.descent.InverseSqrt(size) if name == "inverse-sqrt" else attsvm.descent.Constant(size)
 
 
 def _known(name: str, names: Iterable[str], kind: str) -> str:

@@ -26,22 +26,15 @@ StatusLine = Callable[[str], None]  # takes what the line should say now
 @contextmanager
 def progress_bar(title: str, total: int, *, quiet: bool, done: int = 0) -> Iterator[Reporter]:
     """A bar with the time left on stderr; nothing if that is not a terminal, or if `quiet`."""
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps ·"), TimeElapsedColumn(),
-        TextColumn("·"), TimeRemainingColumn(), TextColumn("left"),
+        "{task.description}", rich.BarColumn(), rich.MofNCompleteColumn(), "steps ·", rich.TimeElapsedColumn(), "·",
+        rich.TimeRemainingColumn(), "left",
     )  # fmt: skip
     hidden = quiet or not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task(title, total=total, completed=done)
         with nullcontext() if hidden else compilation_told(bar.console):
             yield lambda done: bar.update(task, completed=done)
@@ -105,7 +98,7 @@ def print_json(result: Mapping[str, Any]) -> None:
 def spread(values: Tensor) -> dict[str, float]:
     """Median, lowest and highest of one or more numbers."""
     flat = values.flatten().double()
-    return dict(zip(SPREAD, (float(flat.median()), float(flat.min()), float(flat.max())), strict=True))
+    return {"median": float(flat.median()), "lowest": float(flat.min()), "highest": float(flat.max())}
 
 
 def spread_columns(several: bool) -> tuple[tuple[str, ...], list[tuple[str, str]]]:

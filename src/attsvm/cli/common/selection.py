@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,8 @@ def selection_named(
 
 def right_hand_side(text: str) -> Tensor | float:
     """A number, or the numbers of a file."""
-    try:
+    with contextlib.suppress(ValueError):
         return float(text)
-    except ValueError:
-        pass
     path = Path(text)
     if not path.suffix and not path.exists():
         raise ValueError(f"--rhs must be a number, or a file ({_FORMS}); got {text!r}")
@@ -122,20 +121,19 @@ def _from_file(name: str) -> Selection:
     if not found:
         raise ValueError(f"{path} must hold selected or selected_set; it holds {', '.join(arrays) or 'nothing'}")
     array = arrays[found[0]]
-    if array.dtype == torch.bool:  # a file with a single array has no names: booleans are a mask
-        return Selection(selected_set=array)
-    if found[0] == "selected_set" and not array.is_floating_point() and bool(((array == 0) | (array == 1)).all()):
-        return Selection(selected_set=array.bool())
-    return Selection(selected_set=array) if found[0] == "selected_set" else Selection(array)
+    if found[0] == "selected" and array.dtype != torch.bool:  # a single array has no name: booleans are a mask
+        return Selection(array)
+    zero_one = not array.is_floating_point() and bool(((array == 0) | (array == 1)).all())
+    return Selection(selected_set=array.bool() if zero_one else array)
 
 
 def _arrays(path: Path, option: str, only: str, kind: type) -> dict[str, Tensor]:
     """The arrays of a file by name; that of a file with a single one is called `only`."""
-    readers: dict[str, Callable[[], Mapping[str, Any]]] = {
-        ".npy": lambda: {only: np.load(path, allow_pickle=False)},
-        ".json": lambda: _named(json.loads(path.read_text(encoding="utf-8")), only),
-        ".txt": lambda: {only: _table(path, kind)},
-        ".csv": lambda: {only: _table(path, kind)},
+    readers: dict[str, Callable[[], Any]] = {
+        ".npy": lambda: np.load(path, allow_pickle=False),
+        ".json": lambda: json.loads(path.read_text(encoding="utf-8")),
+        ".txt": lambda: _table(path, kind),
+        ".csv": lambda: _table(path, kind),
     }
     if path.suffix not in (*SUFFIXES, *readers):
         raise ValueError(f"{option} reads {_FORMS}; got {path}")
@@ -150,7 +148,9 @@ def _arrays(path: Path, option: str, only: str, kind: type) -> dict[str, Tensor]
     if path.stat().st_size == 0:
         raise ValueError(f"{path} is empty; {wanted}")
     try:
-        found = {name: torch.from_numpy(_checked(np.asarray(value))) for name, value in readers[path.suffix]().items()}
+        content = readers[path.suffix]()
+        named = content if isinstance(content, dict) else {only: content}
+        found = {name: torch.from_numpy(_checked(np.asarray(value))) for name, value in named.items()}
     except (ValueError, TypeError, EOFError) as error:
         raise ValueError(f"{path} does not hold {only} as numbers: {str(error).partition(chr(10))[0]}") from None
     if only in found and found[only].numel() == 0:
@@ -158,25 +158,17 @@ def _arrays(path: Path, option: str, only: str, kind: type) -> dict[str, Tensor]
     return found
 
 
-def _named(content: Any, only: str) -> Mapping[str, Any]:
-    return content if isinstance(content, dict) else {only: content}
-
-
 def _table(path: Path, kind: type) -> np.ndarray:
     """Numbers of a text: a single column or line holds one per input; otherwise there is a line for each data set."""
     lines = [line.partition("#")[0].replace(",", " ").split() for line in path.read_text(encoding="utf-8").splitlines()]
     lines = [line for line in lines if line]
-    if lines and not _numeric(lines[0]) and path.suffix == ".csv":
-        lines = lines[1:]  # a heading
+    if path.suffix == ".csv" and lines:
+        try:
+            list(map(float, lines[0]))
+        except ValueError:
+            lines = lines[1:]  # a heading
     table = np.array([[kind(entry) for entry in line] for line in lines])
     return table.reshape(-1) if 1 in table.shape else table
-
-
-def _numeric(entries: list[str]) -> bool:
-    try:
-        return bool([float(entry) for entry in entries])
-    except ValueError:
-        return False
 
 
 def _checked(array: np.ndarray) -> np.ndarray:

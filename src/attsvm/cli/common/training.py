@@ -1,4 +1,4 @@
-"""Training as `attsvm train` does it: the task, long runs with checkpoints, and what a finished run comes to."""
+"""Training as `attsvm train` does it: what must not change, long runs with checkpoints, and what a run comes to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,82 +19,52 @@ from attsvm.cli.common.report import SPREAD, number, plural, print_table, spread
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attsvm.attention import Loss, Parameterization
-    from attsvm.descent import Optimizer, StoppingRule
+
+def settings_of(task: Mapping[str, Any], record: int) -> dict[str, Any]:
+    """What must stay the same for a run to be resumed, in words; `task` holds the arguments of `fit`."""
+    data, head, initial = (task[name] for name in ("data", "head", "initial"))
+    return {
+        "data": data_digest(data),
+        "head": digest([data.head if head is None else head.vector]),
+        **{name: repr(task[name]) for name in ("parameterization", "optimizer", "loss", "stop")},
+        "initial": digest([*initial.values()]) if isinstance(initial, Mapping) else initial,
+        **{name: task[name] for name in ("starts", "train_head", "batch_size", "seed")},
+        "record": record,
+        "keep": list(task["keep"]),
+    }
 
 
-@dataclass(frozen=True)
-class TrainTask:
-    """All that `fit` is told, apart from where the run stands."""
-
-    data: attsvm.TokenDataset
-    head: attsvm.LinearHead | None
-    parameterization: Parameterization
-    optimizer: Optimizer
-    loss: Loss
-    stop: StoppingRule | None
-    initial: Mapping[str, Tensor] | str | None
-    starts: int | None
-    train_head: bool
-    batch_size: int | None
-    seed: int
-    record: int
-    keep: tuple[str, ...]
-
-    def settings(self) -> dict[str, Any]:
-        """What must stay the same for a run to be resumed, in words."""
-        initial, plain = self.initial, ("starts", "train_head", "batch_size", "seed", "record")
-        return {
-            "data": data_digest(self.data),
-            "head": digest([self.data.head if self.head is None else self.head.vector]),
-            **{name: repr(getattr(self, name)) for name in ("parameterization", "optimizer", "loss", "stop")},
-            "initial": digest([*initial.values()]) if isinstance(initial, Mapping) else initial,
-            **{name: getattr(self, name) for name in plain},
-            "keep": list(self.keep),
-        }
-
-    def arguments(self, resume: attsvm.Run | None) -> dict[str, Any]:
-        """Arguments of `fit`, either from the start or to go on from `resume`, which knows its own weights."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        del given["record"]
-        return given | {"resume": resume, "initial": self.initial if resume is None else None}
-
-
-@dataclass(frozen=True)
-class Stretches:
+def in_stretches(
+    advance: Callable[[int, attsvm.Run | None], attsvm.Run],
+    begun: attsvm.Run | None,
+    save: Callable[[attsvm.Run], None],
+    *,
+    steps: int,
+    record: int,
+    seconds: float,
+) -> attsvm.Run:
     """A long run in stretches, with a checkpoint after each, so that a run that was killed can go on.
 
-    Stretches end at multiples of `record`, where an uninterrupted run records as well, so that a run in stretches is
-    the same run, bit for bit. One takes about `seconds`; 0 saves at every record.
+    Calls ``advance(up to this step, so far)`` and `save` until the last step, or until no element goes on. Stretches
+    end at multiples of `record`, where an uninterrupted run records as well, so that a run in stretches is the same
+    run, bit for bit. One takes about `seconds`; 0 saves at every record.
     """
-
-    steps: int
-    record: int
-    seconds: float
-
-    def run(
-        self,
-        advance: Callable[[int, attsvm.Run | None], attsvm.Run],
-        begun: attsvm.Run | None,
-        save: Callable[[attsvm.Run], None],
-    ) -> attsvm.Run:
-        """Call ``advance(up to this step, so far)`` and `save` until the last step, or until no element goes on."""
-        run, length = begun, self.record
-        done = 0 if run is None else run.step
-        while True:
-            target = min(self.steps, (done + length) // self.record * self.record)
-            target = self.steps if target <= done else target
-            began = time.perf_counter()
-            run = advance(target, run)
-            walked = time.perf_counter()
-            save(run)
-            if run.step < target or target == self.steps:
-                return run
-            if self.seconds > 0:  # saving takes at most a twentieth of the time
-                period = max(self.seconds, 20 * (time.perf_counter() - walked))
-                rate = (target - done) / max(walked - began, 1e-9)
-                length = max(self.record, int(min(rate * period, self.steps)))
-            done = target
+    run, length = begun, record
+    done = 0 if run is None else run.step
+    while True:
+        target = min(steps, (done + length) // record * record)
+        target = steps if target <= done else target
+        began = time.perf_counter()
+        run = advance(target, run)
+        walked = time.perf_counter()
+        save(run)
+        if run.step < target or target == steps:
+            return run
+        if seconds > 0:  # saving takes at most a twentieth of the time
+            period = max(seconds, 20 * (time.perf_counter() - walked))
+            rate = (target - done) / max(walked - began, 1e-9)
+            length = max(record, int(min(rate * period, steps)))
+        done = target
 
 
 def summary(
@@ -120,14 +89,14 @@ def summary(
 
 def print_summary(result: dict[str, Any], folder: Path, *, quiet: bool) -> None:
     """The summary as a table, or, if `quiet`, in one line."""
-    share, several = result["share_of_runs_with_optimal_selection"], result["runs"] > 1
+    share = result["share_of_runs_with_optimal_selection"]
     title = f"{plural(result['runs'], 'run')}, {result['steps']} steps"
     if quiet:
         risk, norm = (number(result[name]["median"]) for name in ("risk", "norm"))
         typer.echo(f"{title}: risk {risk}, norm {norm} (medians), optimal selection in {share:.1%}; in {folder}")
         return
     names = {"risk": "Risk", "norm": "Norm of W", "least_attention_on_selected": "Least attention on a selected token"}
-    kinds, columns = spread_columns(several)
+    kinds, columns = spread_columns(result["runs"] > 1)
     rows = [[label, *(number(result[name][kind]) for kind in kinds)] for name, label in names.items()]
     print_table(title, columns, rows)
     typer.echo(f"Optimal token selected in every input: {share:.1%} of runs.")
@@ -142,16 +111,12 @@ def write_history(path: Path, run: attsvm.Run) -> None:
     history = run.history
     least = None if history.attention is None else history.attention.amax(-1).amin(-1)
     kept = {"risk": history.risk, "norm": history.norm, "least_attention_on_selected": least}
-    columns: list[tuple[str, list[float]]] = []
-    for name, value in kept.items():
-        if value is not None:
-            rows = [spread(row) for row in value]
-            columns += [(f"{name}_{kind}", [row[kind] for row in rows]) for kind in SPREAD]
+    there = {name: value for name, value in kept.items() if value is not None}
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(["step", *(name for name, _ in columns)])
+    writer.writerow(["step", *(f"{name}_{kind}" for name in there for kind in SPREAD)])
     for place, step in enumerate(history.step.tolist()):
-        writer.writerow([step, *(repr(values[place]) for _, values in columns)])
+        writer.writerow([step, *(repr(each) for value in there.values() for each in spread(value[place]).values())])
     write_text(path, text.getvalue())
 
 
