@@ -131,7 +131,7 @@ def test_rows_of_the_problem_are_the_rows_of_the_definition(name: str) -> None:
     np.testing.assert_allclose([margins[place] for place in rows.places], expected, rtol=0, atol=1e-12)
     duals = np.random.default_rng(3).standard_normal(margins.shape) * problem.rows.numpy()
     np.testing.assert_allclose(problem.combine(duals).numpy(), rows.combine(duals), rtol=0, atol=1e-12)
-    lengths = problem.row_norms().numpy()
+    lengths = problem.row_norms.numpy()
     np.testing.assert_allclose(
         [lengths[place] for place in rows.places], np.linalg.norm(rows.inequalities, axis=(1, 2)), rtol=1e-12
     )

@@ -196,12 +196,15 @@ def test_weights_within_their_round_off_separate_nothing() -> None:
     """Margins of one unit in 2^52 of the products that make them up are noise."""
     from attsvm.svm.solve import _separates
 
+    def separates(problem: AttentionSVM, weights: torch.Tensor) -> bool:
+        return bool(_separates(problem, weights, problem.margins(weights)))
+
     data = dataset(np.array([[[1.0, 1.0], [1.0 - 2.0**-52, 1.0]]]), np.ones((1, 1)))
     problem = AttentionSVM(data, [0]).flatten()
-    assert not bool(_separates(problem, torch.tensor([[[1.0], [1e3]]]).double()))
-    assert not bool(_separates(problem, torch.tensor([[[-1.0], [0.0]]]).double()))
+    assert not separates(problem, torch.tensor([[[1.0], [1e3]]]).double())
+    assert not separates(problem, torch.tensor([[[-1.0], [0.0]]]).double())
     wide = AttentionSVM(dataset(np.array([[[1.0, 1.0], [0.5, 1.0]]]), np.ones((1, 1))), [0]).flatten()
-    assert bool(_separates(wide, torch.tensor([[[1.0], [1e3]]]).double()))
+    assert separates(wide, torch.tensor([[[1.0], [1e3]]]).double())
 
 
 def test_old_files_still_open(tmp_path) -> None:

@@ -65,43 +65,48 @@ def certify(
 ) -> Certificate:
     """Compute the certificate of a pair (W, duals) in float64 from the original data."""
     weights, duals = weights.to(torch.float64), duals.to(torch.float64)
-    lam = torch.where(problem.equalities, duals, duals.clamp(min=0.0)).masked_fill(~problem.rows, 0.0)
-    combined = problem.combine(lam)
-    size = norm.dual_value(combined)
-    sides = problem.right_hand_side
-    reward = (lam * sides).sum((-1, -2))
-    dual_value = torch.where(reward > 0, reward / size, torch.zeros_like(reward))
-    dual_value = torch.where((reward > 0) & (size == 0), torch.full_like(reward, torch.inf), dual_value)
+    return certificate_of(
+        problem, norm, weights, duals, problem.margins(weights), problem.combine(signed(problem, duals))
+    )
 
-    margins = problem.margins(weights)
+
+def signed(problem: AttentionSVM, duals: Tensor) -> Tensor:
+    """The duals of rows, negative ones of inequality rows set to 0."""
+    return torch.where(problem.equalities, duals, duals.clamp(min=0.0)).masked_fill(~problem.rows, 0.0)
+
+
+def certificate_of(
+    problem: AttentionSVM, norm: Norm, weights: Tensor, duals: Tensor, margins: Tensor, combined: Tensor
+) -> Certificate:
+    """`certify` where the margins of the weights, and M of the duals with their signs, are known already."""
+    lam, sides = signed(problem, duals), problem.right_hand_side
+    size = norm.dual_value(combined)
+    rewards = lam * sides
+    reward, earned = rewards.sum((-1, -2)), rewards.clamp(min=0.0)
+    dual_value = torch.where(reward > 0, torch.where(size == 0, torch.inf, reward / size), 0.0)
+
     miss = torch.where(problem.equalities, (margins - sides).abs(), (sides - margins).clamp(min=0.0))
     violation = (miss / (1 + sides.abs())).masked_fill(~problem.rows, 0.0).amax((-1, -2))
-    wanted = problem.inequalities & (sides > 0)
-    ratio = torch.where(wanted, margins / torch.where(wanted, sides, 1.0), torch.inf)
-    min_margin = ratio.amin((-1, -2))
+    min_margin = problem.smallest_ratio(margins)
 
     value = norm.value_beside(weights, combined)
     short = problem.scalable & (min_margin > 0) & (min_margin < 1)
-    stretch = torch.where(short, 1 / min_margin, torch.ones_like(min_margin))
-    upper = torch.where(min_margin > 0, value * stretch, torch.full_like(value, torch.inf))
+    upper = torch.where(min_margin > 0, torch.where(short, value / min_margin, value), torch.inf)
     nothing = (upper == 0) & (dual_value == 0)
-    gap = torch.where(nothing, torch.zeros_like(upper), (upper - dual_value) / dual_value)
-    gap = torch.where(torch.isnan(gap), torch.full_like(gap, torch.inf), gap)
+    gap = torch.where(nothing, 0.0, (upper - dual_value) / dual_value)
 
-    negative = (-duals).masked_fill(~problem.inequalities, 0.0).clamp(min=0.0).amax((-1, -2))
-    earned = (lam * sides).clamp(min=0.0)
-    weight = (lam.abs() * problem.row_norms()).masked_fill(earned == 0, 0.0).sum((-1, -2))
+    negative = (-duals).masked_fill(~problem.inequalities, 0.0).amax((-1, -2)).clamp(min=0.0)
+    weight = (lam.abs() * problem.row_norms).masked_fill(earned == 0, 0.0).sum((-1, -2))
     weight = weight * (reward / earned.sum((-1, -2))).nan_to_num()
     left = torch.linalg.matrix_norm(combined)
     residual = torch.where(weight > 0, left / weight, torch.where(left == 0, 0.0, torch.inf))
-    residual = residual.masked_fill(reward <= 0, torch.inf)
     off = torch.where(size > 0, (size - 1).abs(), 0.0)
     return Certificate(
         primal_value=value,
         dual_value=dual_value,
-        relative_gap=gap,
+        relative_gap=gap.masked_fill(gap.isnan(), torch.inf),
         min_margin=min_margin,
         largest_violation=violation,
         dual_violation=torch.maximum(negative / duals.abs().amax((-1, -2)).clamp(min=1e-300), off),
-        ray_residual=residual,
+        ray_residual=residual.masked_fill(reward <= 0, torch.inf),
     )

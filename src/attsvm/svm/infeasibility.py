@@ -52,9 +52,9 @@ def proves_infeasible(problem: AttentionSVM, rays: Float[Tensor, "batch n T"]) -
     """
     sides = problem.right_hand_side
     asks = (problem.inequalities & (sides > 0)) | (problem.equalities & (sides != 0))
-    proved = (asks & problem._vanishing).flatten(1).any(1)
+    proved = (asks & problem.vanishing).flatten(1).any(1)
     lam = torch.where(problem.equalities, rays, rays.clamp(min=0.0)).masked_fill(~problem.rows, 0.0)
-    weights = (lam.abs() * problem.row_norms()).flatten(1)
+    weights = (lam.abs() * problem.row_norms).flatten(1)
     most = int((weights > _LINES[0] * weights.amax(1, keepdim=True)).sum(1).max().clamp(1, _MOST_ROWS))
     at_once = max(1, _MOST_NUMBERS // (most * most * problem.data.dq + most * problem.data.d))
     work = _EXACT_WORK

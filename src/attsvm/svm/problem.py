@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -87,24 +88,31 @@ class AttentionSVM:
             )
         data = data.to(dtype=torch.float64)
         shape = (*data.batch_shape, data.n, data.T)
+
+        def numbers(value: ArrayLike, name: str) -> Tensor:
+            given = as_tensor(value, name).to(device=data.device, dtype=torch.float64)
+            check_shape(given, name, shape, "batch, n, T")
+            return given
+
         if selected is not None:
             reference = _checked_selection(selected, data)
             kept = torch.zeros(shape, dtype=torch.bool, device=data.device).scatter(-1, reference.unsqueeze(-1), True)
         else:
-            kept = _checked_set(selected_set, data)
-            if rows is None and equality_values is None:
-                _check_separates(kept, data)
+            kept = _checked_set(selected_set, data, alone=rows is None and equality_values is None)
             reference = kept.to(torch.uint8).argmax(-1)
         equalities = kept.scatter(-1, reference.unsqueeze(-1), False)
         inequalities = data.real & ~kept
         if rows is not None:
-            inequalities = inequalities & _checked_rows(rows, data)
+            mask = as_mask(rows, "rows").to(data.device)
+            check_shape(mask, "rows", shape, "batch, n, T")
+            inequalities = inequalities & mask
         sides = _right_hand_side(right_hand_side, data).masked_fill(~inequalities, 0.0)
         if equality_values is not None:
-            sides = torch.where(equalities, _equality_values(equality_values, data, equalities, reference), sides)
+            given = numbers(equality_values, "equality_values")
+            _check_equality_values(given, kept, data)
+            sides = torch.where(equalities, given.gather(-1, reference.unsqueeze(-1)) - given, sides)
         if offsets is not None:
-            given = as_tensor(offsets, "offsets").to(device=data.device, dtype=torch.float64)
-            check_shape(given, "offsets", shape, "batch, n, T")
+            given = numbers(offsets, "offsets")
             check_finite(given, "offsets", ("input", "token"))
             sides = (sides - given.gather(-1, reference.unsqueeze(-1)) + given) * (inequalities | equalities)
         _fill(self, data, reference, inequalities, equalities, sides)
@@ -119,11 +127,15 @@ class AttentionSVM:
         """Where there is a row, equality or inequality."""
         return self.inequalities | self.equalities
 
-    @property
+    @cached_property
+    def asking(self) -> Bool[Tensor, "*batch n T"]:
+        """Rows that W = 0 does not meet."""
+        return (self.inequalities & (self.right_hand_side > 0)) | (self.equalities & (self.right_hand_side != 0))
+
+    @cached_property
     def scalable(self) -> Bool[Tensor, "*batch"]:
         """Where scaling W up keeps it feasible: equalities ask for 0 and no row asks for a negative margin."""
-        sides = self.right_hand_side
-        return ~((self.equalities & (sides != 0)) | (self.inequalities & (sides < 0))).any(-1).any(-1)
+        return ~(torch.where(self.equalities, self.right_hand_side != 0, self.right_hand_side < 0)).any(-1).any(-1)
 
     def __repr__(self) -> str:
         counts = f"{int(self.inequalities.sum())} inequalities"
@@ -133,18 +145,20 @@ class AttentionSVM:
 
     def __getitem__(self, index: Any) -> AttentionSVM:
         """One problem, or some of them, along the batch."""
-        return _unchecked(self.data[index], *(getattr(self, name)[index] for name in _TENSORS))
+        return self._with(self.data[index], lambda tensor: tensor[index])
 
     def flatten(self) -> AttentionSVM:
         """The same problems with all batch axes in one."""
         axes = len(self.batch_shape)
         if axes == 1:
             return self
+        return self._with(self.data.flatten(), lambda x: x.flatten(0, axes - 1) if axes else x.unsqueeze(0))
 
-        def fold(tensor: Tensor) -> Tensor:
-            return tensor[None] if axes == 0 else tensor.flatten(0, axes - 1)
-
-        return _unchecked(self.data.flatten(), *(fold(getattr(self, name)) for name in _TENSORS))
+    def _with(self, data: TokenDataset, change: Callable[[Tensor], Tensor]) -> AttentionSVM:
+        """These problems on other data, every tensor of them changed, unchecked."""
+        problem = object.__new__(AttentionSVM)
+        _fill(problem, data, *(change(getattr(self, name)) for name in _TENSORS))
+        return problem
 
     def margins(self, weights: ArrayLike) -> Float[Tensor, "*lead n T"]:
         """``(x_i,r_i - x_it)^T W z_i`` of every row: one attention forward; 0 where there is no row."""
@@ -152,17 +166,22 @@ class AttentionSVM:
         reference = self.reference.expand(scores.shape[:-1]).unsqueeze(-1)
         return (scores.gather(-1, reference) - scores).masked_fill(~self.rows, 0.0)
 
+    def smallest_ratio(self, margins: Float[Tensor, "*lead n T"]) -> Float[Tensor, "*lead"]:
+        """The smallest margin / b over inequality rows with b > 0; inf where there are none."""
+        asks = self.inequalities & (self.right_hand_side > 0)
+        return (margins / self.right_hand_side).masked_fill(~asks, torch.inf).amin((-1, -2))
+
     def combine(self, multipliers: ArrayLike) -> Float[Tensor, "*lead d dq"]:
         """``sum_it lam_it (x_i,r_i - x_it) z_i^T``, the adjoint of `margins`: one attention backward."""
         data = self.data
         _, lead = folded(data, multipliers, (data.n, data.T), "multipliers", "n, T")
         lam = as_tensor(multipliers, "multipliers").reshape(*lead, data.n, data.T)
-        lam = lam.masked_fill(~self.rows | self._vanishing, 0.0)
+        lam = lam.masked_fill(~self.rows | self.vanishing, 0.0)
         reference = self.reference.expand(lam.shape[:-1]).unsqueeze(-1)
         return logits_adjoint(data, (-lam).scatter_add(-1, reference, lam.sum(-1, keepdim=True)))
 
     @cached_property
-    def _vanishing(self) -> Bool[Tensor, "*batch n T"]:
+    def vanishing(self) -> Bool[Tensor, "*batch n T"]:
         """Rows that are zero to the last bit: a token equal to the representative, or a zero query.
 
         They add exactly nothing to `combine`, where multiplying out and subtracting would leave round-off.
@@ -170,7 +189,7 @@ class AttentionSVM:
         flat = self.flatten()
         silent = (flat.data.queries == 0).all(-1, keepdim=True)
         vanishing = flat.rows & silent
-        candidates = flat.rows & ~silent & (flat.row_norms() == 0)  # tiny rows underflow to 0 there, so look again
+        candidates = flat.rows & ~silent & (flat.row_norms == 0)  # tiny rows underflow to 0 there, so look again
         if bool(candidates.any()):
             element, sample, token = torch.nonzero(candidates, as_tuple=True)
             keys, sequence = flat.data.tokens, sample // flat.data.queries_per_sequence
@@ -183,6 +202,7 @@ class AttentionSVM:
         chosen = self.data.tokens_of(self.reference).unsqueeze(-2)
         return (chosen - self.data.input_tokens).masked_fill(~self.rows.unsqueeze(-1), 0.0)
 
+    @cached_property
     def row_norms(self) -> Float[Tensor, "*batch n T"]:
         """Frobenius norm of every row, ``||x_i,r_i - x_it|| ||z_i||``; 0 where there is no row.
 
@@ -191,25 +211,15 @@ class AttentionSVM:
         data, shared = self.data, self.data.queries_per_sequence
         chosen = data.tokens_of(self.reference).reshape(*self.batch_shape, data.sequences, shared, data.d)
         distances = torch.cdist(chosen, data.tokens, compute_mode="donot_use_mm_for_euclid_dist")
-        lengths = (
-            distances.reshape(*self.batch_shape, data.n, data.T)
-            * torch.linalg.vector_norm(data.queries, dim=-1)[..., None]
-        )
+        lengths = distances.reshape(self.rows.shape) * torch.linalg.vector_norm(data.queries, dim=-1)[..., None]
         return lengths.masked_fill(~self.rows, 0.0)
 
 
 _TENSORS = ("reference", "inequalities", "equalities", "right_hand_side")
 
 
-def _unchecked(data: TokenDataset, *tensors: Tensor) -> AttentionSVM:
-    problem = object.__new__(AttentionSVM)
-    _fill(problem, data, *tensors)
-    return problem
-
-
 def _fill(problem: AttentionSVM, data: TokenDataset, *tensors: Tensor) -> None:
-    for name, value in zip(("data", *_TENSORS), (data, *tensors), strict=True):
-        object.__setattr__(problem, name, value)
+    vars(problem).update(data=data, **dict(zip(_TENSORS, tensors, strict=True)))  # past the frozen dataclass
 
 
 def _checked_selection(selected: ArrayOrList, data: TokenDataset) -> Tensor:
@@ -229,7 +239,8 @@ def _checked_selection(selected: ArrayOrList, data: TokenDataset) -> Tensor:
     return index
 
 
-def _checked_set(selected_set: Any, data: TokenDataset) -> Tensor:
+def _checked_set(selected_set: Any, data: TokenDataset, alone: bool) -> Tensor:
+    """The mask; by itself (`alone`) it must leave a token to separate, unless every input has but one."""
     kept = as_mask(selected_set, "selected_set").to(data.device)
     check_shape(kept, "selected_set", (*data.batch_shape, data.n, data.T), "batch, n, T")
     hidden, empty = kept & ~data.real, ~kept.any(-1)
@@ -237,24 +248,14 @@ def _checked_set(selected_set: Any, data: TokenDataset) -> Tensor:
         raise ValueError(f"selected_set must hold real tokens; {_first(hidden, 'input', 'token')[1]} is masked")
     if bool(empty.any()):
         raise ValueError(f"selected_set must keep a token of every input; {_first(empty, 'input')[1]} has none")
-    return kept
-
-
-def _check_separates(kept: Tensor, data: TokenDataset) -> None:
-    """Raise if an element keeps all of its tokens, unless every input has but one."""
     full = (kept == data.real).all(-1).all(-1) & (data.real.sum(-1) > 1).any(-1)
-    if bool(full.any()):
+    if alone and bool(full.any()):
         element = f" of {_first(full)[1]}" if full.ndim else ""
         raise ValueError(
             f"selected_set keeps every token{element}, so there is nothing to separate;"
             " use finite_component for equalities alone"
         )
-
-
-def _checked_rows(rows: ArrayLike, data: TokenDataset) -> Tensor:
-    mask = as_mask(rows, "rows").to(data.device)
-    check_shape(mask, "rows", (*data.batch_shape, data.n, data.T), "batch, n, T")
-    return mask
+    return kept
 
 
 def _right_hand_side(value: ArrayLike | float, data: TokenDataset) -> Tensor:
@@ -268,13 +269,11 @@ def _right_hand_side(value: ArrayLike | float, data: TokenDataset) -> Tensor:
             f" got {list(sides.shape)}"
         )
     check_finite(sides, "right_hand_side", ("input", "token")[: min(sides.ndim, 2)])
-    return sides.expand(full).clone()
+    return sides.expand(full)
 
 
-def _equality_values(value: ArrayLike, data: TokenDataset, equalities: Tensor, reference: Tensor) -> Tensor:
-    given = as_tensor(value, "equality_values").to(device=data.device, dtype=torch.float64)
-    check_shape(given, "equality_values", tuple(equalities.shape), "batch, n, T")
-    kept = equalities.scatter(-1, reference.unsqueeze(-1), True)
+def _check_equality_values(given: Tensor, kept: Tensor, data: TokenDataset) -> None:
+    """Finite on the tokens that are kept, and equal where these are."""
     check_finite(given.masked_fill(~kept, 0.0), "equality_values", ("input", "token"))
     tokens = data.input_tokens
     for t in range(data.T):
@@ -285,7 +284,6 @@ def _equality_values(value: ArrayLike, data: TokenDataset, equalities: Tensor, r
                 f"tokens {t} and {other} of {place(where, ('input',))} are equal but are asked for different values;"
                 " no weights can tell them apart"
             )
-    return given.gather(-1, reference.unsqueeze(-1)) - given
 
 
 def _first(wrong: Tensor, *axes: str) -> tuple[tuple[int, ...], str]:

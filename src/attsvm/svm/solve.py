@@ -25,7 +25,7 @@ from attsvm.norms import (
     SumEntry,
 )
 from attsvm.norms.semidefinite import Semidefinite
-from attsvm.svm.certificate import Certificate, certify
+from attsvm.svm.certificate import Certificate, certificate_of, certify, signed
 from attsvm.svm.infeasibility import proves_infeasible
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solution import SUPPORT_TOLERANCE, Status, SVMSolution
@@ -87,8 +87,7 @@ def solve(
     with one_thread(flat.rows.numel() * (flat.data.d + flat.data.dq) <= TINY):
         raw = chosen.solve(flat, norm, _start(initial, problem, flat), progress)
         judged = _judge(flat, norm, raw, chosen.accuracy)
-        _ask_frobenius(flat, norm, judged, chosen)
-        _ask_reference(flat, norm, judged, chosen)
+        _ask_others(flat, norm, judged, chosen)
         _settle_rays(flat, norm, judged, chosen.accuracy)
         return _assemble(problem, flat, norm, chosen, raw, judged, began)
 
@@ -110,105 +109,95 @@ def _start(initial: SVMSolution | Tensor | None, problem: AttentionSVM, flat: At
 
 @dataclass(eq=False)
 class _Judged:
-    """Weights and duals in norm form (a ray where infeasible), what they prove, and the status that follows."""
+    """Weights with their margins and duals in norm form (a ray where infeasible), what they prove, and the status."""
 
     weights: Tensor
+    margins: Tensor
     duals: Tensor
     certificate: Certificate
     codes: Tensor
+
+    def where(self, status: Status) -> Tensor:
+        """The elements of this status."""
+        return torch.nonzero(self.codes == status.code).flatten()
+
+    def take(self, where: Tensor, found: _Judged, better: Tensor) -> None:
+        """Put the elements `better` of `found` at their places `where`."""
+        for name in ("weights", "margins", "duals", "codes"):
+            getattr(self, name)[where[better]] = getattr(found, name)[better]
+        for name, value in vars(self.certificate).items():
+            value[where[better]] = getattr(found.certificate, name)[better]
 
 
 def _judge(flat: AttentionSVM, norm: Norm, raw: RawSolution, accuracy: float) -> _Judged:
     """Bring the raw pair into norm form, stretch W to feasibility where allowed, and certify it."""
     # Where no row asks for anything the solution is exactly 0, whatever came.
-    sides = flat.right_hand_side
-    asked = ((flat.inequalities & (sides > 0)) | (flat.equalities & (sides != 0))).any(-1).any(-1)[:, None, None]
-    weights = torch.where(torch.isfinite(raw.weights) & asked, raw.weights, torch.zeros_like(raw.weights))
-    duals = torch.where(torch.isfinite(raw.duals) & asked & flat.rows, raw.duals, torch.zeros_like(raw.duals))
-    size = norm.dual_value(flat.combine(duals))
-    duals = duals / torch.where(size > 0, size, torch.ones_like(size))[:, None, None]
-    certificate = certify(flat, norm, weights, duals)
-    margin = certificate.min_margin
-    short = torch.isfinite(margin) & (margin > 0) & (margin < 1) & flat.scalable
-    if bool(short.any()):
-        weights = weights * torch.where(short, 1 / margin, torch.ones_like(margin))[:, None, None]
-        certificate = certify(flat, norm, weights, duals)
+    asked = flat.asking.any(-1).any(-1)[:, None, None]
+    weights = torch.where(torch.isfinite(raw.weights) & asked, raw.weights, 0.0)
+    duals = torch.where(torch.isfinite(raw.duals) & asked & flat.rows, raw.duals, 0.0)
+    combined = flat.combine(signed(flat, duals))
+    size = norm.dual_value(combined)
+    size = torch.where(size > 0, size, 1.0)[:, None, None]
+    margins = flat.margins(weights)
+    ratio = flat.smallest_ratio(margins)
+    stretch = torch.where(flat.scalable & (ratio > 0) & (ratio < 1), 1 / ratio, 1.0)[:, None, None]
+    weights, margins, duals, combined = weights * stretch, margins * stretch, duals / size, combined / size
+    certificate = certificate_of(flat, norm, weights, duals, margins, combined)
     # The certificate says what is a ray, not the solver; it reads negative multipliers as 0, and so must everyone else.
-    rays = certificate.holds_ray(RAY_TOLERANCE) & ~certificate.proves_optimal(accuracy)
+    solved = certificate.proves_optimal(accuracy)
+    rays = certificate.holds_ray(RAY_TOLERANCE) & ~solved
     if bool(rays.any()):
-        lam = torch.where(flat.equalities, duals, duals.clamp(min=0.0))
-        reward = (lam * sides).sum((-1, -2))
+        lam = signed(flat, duals)
+        reward = (lam * flat.right_hand_side).sum((-1, -2))
         duals = torch.where(rays[:, None, None], lam / reward[:, None, None], duals)
         certificate = certify(flat, norm, weights, duals)
-    return _Judged(weights, duals, certificate, _codes(flat, weights, certificate, accuracy))
-
-
-def _codes(flat: AttentionSVM, weights: Tensor, certificate: Certificate, accuracy: float) -> Tensor:
-    """What weights and certificate prove; a ray counts as numerically infeasible here, until `_settle_rays`."""
+        solved, rays = certificate.proves_optimal(accuracy), certificate.holds_ray(RAY_TOLERANCE)
+    codes = torch.where(rays, Status.NUMERICALLY_INFEASIBLE.code, Status.NOT_CONVERGED.code)  # until `_settle_rays`
     empty = ~flat.rows.any(-1).any(-1)
-    codes = torch.full(empty.shape, Status.NOT_CONVERGED.code, dtype=torch.int64, device=empty.device)
-    codes[certificate.holds_ray(RAY_TOLERANCE)] = Status.NUMERICALLY_INFEASIBLE.code
-    solved = certificate.proves_optimal(accuracy)
     left = torch.nonzero(~solved & ~empty).flatten()
     if left.numel():
-        codes[left[_separates(flat[left], weights[left])]] = Status.SEPARABLE.code
+        codes[left[_separates(flat[left], weights[left], margins[left])]] = Status.SEPARABLE.code
     codes[solved] = Status.SOLVED.code
     codes[empty] = Status.NO_ROWS.code
-    return codes
+    return _Judged(weights, margins, duals, certificate, codes)
 
 
-def _separates(flat: AttentionSVM, weights: Tensor) -> Tensor:
+def _separates(flat: AttentionSVM, weights: Tensor, margins: Tensor) -> Tensor:
     """Where the weights, scaled up where that is allowed, certainly separate: margins beyond their own round-off.
 
     A computed margin is off by at most 2 (d + dq + 3) units of round-off of ``(|x_r| + |x_t|)^T |W| |z|``. Rows with
     b > 0 must have a margin above this error; rows with b = 0 and equalities can be met only up to it, which is all
     that float64 can say of them. Where scaling W is no way to meet a row, every row must be met as it is.
     """
-    sides, margins = flat.right_hand_side, flat.margins(weights)
+    sides = flat.right_hand_side
     absolute = replace(flat.data, tokens=flat.data.tokens.abs(), queries=flat.data.queries.abs())
-    sizes = logits(absolute, weights.abs())
-    sizes = sizes.masked_fill(~flat.data.real, 0.0)
+    sizes = logits(absolute, weights.abs()).masked_fill(~flat.data.real, 0.0)
     sizes = sizes + sizes.gather(-1, flat.reference.unsqueeze(-1))
     error = 2 * (flat.data.d + flat.data.dq + 3) * 2.0**-52 * sizes
-    positive, scalable = sides > 0, flat.scalable[:, None, None]
-    enough = torch.where(scalable & positive, margins > error, margins >= sides - error)
+    enough = torch.where(flat.scalable[:, None, None] & (sides > 0), margins > error, margins >= sides - error)
     met = torch.where(flat.equalities, (margins - sides).abs() <= error, enough) | ~flat.rows
     return met.all(-1).all(-1) & torch.isfinite(weights).all(-1).all(-1)
 
 
-def _take(judged: _Judged, where: Tensor, found: _Judged, better: Tensor) -> None:
-    """Put the elements `better` of `found` at their places `where`."""
-    for name in ("weights", "duals", "codes"):
-        getattr(judged, name)[where[better]] = getattr(found, name)[better]
-    values = judged.certificate.__dict__
-    for name, value in values.items():
-        value[where[better]] = getattr(found.certificate, name)[better]
-
-
-def _ask_frobenius(flat: AttentionSVM, norm: Norm, judged: _Judged, solver: Solver) -> None:
+def _ask_others(flat: AttentionSVM, norm: Norm, judged: _Judged, solver: Solver) -> None:
     """Ask a Frobenius solver where nothing is known: whether a selection is separable does not depend on the norm.
 
     Block descent looks for rays itself, as far as its limits on rounds and time allow: it is not followed by a search
-    that knows no limits.
+    that knows no limits. Where the interior point for batches stopped early on a problem that has a solution, HiGHS or
+    Clarabel goes on.
     """
-    where = torch.nonzero(judged.codes == Status.NOT_CONVERGED.code).flatten()
-    if where.numel() == 0 or isinstance(solver, BlockDescent):
-        return
-    part = flat[where]
-    raw = feasibility_solver(part).solve(part, Frobenius(), None, None)
-    found = _judge(part, norm, raw, solver.accuracy)
-    _take(judged, where, found, found.codes != Status.NOT_CONVERGED.code)
-
-
-def _ask_reference(flat: AttentionSVM, norm: Norm, judged: _Judged, solver: Solver) -> None:
-    """Ask HiGHS or Clarabel where the interior point for batches stopped early on a problem that has a solution."""
-    where = torch.nonzero(judged.codes == Status.SEPARABLE.code).flatten()
-    if where.numel() == 0 or not isinstance(solver, InteriorPoint):
-        return
-    part = flat[where]
-    found = _judge(part, norm, _reference(norm).solve(part, norm, None, None), solver.accuracy)
-    closer = found.certificate.relative_gap < judged.certificate.relative_gap[where]
-    _take(judged, where, found, closer & (found.codes != Status.NOT_CONVERGED.code))
+    where = judged.where(Status.NOT_CONVERGED)
+    if where.numel() and not isinstance(solver, BlockDescent):
+        part = flat[where]
+        raw = feasibility_solver(part).solve(part, Frobenius(), None, None)
+        found = _judge(part, norm, raw, solver.accuracy)
+        judged.take(where, found, found.codes != Status.NOT_CONVERGED.code)
+    where = judged.where(Status.SEPARABLE)
+    if where.numel() and isinstance(solver, InteriorPoint):
+        part = flat[where]
+        found = _judge(part, norm, _reference(norm).solve(part, norm, None, None), solver.accuracy)
+        closer = found.certificate.relative_gap < judged.certificate.relative_gap[where]
+        judged.take(where, found, closer & (found.codes != Status.NOT_CONVERGED.code))
 
 
 def _settle_rays(flat: AttentionSVM, norm: Norm, judged: _Judged, accuracy: float) -> None:
@@ -217,19 +206,17 @@ def _settle_rays(flat: AttentionSVM, norm: Norm, judged: _Judged, accuracy: floa
     A ray that leaves M = sum_k lam_k A_k has in M the best direction it knows: at the optimum of the Frobenius norm W
     is a multiple of M. What is left is numerically infeasible, with a bound that allows for the round-off of M.
     """
-    where = torch.nonzero(judged.codes == Status.NUMERICALLY_INFEASIBLE.code).flatten()
-    if where.numel() == 0:
-        return
-    part, rays = flat[where], judged.duals[where]
-    proved = proves_infeasible(part, rays)
-    judged.codes[where[proved]] = Status.INFEASIBLE.code
-    where = where[~proved]
+    where = judged.where(Status.NUMERICALLY_INFEASIBLE)
+    if where.numel():
+        proved = proves_infeasible(flat[where], judged.duals[where])
+        judged.codes[where[proved]] = Status.INFEASIBLE.code
+        where = where[~proved]
     if where.numel() == 0:
         return
     part, rays = flat[where], judged.duals[where]
     for weights in _candidates(part, norm, rays):
         found = _judge(part, norm, RawSolution(weights, rays, torch.zeros_like(where)), accuracy)
-        _take(judged, where, found, (found.codes == Status.SOLVED.code) | (found.codes == Status.SEPARABLE.code))
+        judged.take(where, found, (found.codes == Status.SOLVED.code) | (found.codes == Status.SEPARABLE.code))
     left = judged.codes[where] == Status.NUMERICALLY_INFEASIBLE.code
     judged.certificate.dual_value[where[left]] = _bound(part[left], norm, rays[left])
 
@@ -251,11 +238,10 @@ def _bound(flat: AttentionSVM, norm: Norm, rays: Tensor) -> Tensor:
     round-off of ``sum |lam| (|x_r| + |x_t|) |z|``, and every dual norm is at most sqrt(d dq) times the Frobenius norm.
     """
     data = flat.data
-    lam = torch.where(flat.equalities, rays, rays.clamp(min=0.0)).masked_fill(~flat.rows | flat._vanishing, 0.0)
+    lam = signed(flat, rays).masked_fill(flat.vanishing, 0.0)
     tokens = torch.linalg.vector_norm(data.input_tokens, dim=-1)
-    sizes = (tokens + tokens.gather(-1, flat.reference.unsqueeze(-1))) * torch.linalg.vector_norm(
-        data.queries, dim=-1, keepdim=True
-    )
+    sizes = tokens + tokens.gather(-1, flat.reference.unsqueeze(-1))
+    sizes = sizes * torch.linalg.vector_norm(data.queries, dim=-1, keepdim=True)
     error = 2 * (data.n * data.T + 8) * 2.0**-52 * (lam.abs() * sizes).sum((-1, -2))
     size = norm.dual_value(flat.combine(lam)) * (1 + 1e-9) + error * (data.d * data.dq) ** 0.5
     return (lam * flat.right_hand_side).sum((-1, -2)) * (1 - 1e-9) / size
@@ -270,12 +256,11 @@ def _assemble(
     judged: _Judged,
     began: float,
 ) -> SVMSolution:
-    barred = (judged.codes == Status.INFEASIBLE.code) | (judged.codes == Status.NUMERICALLY_INFEASIBLE.code)
-    solved = (judged.codes == Status.SOLVED.code) | (judged.codes == Status.NO_ROWS.code)
-    nowhere = barred[:, None, None]
-    margins = flat.margins(judged.weights).masked_fill(nowhere, torch.nan)
-    slack = margins - flat.right_hand_side
-    line = (slack > SUPPORT_TOLERANCE / 10) & (slack <= SUPPORT_TOLERANCE * 10)
+    codes = judged.codes
+    barred = ((codes == Status.INFEASIBLE.code) | (codes == Status.NUMERICALLY_INFEASIBLE.code))[:, None, None]
+    solved = (codes == Status.SOLVED.code) | (codes == Status.NO_ROWS.code)
+    margins = judged.margins.masked_fill(barred, torch.nan)
+    slack = (margins - flat.right_hand_side).masked_fill(~flat.inequalities, torch.nan)
     representative = -(judged.duals * flat.equalities).sum(-1, keepdim=True)
     if isinstance(norm, (Frobenius, Entrywise)):
         unique = solved
@@ -286,14 +271,14 @@ def _assemble(
         return value.reshape((*problem.batch_shape, *value.shape[1:]))
 
     return SVMSolution(
-        weights=shaped(judged.weights.masked_fill(nowhere, torch.nan)),
+        weights=shaped(judged.weights.masked_fill(barred, torch.nan)),
         duals=shaped(judged.duals.scatter_add(-1, flat.reference.unsqueeze(-1), representative)),
-        codes=shaped(judged.codes),
+        codes=shaped(codes),
         margins=shaped(margins),
-        support=shaped(flat.inequalities & (slack <= SUPPORT_TOLERANCE)),
-        ambiguous=shaped((flat.inequalities & line).sum((-1, -2))),
+        support=shaped(slack <= SUPPORT_TOLERANCE),
+        ambiguous=shaped(((slack > SUPPORT_TOLERANCE / 10) & (slack <= SUPPORT_TOLERANCE * 10)).sum((-1, -2))),
         unique=shaped(unique),
-        certificate=Certificate(**{name: shaped(value) for name, value in judged.certificate.__dict__.items()}),
+        certificate=Certificate(**{name: shaped(value) for name, value in vars(judged.certificate).items()}),
         norm=norm,
         solver=type(solver).__name__,
         iterations=shaped(raw.iterations),

@@ -76,7 +76,7 @@ def _solve_one(
     problem: AttentionSVM, options: LargeInteriorPoint, weights: Tensor, duals: Tensor, progress: ProgressReport | None
 ) -> tuple[bool, int]:
     """Write weights and duals, or a ray, of a batch of one; whether they are one of the two, and the iterations."""
-    sides, lengths = problem.right_hand_side.flatten(1), problem.row_norms().flatten(1)
+    sides, lengths = problem.right_hand_side.flatten(1), problem.row_norms.flatten(1)
     bound, present = problem.inequalities.flatten(1), problem.rows.flatten(1)
     asks = (bound & (sides > 0)) | (present & ~bound & (sides != 0))
     lone = asks & (lengths == 0)

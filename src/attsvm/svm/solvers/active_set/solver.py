@@ -45,17 +45,17 @@ class ActiveSet(Solver):
     ) -> RawSolution:
         rows = Rows.of(problem)
         threads = max(1, min(self.threads or torch.get_num_threads(), len(rows) // _SHARE))
-        shares = np.array_split(np.arange(len(rows)), threads)
+        share = -(-len(rows) // threads)
 
-        def solve_share(share: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-            part = slice(share[0], share[-1] + 1)
+        def solve_share(first: int) -> tuple[Tensor, Tensor, Tensor]:
+            part = slice(first, first + share)
             return _solve(rows[part], None if initial is None else initial[part], self.accuracy)
 
         if threads == 1:
             answers = [_solve(rows, initial, self.accuracy)]
         else:
             with ThreadPoolExecutor(threads) as pool:
-                answers = list(pool.map(solve_share, shares))
+                answers = list(pool.map(solve_share, range(0, len(rows), share)))
         weights, duals, steps = (torch.cat(parts).to(problem.data.device) for parts in zip(*answers, strict=True))
         return RawSolution(weights, duals, steps)
 
