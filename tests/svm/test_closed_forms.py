@@ -8,29 +8,32 @@ import torch
 from scipy.optimize import nnls
 
 from attsvm.data import TokenDataset
-from attsvm.data.examples import (
-    joint_training_relaxed,
-    joint_training_tight,
-    loss_comparison,
-    single_input_global,
-    single_input_local,
-)
+from attsvm.data.examples import joint_training, loss_comparison, single_input
 from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral, SumEntry
-from attsvm.svm import ActiveSet, AttentionSVM, BatchedFrobenius, BlockDescent, Solver, label_svm, solve
+from attsvm.svm import (
+    ActiveSet,
+    AttentionSVM,
+    BatchedFrobenius,
+    BlockDescent,
+    LargeInteriorPoint,
+    Solver,
+    label_svm,
+    solve,
+)
 
 from .checks import NORMS, REFERENCE, check_same_weights, dataset, quiet_solve
 
-FROBENIUS: tuple[Solver, ...] = (ActiveSet(), BatchedFrobenius(), BlockDescent(), REFERENCE)
+FROBENIUS: tuple[Solver, ...] = (ActiveSet(), BatchedFrobenius(), BlockDescent(), LargeInteriorPoint(), REFERENCE)
 every_frobenius_solver = pytest.mark.parametrize("solver", FROBENIUS, ids=lambda solver: type(solver).__name__)
 # Accuracy of the weights: our solvers, and Clarabel by CVXPY.
-WITHIN = {ActiveSet: 1e-9, BatchedFrobenius: 1e-9, BlockDescent: 1e-5, type(REFERENCE): 1e-5}
+WITHIN = {ActiveSet: 1e-9, BatchedFrobenius: 1e-9, BlockDescent: 1e-5, LargeInteriorPoint: 1e-5, type(REFERENCE): 1e-5}
 
 
 @every_frobenius_solver
-@pytest.mark.parametrize("make", [single_input_global, single_input_local])
+@pytest.mark.parametrize("third_score", [0.9, 0.0])
 @pytest.mark.parametrize(("selected", "expected"), [(0, (-10 / 101, 100 / 101)), (1, (1.0, 0.0))])
-def test_single_input(make, selected: int, expected: tuple[float, float], solver: Solver) -> None:
-    solution = quiet_solve(AttentionSVM(make(), [selected]), Frobenius(), solver).require_solved()
+def test_single_input(third_score: float, selected: int, expected: tuple[float, float], solver: Solver) -> None:
+    solution = quiet_solve(AttentionSVM(single_input(third_score), [selected]), Frobenius(), solver).require_solved()
     check_same_weights(solution.weights[:, 0], np.array(expected), WITHIN[type(solver)])
     if not isinstance(solver, type(REFERENCE)):
         assert torch.nonzero(solution.support).tolist() == [[0, 2]]
@@ -38,7 +41,7 @@ def test_single_input(make, selected: int, expected: tuple[float, float], solver
 
 @every_frobenius_solver
 def test_joint_training(solver: Solver) -> None:
-    problem = AttentionSVM(joint_training_tight(), [1, 1, 1])
+    problem = AttentionSVM(joint_training(1.0), [1, 1, 1])
     check_same_weights(
         quiet_solve(problem, Frobenius(), solver).weights[:, 0], np.array([4 / 3, 1 / 3]), WITHIN[type(solver)]
     )
@@ -46,7 +49,7 @@ def test_joint_training(solver: Solver) -> None:
 
 @every_frobenius_solver
 def test_relaxed_joint_training(solver: Solver) -> None:
-    data = joint_training_relaxed()
+    data = joint_training(1.5)
     supports = label_svm(data, [1, 1, 1]).support
     assert supports.tolist() == [True, True, False]
     problem = AttentionSVM(data, [1, 1, 1], right_hand_side=supports.double())
@@ -56,8 +59,8 @@ def test_relaxed_joint_training(solver: Solver) -> None:
 
 
 def test_label_margins_of_joint_training() -> None:
-    for make, supports in ((joint_training_tight, [True, True, True]), (joint_training_relaxed, [True, True, False])):
-        found = label_svm(make(), [1, 1, 1])
+    for height, supports in ((1.0, [True, True, True]), (1.5, [True, True, False])):
+        found = label_svm(joint_training(height), [1, 1, 1])
         torch.testing.assert_close(found.vector, torch.tensor([0.0, 1.0]).double(), rtol=0, atol=1e-12)
         assert found.support.tolist() == supports
 
