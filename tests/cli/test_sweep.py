@@ -62,6 +62,27 @@ def test_rows_are_those_of_fit_and_solve(finished: Path) -> None:
     assert (result.arrays["selected-n3-T3-d4"][30:] == run.selected.numpy()).all()
 
 
+@pytest.mark.parametrize("initial", ["zeros", "drawn"])
+def test_diagnoses_are_those_of_diagnose(tmp_path: Path, initial: str) -> None:
+    text = f'n = 2\nT = 3\nd = 4\nruns = 12\nchunk = 8\nsteps = 100\ninitial = "{initial}"\nstore = "diagnosis"'
+    assert invoke("sweep", written(tmp_path, text), "--out", tmp_path / "out", "--json").exit_code == 0
+    result = SweepResult.load(tmp_path / "out")
+    data = attsvm.data.random_sphere(2, 3, 4, batch=12, seed=0)
+    start = "zeros" if initial == "zeros" else attsvm.initial_parameters(data, seed=0)
+    diagnosis = attsvm.diagnose(data, initial=start)
+    reached = attsvm.fit(data, initial=start, steps=100, stop=attsvm.descent.Saturated(1e-3, 50)).selected
+    right = (diagnosis.predicted == reached).all(-1)
+    assert result.column("diagnoses", "as_predicted").tolist() == right.tolist()
+    assert result.column("diagnoses", "standing").tolist() == [one.name.lower() for one in diagnosis.standing]
+    assert result.tables["conditions"].num_rows == 12 * len(diagnosis.conditions)
+    for condition in diagnosis.conditions:
+        rows = {"condition": condition.name}
+        assert result.column("conditions", "element", **rows).tolist() == list(range(12))
+        assert result.column("conditions", "holds", **rows).tolist() == condition.holds.tolist()
+        margin = result.column("conditions", "margin", **rows).tolist()
+        assert margin == pytest.approx(condition.margin.tolist(), rel=1e-6, abs=1e-9, nan_ok=True)
+
+
 def test_the_summary_counts_the_rows(finished: Path) -> None:
     result = SweepResult.load(finished)
     stored = json.loads((finished / "cells.json").read_text())

@@ -46,7 +46,8 @@ class Grid(Configuration):
         initial: zeros or drawn.
         saturated: a run stops once every input gives all but this share of its attention to one token.
         norm: norms in which the SVM of the reached selection is solved; the first decides what is locally optimal.
-        store: further arrays, one for each size such as selected-n6-T8-d10: any of selected, weights.
+        store: further arrays, one for each size such as selected-n6-T8-d10: any of selected, weights; diagnosis adds
+            the tables diagnoses and conditions, what `diagnose` says of each run before it is trained.
     """
 
     n: tuple[int, ...] = (6,)
@@ -77,7 +78,7 @@ class Grid(Configuration):
         for name, known in (("data", DATA), ("stream", ("numpy", "counter")), ("initial", ("zeros", "drawn"))):
             _check_among(name, [getattr(self, name)], known)
         _check_among("head", self.head, HEADS)
-        _check_among("store", self.store, ("", "selected", "weights"))
+        _check_among("store", self.store, ("", "selected", "weights", "diagnosis"))
         for name in ("n", "T", "d", "seeds", "chunk", "steps", "every"):
             for value in np.atleast_1d(getattr(self, name)):
                 if value < 1:
@@ -119,13 +120,14 @@ def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
     first, last = (task.values["start"] + task.values[name] for name in ("first", "last"))
     data = _drawn(configuration, cell, first, last, device)
     head = _head(configuration, cell, data, first, last)
+    training: dict[str, Any] = {
+        "parameterization": configuration.parameterization_of(cell["parameterization"]),
+        "optimizer": configuration.optimizer_of(cell["optimizer"]),
+        "loss": loss_named(configuration.loss),
+        "initial": "zeros" if configuration.initial == "zeros" else None,
+    }
     run = attsvm.fit(
-        data, head,
-        parameterization=configuration.parameterization_of(cell["parameterization"]),
-        optimizer=configuration.optimizer_of(cell["optimizer"]),
-        loss=loss_named(configuration.loss),
-        initial="zeros" if configuration.initial == "zeros" else None,
-        seed=_seeds(cell["seed"], first, last),
+        data, head, **training, seed=_seeds(cell["seed"], first, last),
         steps=configuration.steps, record=configuration.steps, keep=(),
         stop=attsvm.descent.Saturated(configuration.saturated, configuration.every),
     )  # fmt: skip
@@ -151,9 +153,33 @@ def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
         "steps": run.steps_taken, "locally_optimal": local.holds, "undecided": local.undecided,
     }  # fmt: skip
     size = f"n{cell['n']}-T{cell['T']}-d{cell['d']}"
-    arrays = {f"{name}-{size}": getattr(run, name) for name in configuration.store if name}
+    arrays = {f"{name}-{size}": getattr(run, name) for name in configuration.store if name in ("selected", "weights")}
     tables = {"runs": runs, "solutions": {key: np.concatenate(parts) for key, parts in solutions.items()}}
+    if "diagnosis" in configuration.store:
+        if training["initial"] is None:
+            seeds = _seeds(cell["seed"], first, last)
+            training["initial"] = attsvm.initial_parameters(data, training["parameterization"], seed=seeds)
+        tables |= _diagnosed(attsvm.diagnose(data, head, **training), {**cell, "element": rows}, selected)
     return Piece(tables, arrays, {"not solved and not proved infeasible": int(local.undecided.sum())})
+
+
+def _diagnosed(diagnosis: Any, own: Mapping[str, Any], selected: torch.Tensor) -> dict[str, dict[str, Any]]:
+    """One row for each run, and one for each run and condition."""
+    limit, count = diagnosis.limit, len(diagnosis.conditions)
+    diagnoses = {
+        **own, "standing": np.array([one.name.lower() for one in diagnosis.standing]),
+        "as_predicted": (diagnosis.predicted == selected).all(-1), "predicted_locally_optimal": limit.locally_optimal,
+        "predicted_margin": (1 / limit.solution.certificate.primal_value).masked_fill(~limit.solution.solved, math.nan),
+    }  # fmt: skip
+    columns = {
+        name: [_plain(getattr(one, name)) for one in diagnosis.conditions] for name in ("holds", "certain", "margin")
+    }
+    named = np.repeat([one.name for one in diagnosis.conditions], len(selected))
+    conditions = {**own, "element": np.tile(_plain(own["element"]), count), "condition": named}
+    return {
+        "diagnoses": diagnoses,
+        "conditions": conditions | {name: np.concatenate(parts) for name, parts in columns.items()},
+    }
 
 
 def cells(result: SweepResult) -> Iterator[dict[str, Any]]:
@@ -267,6 +293,19 @@ SOLUTIONS = {
     "gap": "relative gap of the certificate",
     "cosine": "between trained weights and solution; NaN where it is not solved",
 }
-GRID: Sweep[Grid] = Sweep(
-    id="sweep", default=Grid(), columns={"runs": RUNS, "solutions": SOLUTIONS}, tasks=tasks, compute=compute
-)
+DIAGNOSES = {
+    **_CELL_COLUMNS,
+    "standing": "of the prediction: proved, proved_locally or predicted",
+    "as_predicted": "training reached the selection that was predicted",
+    "predicted_locally_optimal": "the predicted selection is locally optimal, in the norm of the training",
+    "predicted_margin": "of its max-margin solution in that norm; NaN where it is not solved",
+}
+CONDITIONS = {
+    **_CELL_COLUMNS,
+    "condition": "of a theorem",
+    "holds": "on this data set and for this training",
+    "certain": "the answer is proved by what was computed",
+    "margin": "by how much it holds (positive) or fails (negative)",
+}
+TABLES = {"runs": RUNS, "solutions": SOLUTIONS, "diagnoses": DIAGNOSES, "conditions": CONDITIONS}
+GRID: Sweep[Grid] = Sweep(id="sweep", default=Grid(), columns=TABLES, tasks=tasks, compute=compute)
