@@ -12,7 +12,7 @@ import typer
 
 import attsvm
 from attsvm.cli.common.files import MANIFEST, new_result, own_folder, write_result
-from attsvm.cli.common.inputs import checked_device, data_digest, load_data, starting_head
+from attsvm.cli.common.inputs import checked_device, load_data, starting_head
 from attsvm.cli.common.options import Data, Device, Json, Out, Quiet, listed, option
 from attsvm.cli.common.registry import SOLVERS, SVM_NORMS, solver_named, svm_norm_named
 from attsvm.cli.common.report import number, plural, print_json, print_table, spread, spread_columns, status_line
@@ -81,6 +81,7 @@ def solve(
     4: none proved infeasible, but at least one not solved: separable, numerically infeasible or not converged.
     """
     from attsvm.cli.common.selection import right_hand_side, selection_named
+    from attsvm.descent.fingerprint import data_digest
 
     began = time.perf_counter()
     asked, chosen = svm_norm_named(norm, p), solver_named(solver)

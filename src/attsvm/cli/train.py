@@ -125,31 +125,28 @@ def train(
             device=str(where), notes=run.notes,
         )  # fmt: skip
 
-    if earlier is not None and (earlier.step == steps or _complete(folder, steps)):
-        run = earlier
-    else:
-        with progress_bar("Training", steps, quiet=quiet or json, done=earlier.step if earlier else 0) as report:
+    with progress_bar("Training", steps, quiet=quiet or json, done=earlier.step if earlier else 0) as report:
 
-            def advance(target: int, run: attsvm.Run | None) -> attsvm.Run:
-                start = task if run is None else task | {"initial": None, "resume": run}  # it knows its own weights
-                marks = [*range(0, target, record), target]
-                return attsvm.fit(**start, steps=target, record=marks, progress=lambda done, _: report(done))
+        def advance(target: int, run: attsvm.Run | None) -> attsvm.Run:
+            start = task if run is None else task | {"initial": None, "resume": run}  # it knows its own weights
+            marks = [*range(0, target, record), target]
+            return attsvm.fit(**start, steps=target, record=marks, progress=lambda done, _: report(done))
 
-            def save(run: attsvm.Run) -> None:
-                # The first checkpoint takes the place of an older run, and what described that one goes. A later one
-                # keeps its manifest until the next is there: whoever is killed in between goes on from either.
-                first = earlier is None and run.step <= record
-                with new_result(folder, outdated=(MANIFEST, HISTORY) if first else ()) as staging:
-                    run.save(staging / RUN)
-                    write(staging, run, "running")
+        def save(run: attsvm.Run) -> None:
+            if earlier is not None and run.step == earlier.step:
+                return  # it had gone as far as it can
+            # The first checkpoint takes the place of an older run, and what described that one goes. A later one keeps
+            # its manifest until the next is there: whoever is killed in between goes on from either.
+            first = earlier is None and run.step <= record
+            with new_result(folder, outdated=(MANIFEST, HISTORY) if first else ()) as staging:
+                run.save(staging / RUN)
+                write(staging, run, "running")
 
-            try:
-                run = in_stretches(advance, earlier, save, steps=steps, record=record, seconds=checkpoint)
-            except KeyboardInterrupt:
-                saved = (manifest_in(folder) or {}).get("status") == "running"
-                interrupted(
-                    f"--resume goes on from the last checkpoint in {folder}" if saved else "nothing was saved yet"
-                )
+        try:
+            run = in_stretches(advance, earlier, save, steps=steps, record=record, seconds=checkpoint)
+        except KeyboardInterrupt:
+            saved = (manifest_in(folder) or {}).get("status") == "running"
+            interrupted(f"--resume goes on from the last checkpoint in {folder}" if saved else "nothing was saved yet")
     with new_result(folder, outdated=()) as staging:
         write_history(staging / HISTORY, run)
         content = write(staging, run, "finished")
@@ -161,16 +158,10 @@ def train(
         print_summary(result, folder, quiet=quiet)
 
 
-def _complete(folder: Path, steps: int) -> bool:
-    """Whether the run in `folder` went as far as it wanted, a stopping rule included."""
-    found = manifest_in(folder) or {}
-    return found.get("status") == "finished" and found.get("steps") == steps
-
-
 def _earlier(
     folder: Path, settings: dict[str, Any], steps: int, resume: bool, overwrite: bool
 ) -> tuple[attsvm.Run | None, float]:
-    """The run to go on from and the time already spent on it."""
+    """The run to go on from and the time already spent on it; whether its data and head are these, `fit` looks."""
     found, path = manifest_in(folder), folder / RUN
     if not resume:
         if not overwrite and found is not None and path.is_file():
@@ -188,9 +179,9 @@ def _earlier(
         return None, 0.0
     before = found.get("settings") or {}
     for name, value in settings.items():
-        if before.get(name) != value:
-            fingerprint = name in ("data", "head", "initial")
-            was = "" if fingerprint else f"; it was made with {before.get(name)}, now it is {value}"
+        digested = name == "initial" and len(str(before.get(name))) == 64  # in another way, by 0.1
+        if before.get(name) != value and not digested:
+            was = f"; it was made with {before.get(name)}, now it is {value}"
             raise ValueError(f"--resume needs the same {name.replace('_', ' ')} as the run in {folder}{was}")
     run = attsvm.Run.load(path)
     if run.step > steps:

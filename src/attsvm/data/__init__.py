@@ -2,23 +2,20 @@
 
 from attsvm.data.counter import Counter
 from attsvm.data.dataset import TokenDataset
-from attsvm.data.digits import (
-    DigitImages,
-    digits_images,
-    digits_patches,
-    grid_positions,
-    one_hot_positions,
-    patches_to_images,
-)
+from attsvm.data.digits import digits_patches, one_hot_positions, patches_to_images
 from attsvm.data.examples import EXAMPLES, StartingPoints, example, starting_points
 from attsvm.data.random import equal_scores, orthonormal_tokens, random_gaussian, random_sphere
 from attsvm.data.streams import Seed, stream_keys, streams
 
 __all__ = [
-    "TokenDataset",  # the container
+    # the container
+    "TokenDataset",
+    # random data
     "random_sphere", "random_gaussian", "orthonormal_tokens", "equal_scores",
-    "EXAMPLES", "StartingPoints", "example", "starting_points",  # hand-made
-    "DigitImages", "digits_images", "digits_patches", "patches_to_images",  # real patches
-    "grid_positions", "one_hot_positions",
-    "Counter", "Seed", "stream_keys", "streams",  # seeds
+    # hand-made examples
+    "EXAMPLES", "StartingPoints", "example", "starting_points",
+    # real patches
+    "digits_patches", "one_hot_positions", "patches_to_images",
+    # seeds
+    "Counter", "Seed", "stream_keys", "streams",
 ]  # fmt: skip

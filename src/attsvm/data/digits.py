@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.data.checks import check_count
@@ -21,60 +20,6 @@ from attsvm.data.streams import Seed, streams
 _SIDE = 8
 
 
-@dataclass(frozen=True)
-class DigitImages:
-    """Images of two digits.
-
-    Arguments:
-        images: grey values in [0, 1], ``[n, 8, 8]``.
-        labels: -1 for the first class, +1 for the second, ``[n]``.
-        index: their rows in ``sklearn.datasets.load_digits()``, ``[n]``.
-    """
-
-    images: Float[Tensor, "n 8 8"]
-    labels: Float[Tensor, " n"]
-    index: Int[Tensor, " n"]
-
-
-def digits_images(classes: tuple[int, int] = (0, 1), *, count: int | None = None, seed: Seed = 0) -> DigitImages:
-    """Two classes of scikit-learn's digits, in a reproducible order.
-
-    Arguments:
-        classes: two different digits; the first gets label -1, the second +1.
-        count: how many images to draw without replacement, half of each class (the first class takes the odd one),
-            in random order; None means all, in the order of the collection.
-        seed: see `attsvm.data.streams`; without `count` nothing is drawn.
-
-    Raises:
-        ValueError: if a class is not a digit, both are the same, or `count` is more than there are.
-        ImportError: if scikit-learn is missing.
-    """
-    if not isinstance(classes, (tuple, list)) or len(classes) != 2:
-        raise ValueError(f"classes must be two digits; got {classes!r}")
-    for digit in classes:
-        if not isinstance(digit, numbers.Integral) or isinstance(digit, bool) or not 0 <= digit <= 9:
-            raise ValueError(f"classes must be digits 0..9; got {digit!r}")
-    first, second = classes
-    if first == second:
-        raise ValueError(f"classes must be two different digits; got {first} twice")
-    pixels, target = _load()
-    rows = [np.flatnonzero(target == digit) for digit in (first, second)]
-    if count is None:
-        index = np.sort(np.concatenate(rows))
-    else:
-        count = check_count(count, "count")
-        wanted = (count - count // 2, count // 2)
-        for digit, of_class, number in zip((first, second), rows, wanted, strict=True):
-            if number > len(of_class):
-                have = f"there are {len(of_class)} images of the digit {digit}"
-                raise ValueError(f"count must leave enough images: {have}, count = {count} needs {number}")
-        (stream,) = streams(seed, ())
-        chosen = [stream.permutation(of_class)[:number] for of_class, number in zip(rows, wanted, strict=True)]
-        index = stream.permutation(np.concatenate(chosen))
-    labels = np.where(target[index] == first, -1.0, 1.0)
-    return DigitImages(*(torch.from_numpy(part) for part in (pixels[index], labels, index.astype(np.int64))))
-
-
 def digits_patches(
     patch: int = 4, classes: tuple[int, int] = (0, 1), *, count: int | None = None, seed: Seed = 0,
     query_token: int | None = None, positions: Callable[[int], Tensor] | None = None,
@@ -82,21 +27,23 @@ def digits_patches(
 ) -> TokenDataset:  # fmt: skip
     """Two digits as token data: an image is an input, its patches (row by row) are the tokens, self-attention.
 
-    The images are those of ``digits_images(classes, count=count, seed=seed)``, in their order, without a prediction
-    head. Other queries: ``TokenDataset(data.tokens, data.tokens.mean(-2), data.labels)`` asks with the mean patch, and
-    ``TokenDataset.prompt(data.tokens, data.labels)`` with a trained prompt. Blank patches are equal tokens: a selection
-    that must tell two of them apart is not separable unless `positions` are appended.
+    There is no prediction head. Other queries: ``TokenDataset(data.tokens, data.tokens.mean(-2), data.labels)`` asks
+    with the mean patch, and ``TokenDataset.prompt(data.tokens, data.labels)`` with a trained prompt. Blank patches are
+    equal tokens: a selection that must tell two of them apart is not separable unless `positions` are appended.
 
     Arguments:
         patch: side of a patch, 1, 2, 4 or 8: T = (8 / patch)^2 tokens of d = patch^2 grey values in [0, 1].
-        classes, count, seed: as in `digits_images`.
+        classes: two different digits; the first gets label -1, the second +1.
+        count: how many images to draw without replacement, half of each class (the first class takes the odd one),
+            in random order; None means all, in the order of the collection.
+        seed: see `attsvm.data.streams`; without `count` nothing is drawn.
         query_token: the patch that asks, z_i = x_{i, query_token}; None means the one below and right of the middle
             (the corners are often blank, and a zero query sees nothing).
-        positions: `one_hot_positions`, `grid_positions` or any function from the number of patches along a side to the
+        positions: `one_hot_positions` or any function from the number of patches along a side to the
             rows ``[T, k]`` that are appended to the tokens; None appends nothing.
 
     Raises:
-        ValueError: if an argument does not fit.
+        ValueError: if an argument does not fit, or `count` is more than there are.
         ImportError: if scikit-learn is missing.
 
     >>> digits_patches(patch=2, classes=(3, 8), count=20)
@@ -107,15 +54,17 @@ def digits_patches(
         query_token = side // 2 * (side + 1)
     elif not isinstance(query_token, numbers.Integral) or not 0 <= query_token < side * side:
         raise ValueError(f"query_token must lie in 0..{side * side - 1}; got {query_token!r}")
-    drawn = digits_images(classes, count=count, seed=seed)
-    cut = drawn.images.reshape(-1, side, patch, side, patch).transpose(2, 3)
+    index = _drawn(classes, count, seed)
+    pixels, target = _load()
+    cut = torch.from_numpy(pixels[index]).reshape(-1, side, patch, side, patch).transpose(2, 3)
     tokens = cut.reshape(-1, side * side, patch * patch)
     if positions is not None:
         rows = positions(side).to(tokens)
         if rows.ndim != 2 or len(rows) != side * side:
             raise ValueError(f"positions must give rows of shape [{side * side}, k]; got {list(rows.shape)}")
         tokens = torch.cat([tokens, rows.expand(len(tokens), *rows.shape)], dim=-1)
-    return TokenDataset.self_attention(tokens, drawn.labels, query_token=query_token).to(device, dtype)
+    labels = np.where(target[index] == classes[0], -1.0, 1.0)
+    return TokenDataset.self_attention(tokens, labels, query_token=query_token).to(device, dtype)
 
 
 def patches_to_images(tokens: Float[Tensor, "*batch T d"], patch: int) -> Float[Tensor, "*batch 8 8"]:
@@ -123,10 +72,6 @@ def patches_to_images(tokens: Float[Tensor, "*batch T d"], patch: int) -> Float[
 
     Raises:
         ValueError: if `tokens` are not patches of this side.
-
-    >>> data = digits_patches(patch=4, count=10)
-    >>> bool((patches_to_images(data.tokens, 4) == digits_images(count=10).images).all())
-    True
     """
     side = _SIDE // _checked_patch(patch)
     if tokens.ndim < 2 or tokens.shape[-2] != side * side or tokens.shape[-1] < patch * patch:
@@ -141,17 +86,28 @@ def one_hot_positions(side: int) -> Float[Tensor, "T T"]:
     return torch.eye(side * side, dtype=torch.float64)
 
 
-def grid_positions(side: int) -> Float[Tensor, "T 2"]:
-    """Row and column of the middle of each patch, in (-1, 1).
-
-    >>> grid_positions(2)
-    tensor([[-0.5000, -0.5000],
-            [-0.5000,  0.5000],
-            [ 0.5000, -0.5000],
-            [ 0.5000,  0.5000]], dtype=torch.float64)
-    """
-    middle = (2 * torch.arange(side, dtype=torch.float64) + 1) / side - 1
-    return torch.cartesian_prod(middle, middle).reshape(side * side, 2)
+def _drawn(classes: tuple[int, int], count: int | None, seed: Seed) -> np.ndarray:
+    """Rows of ``sklearn.datasets.load_digits()``."""
+    if not isinstance(classes, (tuple, list)) or len(classes) != 2:
+        raise ValueError(f"classes must be two digits; got {classes!r}")
+    for digit in classes:
+        if not isinstance(digit, numbers.Integral) or isinstance(digit, bool) or not 0 <= digit <= 9:
+            raise ValueError(f"classes must be digits 0..9; got {digit!r}")
+    if classes[0] == classes[1]:
+        raise ValueError(f"classes must be two different digits; got {classes[0]} twice")
+    _, target = _load()
+    rows = [np.flatnonzero(target == digit) for digit in classes]
+    if count is None:
+        return np.sort(np.concatenate(rows))
+    count = check_count(count, "count")
+    wanted = (count - count // 2, count // 2)
+    for digit, of_class, number in zip(classes, rows, wanted, strict=True):
+        if number > len(of_class):
+            have = f"there are {len(of_class)} images of the digit {digit}"
+            raise ValueError(f"count must leave enough images: {have}, count = {count} needs {number}")
+    (stream,) = streams(seed, ())
+    chosen = [stream.permutation(of_class)[:number] for of_class, number in zip(rows, wanted, strict=True)]
+    return stream.permutation(np.concatenate(chosen))
 
 
 @lru_cache(maxsize=1)

@@ -152,15 +152,10 @@ def example(name: str, **options: object) -> TokenDataset:
 
 @dataclass(frozen=True)
 class StartingPoints:
-    """Where the paper's runs on an example start, one row for each run.
+    """Where the paper's runs on an example start, one row for each run."""
 
-    Arguments:
-        weights: W(0), or the prompt p(0) as a column, ``[starts, d, dq]``.
-        head: v(0) where the prediction head is trained, ``[starts, dv]``, else None.
-    """
-
-    weights: Float[Tensor, "starts d dq"]
-    head: Float[Tensor, "starts dv"] | None = None
+    weights: Float[Tensor, "starts d dq"]  #: W(0), or the prompt p(0) as a column
+    head: Float[Tensor, "starts dv"] | None = None  #: v(0) where the prediction head is trained
 
 
 _SIX = (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)

@@ -34,25 +34,20 @@ class DaskCluster:
     A chunk whose worker dies is computed again by another one; it is stored once, here, when its bytes arrive. A worker
     computes one chunk at a time on one thread, however many threads it has: start one worker per core.
 
-    Arguments:
-        address: such as ``tcp://host:8786``.
-        patience: seconds to wait for the scheduler, and for its first worker.
-        worker_timeout: seconds to wait while the cluster has no worker, at the beginning (instead of `patience`) and
-            after the last one was lost; None waits for a new one without end.
-        notice: seconds without a worker after which `say` is told.
-        say: takes the sentences that the cluster has lost its last worker and that one has come; by default they are
-            printed to stderr. `attsvm.sweep.run` passes on its own.
-
     Raises:
         ValueError: if the package distributed is missing, or no scheduler or no worker answers.
         ConnectionError: while computing, if the scheduler goes away, or no worker comes within `worker_timeout`.
         ChildProcessError: while computing, if several workers die while computing the same chunk.
     """
 
-    address: str
-    patience: float = 10.0
+    address: str  #: such as ``tcp://host:8786``
+    patience: float = 10.0  #: seconds to wait for the scheduler, and for its first worker
+    #: seconds to wait while the cluster has no worker, at the beginning (instead of `patience`) and after the last one
+    #: was lost; None waits for a new one without end
     worker_timeout: float | None = None
-    notice: float = 15.0
+    notice: float = 15.0  #: seconds without a worker after which `say` is told
+    #: takes the sentences that the cluster has lost its last worker and that one has come; stderr by default.
+    #: `attsvm.sweep.run` passes on its own
     say: Callable[[str], object] | None = None
 
     def __post_init__(self) -> None:

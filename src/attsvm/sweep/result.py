@@ -19,20 +19,13 @@ ARRAYS = "arrays.npz"
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What `run` returns and a plot draws.
+    """What `run` returns and a plot draws."""
 
-    Arguments:
-        id: of the sweep.
-        folder: where the files lie: a Parquet file for each table, arrays.npz, manifest.json.
-        tables: rows by table; a column's description is in its field's metadata.
-        arrays: trajectories and other arrays that plots need.
-        manifest: configuration, seed, versions, device, counts of discarded and failed instances, times.
-    """
-
-    id: str
-    folder: Path
-    tables: Mapping[str, pa.Table]
-    arrays: Mapping[str, np.ndarray]
+    id: str  #: of the sweep
+    folder: Path  #: where the files lie: a Parquet file for each table, arrays.npz, manifest.json
+    tables: Mapping[str, pa.Table]  #: rows by table; a column's description is in its field's metadata
+    arrays: Mapping[str, np.ndarray]  #: trajectories and other arrays that plots need
+    #: configuration, seed, versions, device, counts of discarded and failed instances, times
     manifest: Mapping[str, Any]
 
     @property

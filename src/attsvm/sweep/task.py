@@ -22,8 +22,8 @@ Columns = Mapping[str, Tensor | np.ndarray | Sequence[Any] | bool | int | float]
 class Task:
     """One chunk of the grid: a name that is unique in the sweep, and what `compute` needs to know of it."""
 
-    name: str  # lower-case letters, digits, ``-``, ``.`` and ``_``; it becomes part of a file name
-    values: Mapping[str, Any] = field(default_factory=dict)  # plain; after `Sweep.prepare`, what a worker can be sent
+    name: str  #: lower-case letters, digits, ``-``, ``.`` and ``_``; it becomes part of a file name
+    values: Mapping[str, Any] = field(default_factory=dict)  #: plain; after `Sweep.prepare`, what a worker can be sent
 
 
 @dataclass(frozen=True)
@@ -49,31 +49,23 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Generic[C]):
-    """A grid of tasks, each computed by itself and stored as one chunk.
+    """A grid of tasks, each computed by itself and stored as one chunk."""
 
-    Arguments:
-        id: its name, part of the manifest and of the fingerprint.
-        default: the configuration that runs unless another one is given.
-        columns: by table, by column: what it holds. Tables must have exactly these columns.
-        tasks: the grid cut into chunks, from the configuration alone.
-        prepare: the same tasks with larger values, for those that are not stored yet; it runs once for each round and
-            not on the workers, which get the values with the task. None leaves the tasks as they are.
-        compute: one chunk on a device; it must not depend on other chunks, the time or global random state.
-        more: further tasks once all earlier ones are done (draw on until enough are accepted); none by default.
-        imports: modules that `compute` imports late; they are imported before its clock starts, so that the time they
-            take is counted as importing and not as computing.
-        tolerances: what the manifest says about the accuracy of solvers, by name.
-    """
-
-    id: str
-    default: C
-    columns: Mapping[str, Mapping[str, str]]
-    tasks: Callable[[C], Sequence[Task]]
+    id: str  #: its name, part of the manifest and of the fingerprint
+    default: C  #: the configuration that runs unless another one is given
+    columns: Mapping[str, Mapping[str, str]]  #: by table, by column: what it holds; tables have exactly these columns
+    tasks: Callable[[C], Sequence[Task]]  #: the grid cut into chunks, from the configuration alone
+    #: one chunk on a device; it must not depend on other chunks, the time or global random state
     compute: Callable[[C, Task, torch.device], Piece]
+    #: further tasks once all earlier ones are done (draw on until enough are accepted)
     more: Callable[[C, Sequence[Done]], Sequence[Task]] | None = None
+    #: the same tasks with larger values, for those that are not stored yet; it runs once for each round and not on the
+    #: workers, which get the values with the task
     prepare: Callable[[C, Sequence[Task]], Sequence[Task]] | None = None
-    imports: Sequence[str] = ()
-    tolerances: Mapping[str, float] = field(default_factory=dict)
+    imports: Sequence[str] = ()  #: modules that `compute` imports late; importing them is not counted as computing
+    tolerances: Mapping[str, float] = field(
+        default_factory=dict
+    )  #: what the manifest says of solvers' accuracy, by name
 
 
 def cut(total: int, size: int) -> list[tuple[int, int]]:

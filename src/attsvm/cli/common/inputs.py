@@ -1,11 +1,10 @@
-"""What a command is given: data, a device, a prediction head and a starting point; and fingerprints of them."""
+"""What a command is given: data, a device, a prediction head and a starting point."""
 
 from __future__ import annotations
 
 import difflib
-import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,21 +114,3 @@ def starting_point(
     if metadata.get("kind") == "Run":
         arrays = dict(attsvm.Run.load(path).parameters)
     return {key: value.to(data.device) for key, value in arrays.items()}, None
-
-
-def digest(parts: Sequence[Tensor | None]) -> str:
-    """A fingerprint of some tensors: their types, shapes and bits."""
-    total = hashlib.sha256()
-    for part in parts:
-        if part is None:
-            total.update(b"none;")
-            continue
-        total.update(f"{part.dtype}{tuple(part.shape)};".encode())
-        total.update(part.detach().cpu().contiguous().numpy().tobytes())
-    return total.hexdigest()
-
-
-def data_digest(data: attsvm.TokenDataset) -> str:
-    """A fingerprint of a data set without its head, the same on every device."""
-    values = None if data.values is data.tokens else data.values
-    return digest([data.tokens, data.queries, data.labels, data.mask, values])

@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from attsvm.attention import LinearHead, logits, optimal_tokens
-from attsvm.cli.common.files import manifest_in
-from attsvm.cli.common.inputs import data_digest
 from attsvm.data import TokenDataset
 from attsvm.data.files import SUFFIXES, read_arrays
 from attsvm.descent import Run
+from attsvm.descent.fingerprint import data_digest, same_digest
 
 REACHED = "reached:"
 _FORMS = ".npz, .safetensors, .npy, .json, .txt or .csv"
@@ -95,17 +94,16 @@ def _reached(path: Path, data: TokenDataset, start: int | None) -> Selection:
         attention, weights, selected = attention[start], weights[start], selected[start]
     elif start is not None:
         raise ValueError(f"--start does nothing here: {path} has one start for each data set")
-    if not _same_data(path, data, weights, attention):
-        raise ValueError(f"{path} is a run on other data: its weights do not give its attention on DATA")
+    if not _same_data(run, data, weights, attention):
+        raise ValueError(f"{path} is a run on other data of the same shape")
     return Selection(selected.to(data.device))
 
 
-def _same_data(path: Path, data: TokenDataset, weights: Tensor, attention: Tensor) -> bool:
-    """Whether a run of the right shape was made on these data: by its manifest, or else by its own attention."""
-    manifest = manifest_in(path.parent) or {}
-    settings = manifest.get("settings")
-    if path.name in manifest.get("files", []) and isinstance(settings, dict) and "data" in settings:
-        return bool(settings["data"] == data_digest(data))
+def _same_data(run: Run, data: TokenDataset, weights: Tensor, attention: Tensor) -> bool:
+    """Whether a run of the right shape was made on these data: by its fingerprint, in 0.1 by its own attention."""
+    made = run.configuration.get("fingerprint", {}).get("data")
+    if made is not None:
+        return same_digest(made, data_digest(data))
     scores = data.fill_masked(logits(data, weights.to(data.tokens)), -torch.inf)
     return bool(((scores.softmax(-1) - attention.to(scores)).abs() < 0.01).all())
 

@@ -13,7 +13,6 @@ import typer
 
 import attsvm
 from attsvm.cli.common.files import write_text
-from attsvm.cli.common.inputs import data_digest, digest
 from attsvm.cli.common.report import SPREAD, number, plural, print_table, spread, spread_columns
 
 if TYPE_CHECKING:
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def settings_of(task: Mapping[str, Any], record: int) -> dict[str, Any]:
-    """What must stay the same for a run to be resumed, in words; `task` holds the arguments of `fit`."""
-    data, head, initial = (task[name] for name in ("data", "head", "initial"))
+    """What must stay the same for a run to be resumed besides data and head; `task` holds the arguments of `fit`."""
+    from attsvm.descent.fingerprint import start_digest
+
+    initial = task["initial"]
     return {
-        "data": data_digest(data),
-        "head": digest([data.head if head is None else head.vector]),
         **{name: repr(task[name]) for name in ("parameterization", "optimizer", "loss", "stop")},
-        "initial": digest([*initial.values()]) if isinstance(initial, Mapping) else initial,
+        "initial": start_digest(initial) if isinstance(initial, Mapping) else initial,
         **{name: task[name] for name in ("starts", "train_head", "batch_size", "seed")},
         "record": record,
         "keep": list(task["keep"]),
