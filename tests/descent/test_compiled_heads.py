@@ -242,7 +242,7 @@ def test_stops_and_resumes_bit_for_bit(head: Any, kind: Any, stop: Any) -> None:
 
 def engine_for(data: TokenDataset, head: Head, **changes: Any) -> Engine:
     parts = (data.flatten(), head.flatten(), Logistic(), Weights(), NormalizedGradientDescent(0.1))
-    return choose_engine(None, Task(*parts, **changes), 1)
+    return choose_engine(None, Task(*parts, **changes), 1)[0]
 
 
 @every_head

@@ -327,9 +327,10 @@ def test_options_are_shown_only_where_they_are_set() -> None:
 
 
 def test_a_run_says_why_it_was_not_compiled() -> None:
-    said = fit(DATA, optimizer=NormalizedGradientDescent(0.1, weight_decay=0.1), steps=1).configuration["engine"]
-    assert said == "TorchEngine(), not a compiled one: it knows no weight decay"
-    assert fit(DATA, steps=1, engine=CompiledEngine()).configuration["engine"] == "CompiledEngine(threads=None)"
+    said = fit(DATA, optimizer=NormalizedGradientDescent(0.1, clip=1.0), steps=1).engine
+    assert said == "TorchEngine(), not a compiled one: it knows no QK-clip"
+    assert fit(DATA, steps=1, engine=CompiledEngine()).engine == "CompiledEngine(threads=None)"
+    assert fit(DATA, steps=1, engine=TorchEngine()).engine == "TorchEngine()"
 
 
 def test_p_equal_2_mirror_is_gradient_descent() -> None:

@@ -13,8 +13,6 @@ from torch import Tensor
 from attsvm import (
     GradientDescent,
     KeyQuery,
-    LinearHead,
-    Logistic,
     MaxEntry,
     NormalizedGradientDescent,
     PolyakDescent,
@@ -28,8 +26,6 @@ from attsvm import (
 from attsvm.attention import gradient
 from attsvm.data import random_sphere
 from attsvm.descent import CompiledEngine, LipschitzStep, TorchEngine
-from attsvm.descent.engines.kernel_task import task_refusal
-from attsvm.descent.task import Task
 
 from .reference import assert_close, descend, normal
 from .test_compiled import both, worst_error
@@ -199,11 +195,3 @@ def test_what_needs_the_bare_risk_takes_no_ridge() -> None:
         fit(data, steps=1, ridge=0.1, optimizer=PolyakDescent())
     with pytest.raises(ValueError, match=r"LipschitzStep\(\) bounds the gradient of the risk alone; it needs ridge=0"):
         fit(data, steps=1, ridge=0.1, optimizer=GradientDescent(LipschitzStep()))
-
-
-def test_the_cuda_kernel_refuses() -> None:
-    data = random_sphere(n=2, T=3, d=2, batch=1, seed=9)
-    head = LinearHead(normal(10, 2))
-    task = Task(data, head, Logistic(), Weights(), GradientDescent(0.1))
-    assert task_refusal(task, 200.0, ridge=False) is None
-    assert task_refusal(dataclasses.replace(task, ridge=0.1), 200.0, ridge=False) == "it adds no ridge; use TorchEngine"

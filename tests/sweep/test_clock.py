@@ -95,7 +95,7 @@ def powers(x):
     for step in range(10):
         total += x ** step
     return total
-with clocked(["numba", "attsvm.descent.engines.numba.kernel"]) as clock:
+with clocked(["numba", "attsvm.descent.engines.step"]) as clock:
     import numba
     cached = numba.njit(powers, cache=True)
     cached(2.0)

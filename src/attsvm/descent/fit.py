@@ -18,8 +18,6 @@ from attsvm.data.checks import check_count, check_kind
 from attsvm.data.streams import Seed
 from attsvm.data.threads import TINY, one_thread
 from attsvm.descent.engines.base import Advance, Engine, Progress, choose_engine
-from attsvm.descent.engines.kernel_task import rule_refusal
-from attsvm.descent.engines.torch import TorchEngine
 from attsvm.descent.fingerprint import start_digest
 from attsvm.descent.initial import Initial, check_size, starting_point
 from attsvm.descent.optimizers.base import Optimizer
@@ -111,8 +109,7 @@ def fit(
         first, (now, lead) = resume.step, _go_on(task, resume, configuration, initial, starts)
         configuration["fingerprint"] |= resume.configuration.get("fingerprint", {})
     runs = now.active.shape[0]
-    chosen = choose_engine(engine, task, runs)
-    reason = rule_refusal(task) if isinstance(chosen, TorchEngine) else None
+    chosen, reason = choose_engine(engine, task, runs)
     configuration["engine"] = f"{chosen!r}, not a compiled one: {reason}" if reason else repr(chosen)
     recorder = Recorder(task, record_steps(record, first, steps), keep)
     with one_thread(chosen.torch_threads and runs * task.data.tokens.numel() <= TINY):

@@ -127,6 +127,11 @@ class Run:
         return norm_of(self.weights)
 
     @property
+    def engine(self) -> str:
+        """Which engine took the steps, and, where that is not a compiled one, why."""
+        return str(self.configuration.get("engine", "unknown"))
+
+    @property
     def notes(self) -> list[str]:
         """Plain sentences on what a reader of the numbers should know; empty when there is nothing to say."""
         invisible = self.invisible.flatten(self.stalled.ndim).any(-1)

@@ -63,8 +63,9 @@ class Engine(ABC):
         """Lay out the task once; the result advances it, stretch by stretch."""
 
 
-def choose_engine(engine: Engine | None, task: Task, starts: int) -> Engine:
-    """The engine asked for (a ValueError if it cannot run the task), or the fastest that can."""
+def choose_engine(engine: Engine | None, task: Task, starts: int) -> tuple[Engine, str | None]:
+    """The engine asked for (a ValueError if it cannot run the task) or the fastest that can, and, where that is
+    PyTorch's although a compiled one was not ruled out by the caller, why."""
     from attsvm.descent.engines.cuda.engine import CudaEngine  # engines import this file
     from attsvm.descent.engines.numba.engine import CompiledEngine
     from attsvm.descent.engines.torch import TorchEngine
@@ -73,15 +74,15 @@ def choose_engine(engine: Engine | None, task: Task, starts: int) -> Engine:
         refusal = engine.refusal(task, starts)
         if refusal is not None:
             raise ValueError(f"{type(engine).__name__} cannot run this task: {refusal}")
-        return engine
+        return engine, None
     data = task.data
-    # Where a token's pull vanishes to first order (a quadratic head can do that) only TorchEngine still sees it.
-    exact = not isinstance(task.head, QuadraticHead)
-    if data.device.type == "cuda":
-        return CudaEngine() if exact and CudaEngine().refusal(task, starts) is None else TorchEngine()
-    few = starts * data.batch_shape[0] < _FEW_RUNS
-    large = few and data.n * data.T * data.d > _LARGE
-    wide = isinstance(task.head, ReluHead) and data.n * data.T * task.head.matrix.shape[-1] > _WIDE
-    if not large and not wide and exact and CompiledEngine().refusal(task, starts) is None:
-        return CompiledEngine()
-    return TorchEngine()
+    compiled = CudaEngine() if data.device.type == "cuda" else CompiledEngine()
+    reason = compiled.refusal(task, starts)
+    if reason is None and isinstance(task.head, QuadraticHead):
+        reason = "where the pull of a token vanishes to first order, as with a quadratic head, it no longer sees it"
+    if reason is None and data.device.type == "cpu":
+        few = starts * data.batch_shape[0] < _FEW_RUNS
+        wide = isinstance(task.head, ReluHead) and data.n * data.T * task.head.matrix.shape[-1] > _WIDE
+        if wide or (few and data.n * data.T * data.d > _LARGE):
+            reason = "it is slower on a few large data sets, or with so wide a head"
+    return (compiled, None) if reason is None else (TorchEngine(), reason)

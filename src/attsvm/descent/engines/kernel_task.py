@@ -1,10 +1,13 @@
-"""What the kernels can run: which optimizers and losses, within which range of numbers."""
+"""What the kernels can run: which optimizers, losses and heads, within which range of numbers; how they are told."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -12,49 +15,48 @@ from torch import Tensor
 from attsvm.attention import Exponential, Head, KeyQuery, Linear, LinearHead, Logistic, QuadraticHead, ReluHead, Weights
 from attsvm.attention.gradient import fixed_scores
 from attsvm.data import TokenDataset
+from attsvm.descent.optimizers.adam import Adam
 from attsvm.descent.optimizers.gradient import GradientDescent, NormalizedGradientDescent
 from attsvm.descent.optimizers.steepest import SteepestDescent
 from attsvm.descent.task import Task
 from attsvm.norms import Frobenius, MaxEntry
 
-NORMALIZED, PLAIN, SIGN = 0, 1, 2
+NORMALIZED, PLAIN, SIGN, ADAM = 0, 1, 2, 3
+LOGISTIC, EXPONENTIAL, LINEAR = 0, 1, 2
+# phi(x) = max(x, 0), whose slope at 0 is 0, and phi(x) = -x^2.
+RELU, SQUARE = 0, 1
+# Stored instead of the score of a masked token; no real score comes near.
+MASKED_SCORE = 1e30
+# Terms are kept unscaled down to exp(-200), which leaves room for slopes that differ by exp(2 * 200).
+_LARGEST_SCORE = 200.0
 # Gradients may be as small as the least number to this power: round-off among scores and tokens takes the rest.
 _SMALLEST = 2 / 3
-_LOSSES: dict[type, int] = {Logistic: 0, Exponential: 1, Linear: 2}
-
-
-def task_refusal(task: Task, largest_score: float, *, ridge: bool) -> str | None:
-    """Why a kernel for fixed heads, and with or without `ridge`, cannot run the task, as a clause; None if it can."""
-    if task.train_head:
-        return "it needs a fixed head"
-    refusal = rule_refusal(task)
-    if refusal is not None:
-        return refusal
-    if task.ridge > 0 and not ridge:
-        return "it adds no ridge; use TorchEngine"
-    terms = head_terms(task.data, task.head)
-    if terms is None:
-        return "it knows LinearHead, ReluHead and QuadraticHead"
-    return range_refusal(task, terms.bound, largest_score)
+_LOSSES: dict[type, int] = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, Linear: LINEAR}
 
 
 def rule_refusal(task: Task) -> str | None:
-    """Why no kernel can run the task, whatever its head, as a clause; None if one can."""
+    """Why no kernel can run the task, whatever the size of its numbers, as a clause; None if one can."""
     checks = (
+        (not task.train_head, "it needs a fixed head"),
         (type(task.loss) in _LOSSES, "it knows Logistic, Exponential and Linear losses"),
         (type(task.parameterization) in (Weights, KeyQuery), "it knows Weights and KeyQuery"),
-        (_rule(task) is not None, "it knows gradient, normalized and sign descent without momentum"),
-        (task.optimizer.option_words is None, f"it knows no {task.optimizer.option_words}"),
+        (_rule(task) is not None, "it knows gradient, normalized and sign descent without momentum, and Adam"),
+        (task.optimizer.clip is None, "it knows no QK-clip"),
         (task.batches is None, "it takes no mini-batches"),
         (task.data.queries_per_sequence == 1, "it does not share tokens between queries"),
+        (type(task.head) in (LinearHead, ReluHead, QuadraticHead), "it knows LinearHead, ReluHead and QuadraticHead"),
     )
     return next((reason for holds, reason in checks if not holds), None)
 
 
-def range_refusal(task: Task, bound: Tensor, largest_score: float) -> str | None:
-    """Why the scores of a task, up to `bound`, or its data do not suit a kernel, as a clause; or None."""
-    if bool((bound > largest_score).any()):
-        return f"scores beyond {largest_score:g} need the scaled slopes of TorchEngine"
+def task_refusal(task: Task) -> str | None:
+    """Why a kernel cannot run the task, as a clause; None if it can."""
+    refusal = rule_refusal(task)
+    if refusal is not None:
+        return refusal
+    bound = head_terms(task.data, task.head).bound
+    if bool((bound > _LARGEST_SCORE).any()):
+        return f"scores beyond {_LARGEST_SCORE:g} need the scaled slopes of TorchEngine"
     # Score times token times query, the size of a gradient, must not come near the least number.
     parts = (bound, *(part.abs().flatten(1).amax(1) for part in (task.data.tokens, task.data.queries)))
     sizes = torch.stack([part.double().log() for part in parts]).sum(0)
@@ -64,60 +66,141 @@ def range_refusal(task: Task, bound: Tensor, largest_score: float) -> str | None
     return None
 
 
-def codes_of(task: Task) -> tuple[int, int]:
-    """The numbers by which kernels know the optimizer and the loss of a task they do not refuse."""
-    rule = _rule(task)
-    if rule is None:
-        raise ValueError(f"no kernel knows {task.optimizer!r}")
-    return rule, _LOSSES[type(task.loss)]
-
-
 def _rule(task: Task) -> int | None:
     optimizer = task.optimizer
-    if type(optimizer) is NormalizedGradientDescent:
-        return NORMALIZED
-    if type(optimizer) is GradientDescent:
-        return PLAIN
     if type(optimizer) is SteepestDescent and optimizer.momentum == 0:
         return {Frobenius: NORMALIZED, MaxEntry: SIGN}.get(type(optimizer.norm))
-    return None
-
-
-# phi(x) = max(x, 0), whose slope at 0 is 0, and phi(x) = -x^2.
-RELU, SQUARE = 0, 1
+    return {NormalizedGradientDescent: NORMALIZED, GradientDescent: PLAIN, Adam: ADAM}.get(type(optimizer))
 
 
 @dataclass(frozen=True, eq=False)
 class HeadTerms:
-    """Scores, features and the function phi of a head on a batch of data sets."""
+    """Scores, features and the function phi of a head ``v^T x + sum_k phi(c_k^T x)`` on a batch of data sets."""
 
     scores: Float[Tensor, "batch n T"]  # Y_i v^T x_it, 0 at masked tokens
-    features: Float[Tensor, "batch n T width"] | None  # c_k^T x_it, 0 at masked tokens; none of a linear head
+    features: Float[Tensor, "batch n T width"]  # c_k^T x_it, 0 at masked tokens; width 0 if the head is linear
     curve: int  # the number by which the kernel knows phi
     bound: Float[Tensor, "batch"]  # no margin and no effective score of a data set is larger, whatever the attention
 
 
-def head_terms(data: TokenDataset, head: Head) -> HeadTerms | None:
-    """The terms of a head on data with one batch axis and tokens of their own for every input; None if it has none."""
-    if type(head) is LinearHead:
-        scores = scores_of(data, head)
-        return HeadTerms(scores, None, RELU, scores.abs().flatten(1).amax(1))
-    if type(head) is ReluHead:
+def head_terms(data: TokenDataset, head: Head) -> HeadTerms:
+    """The terms of a head that the kernels know, on data with one batch axis and tokens for every input."""
+    hidden = ~data.real.unsqueeze(-1)
+    if isinstance(head, ReluHead):
         matrix = head.matrix if head.matrix.ndim == 2 else head.matrix.unsqueeze(1)
-        features = (data.values @ matrix).masked_fill(~data.real.unsqueeze(-1), 0.0)
+        features = (data.values @ matrix).masked_fill(hidden, 0.0)
         bound = features.abs().sum(-1).flatten(1).amax(1)
-        return HeadTerms(torch.zeros_like(features[..., 0]), features, RELU, bound)
-    if type(head) is QuadraticHead:
-        scores = scores_of(data, LinearHead(head.vector))
-        features = data.values * head.penalty.sqrt().reshape(-1, 1, 1, 1)
-        features = features.masked_fill(~data.real.unsqueeze(-1), 0.0)
-        squares = features.square().sum(-1).flatten(1).amax(1)
-        return HeadTerms(scores, features, SQUARE, scores.abs().flatten(1).amax(1) + 2 * squares)
-    return None
+        return HeadTerms(torch.zeros_like(data.values[..., 0]), features, RELU, bound)
+    assert isinstance(head, LinearHead | QuadraticHead)  # refused otherwise
+    found = fixed_scores(data, LinearHead(head.vector))
+    assert found is not None  # it is linear
+    scores = data.fill_masked(found[0], 0.0)
+    bound = scores.abs().flatten(1).amax(1)
+    if isinstance(head, LinearHead):
+        return HeadTerms(scores, data.values[..., :0], RELU, bound)
+    features = (data.values * head.penalty.sqrt().reshape(-1, 1, 1, 1)).masked_fill(hidden, 0.0)
+    return HeadTerms(scores, features, SQUARE, bound + 2 * features.square().sum(-1).flatten(1).amax(1))
 
 
-def scores_of(data: TokenDataset, head: LinearHead) -> Float[Tensor, "batch n T"]:
-    """Token scores, 0 at masked tokens."""
-    scores = fixed_scores(data, head)
-    assert scores is not None  # it is linear
-    return data.fill_masked(scores[0], 0.0)
+@dataclass(frozen=True, eq=False)
+class KernelData:
+    """The data of a task as the kernels read them, in float64: tokens without the first of each input, from which the
+    others are measured, and `parts` equal shares of the rest, the last filled up with masked tokens."""
+
+    tokens: Float[Tensor, "batch n parts length d"]
+    scores: Float[Tensor, "batch n parts one_more"]  # MASKED_SCORE at masked tokens; the first token is in part 0
+    features: Float[Tensor, "batch n parts one_more width"]
+    labels: Float[Tensor, "batch n"]
+    queries: Float[Tensor, "batch n dq"]
+    curve: int
+
+    @classmethod
+    def of(cls, task: Task, parts: int = 1) -> KernelData:
+        """Lay out the data of a task."""
+        data, terms = task.data, head_terms(task.data, task.head)
+        batch, n, T, _ = data.tokens.shape
+        length = max(1, -(-(T - 1) // parts))
+        tokens = (data.tokens.double() - data.tokens[:, :, :1].double()).masked_fill(~data.real.unsqueeze(-1), 0.0)
+        scores = terms.scores.double().masked_fill(~data.real, MASKED_SCORE)
+
+        def shared(value: Tensor, fill: float) -> Tensor:
+            """All but the first token in equal shares."""
+            missing = value.new_full((batch, n, parts * length - (T - 1), *value.shape[3:]), fill)
+            return torch.cat([value[:, :, 1:], missing], 2).reshape(batch, n, parts, length, *value.shape[3:])
+
+        def with_first(value: Tensor, fill: float) -> Tensor:
+            first = torch.full_like(value[:, :, :1], fill).unsqueeze(2).repeat_interleave(parts, 2)
+            first[:, :, 0] = value[:, :, :1]
+            return torch.cat([first, shared(value, fill)], 3)
+
+        return cls(
+            shared(tokens, 0.0),
+            with_first(scores, MASKED_SCORE),
+            with_first(terms.features.double(), 0.0),
+            data.labels.double(),
+            data.queries.double(),
+            terms.curve,
+        )
+
+    def shape(self, task: Task) -> Any:
+        """What the kernel is told about the task."""
+        from attsvm.descent.engines.step import Shape  # starts Numba
+
+        _, n, parts, length, d = self.tokens.shape
+        kind, optimizer = task.parameterization, task.optimizer
+        moments = optimizer if isinstance(optimizer, Adam) else Adam()
+        rule = _rule(task)
+        assert rule is not None  # refused otherwise
+        return Shape(
+            n=n,
+            length=length,
+            d=d,
+            dq=self.queries.shape[-1],
+            rank=(kind.rank or d) if isinstance(kind, KeyQuery) else 0,
+            width=self.features.shape[-1],
+            curve=self.curve,
+            masked=int(bool((self.scores == MASKED_SCORE).any())),
+            parts=parts,
+            loss=_LOSSES[type(task.loss)],
+            rule=rule,
+            ridge=int(task.ridge > 0),
+            log_ridge=math.log(task.ridge) if task.ridge > 0 else 0.0,
+            decay=float(optimizer.applied_decay),
+            beta1=float(moments.beta1),
+            beta2=float(moments.beta2),
+            epsilon=float(moments.epsilon),
+        )
+
+
+def step_table(task: Task, first: int, sizes: np.ndarray) -> np.ndarray:
+    """``[steps, 3]``: the size of each step, and what Adam multiplies its moments with."""
+    optimizer = task.optimizer
+    beta1, beta2 = (optimizer.beta1, optimizer.beta2) if isinstance(optimizer, Adam) else (0.0, 0.0)
+    count = np.arange(first + 1, first + len(sizes) + 1)
+    return np.stack([sizes, 1 / (1 - beta1**count), 1 / (1 - beta2**count)], 1).astype(np.float64)
+
+
+def packed_memory(state: Mapping[str, Tensor], name: str) -> Tensor:
+    """What Adam remembers of a parameter, ``[starts, batch, 2 + 2 entries]``: scales of the moments, then both."""
+    moments = [state[f"{kind}/{name}"].double().flatten(2) for kind in ("first", "second")]
+    scales = [
+        state[f"{kind}_scale/{name}"].double().masked_fill((moment == 0).all(-1), -math.inf)
+        for kind, moment in zip(("first", "second"), moments, strict=True)
+    ]
+    return torch.cat([torch.stack(scales, -1), *moments], -1)
+
+
+def unpacked_memory(
+    memories: Sequence[Tensor], parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The inverse of `packed_memory` for all parameters."""
+    found = dict(state)
+    for memory, (name, value) in zip(memories, parameters.items(), strict=False):
+        if f"first/{name}" in state:
+            entries = (memory.shape[-1] - 2) // 2
+            for place, kind in enumerate(("first", "second")):
+                moment = memory[..., 2 + place * entries : 2 + (place + 1) * entries].reshape(value.shape)
+                scale = memory[..., place]
+                found[f"{kind}/{name}"] = moment.to(value.dtype)
+                found[f"{kind}_scale/{name}"] = torch.where(torch.isinf(scale), 0.0, scale).to(value.dtype)
+    return found

@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-import ctypes
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import KeyQuery
 from attsvm.descent.engines.base import Advance, Engine, Progress
-from attsvm.descent.engines.kernel_task import RELU, codes_of, head_terms, task_refusal
+from attsvm.descent.engines.kernel_task import KernelData, packed_memory, step_table, task_refusal, unpacked_memory
 from attsvm.descent.task import Task
 
-if TYPE_CHECKING:
-    from attsvm.descent.engines.cuda.kernel import Shape
-
-# Terms are kept unscaled down to exp(-200), which leaves room for slopes that differ by exp(2 * 200).
-_LARGEST_SCORE = 200.0
-# What a block may use without asking.
-_PLAIN_BYTES = 48 * 1024
-_WARP = 32
-_MOST_THREADS = 256
+_WARP, _MOST_THREADS, _MOST_INPUTS = 32, 256, 1024
 
 
 @dataclass(frozen=True)
 class CudaEngine(Engine):
-    """Numba's CUDA: one thread block a run, its data and weights in shared memory, a stretch of steps a launch.
+    """Numba's CUDA: one thread for each input of a run, or several, a stretch of steps a launch.
 
-    For a fixed linear, ReLU or quadratic head with gradient, normalized or sign descent, without ridge. Inside a
-    stretch it computes in float64, also for float32 data. Several starts of one data set read the same data. The first
-    run of each shape waits for a compiler.
+    For a fixed linear, ReLU or quadratic head with gradient, normalized or sign descent or Adam. Inside a stretch it
+    computes in float64, also for float32 data. Several starts of one data set read the same data. The first run of each
+    shape waits for a compiler.
 
     Arguments:
-        threads: of a block, a multiple of 32 up to 256; None chooses by the size of the data.
+        threads: of a block, a multiple of 32 up to 256, more where a run needs more; None chooses by the size of the
+            data.
 
     Raises:
         ValueError: if `threads` is not such a number.
@@ -55,88 +46,90 @@ class CudaEngine(Engine):
     def refusal(self, task: Task, starts: int) -> str | None:
         if task.data.device.type != "cuda":
             return f"it runs on a CUDA device, and the data are on {task.data.device}"
-        return task_refusal(task, _LARGEST_SCORE, ridge=False) or self._refusal_of_device(task, starts)
-
-    def _refusal_of_device(self, task: Task, starts: int) -> str | None:
+        if task.data.n > _MOST_INPUTS:
+            return f"it takes at most {_MOST_INPUTS} inputs"
         if not _numba_sees_device():
             return "Numba finds no CUDA device; the package numba-cuda may be missing"
-        needed, device = shape_of(task).bytes(self._threads(task)), torch.cuda.get_device_properties(task.data.device)
-        most = int(getattr(device, "shared_memory_per_block_optin", _PLAIN_BYTES))
-        if needed > most:
-            return f"a run needs {needed} bytes of shared memory, and a block of this device may have {most}"
-        if needed > _PLAIN_BYTES:
-            try:
-                Launch(task, starts, self._threads(task))
-            except Exception as error:  # whatever this version of Numba or of the driver says
-                return f"a run needs {needed} bytes of shared memory: {error}"
-        return None
+        return task_refusal(task)
 
     def prepare(self, task: Task, starts: int) -> Advance:
-        launch = Launch(task, starts, self._threads(task))
+        launch = Launch(task, starts, self.threads)
 
         def advance(progress: Progress, first: int, sizes: np.ndarray) -> None:
-            _advance(task, launch, progress, sizes)
+            launch.advance(progress, first, sizes)
 
         return advance
-
-    def _threads(self, task: Task) -> int:
-        if self.threads is not None:
-            return self.threads
-        data = task.data
-        # Four items a thread: fewer threads pay less for barriers, more hide the latency of shared memory.
-        items = max(data.n * data.T, data.n * data.d, data.d * data.dq)
-        return min(max(_WARP, 2 ** (items // 4 - 1).bit_length()), _MOST_THREADS)
-
-
-def _advance(task: Task, launch: Launch, progress: Progress, sizes: np.ndarray) -> None:
-    before = progress.parameters
-    moved = {name: value.contiguous().clone() for name, value in before.items()}
-    stalled = launch(list(moved.values()), torch.from_numpy(np.asarray(sizes, dtype=np.float64)), progress.active)
-    finite = task.in_range(moved)
-    kept = finite.reshape(*finite.shape, 1, 1)
-    progress.parameters = {name: torch.where(kept, value, before[name]) for name, value in moved.items()}
-    progress.overflowed |= ~finite & progress.active
-    progress.active &= ~progress.overflowed
-    progress.stalled |= stalled & progress.active
 
 
 class Launch:
     """A task laid out for the kernel; calling it takes a stretch of steps in place, on the CPU in Numba's simulator."""
 
-    def __init__(self, task: Task, starts: int, threads: int) -> None:
-        from attsvm.descent.engines.cuda.kernel import MASKED_SCORE, build
+    def __init__(self, task: Task, starts: int, threads: int | None, **variant: Any) -> None:
+        from attsvm.descent.engines.cuda.kernel import build, in_span, parts_of, scratch_of
 
-        data, batch = task.data, task.data.batch_shape[0]
-        self.device = data.device
-        self._lead = (starts, batch)
-        self._threads = threads
-        shape = shape_of(task)
-        self._bytes = shape.bytes(threads)
-        self._kernel = build(shape, threads)
-        terms = head_terms(data, task.head)
-        assert terms is not None  # refused otherwise
-        scores = data.fill_masked(terms.scores.to(torch.float64), MASKED_SCORE)
-        features, labels = (
-            (scores[:1, :1], scores[:1, :1, 0]) if terms.features is None else (terms.features, data.labels)
-        )
-        parts = (data.tokens, data.queries, scores, features.to(torch.float64), labels.to(torch.float64))
-        self._data = [value.reshape(len(value), -1).contiguous() for value in parts]
-        self._factors = task.factors.to(torch.float64).expand(self._lead).reshape(-1).contiguous()
-        self._codes = codes_of(task)
-        self._nothing = torch.zeros(1, 1, dtype=data.dtype, device=data.device)
-        if self._bytes > _PLAIN_BYTES and self.device.type == "cuda":
-            with self._current():
-                _allow_shared(self._kernel, data.dtype, self._bytes)
+        self._task, self._lead, self.device = task, (starts, task.data.batch_shape[0]), task.data.device
+        data = KernelData.of(task, parts_of(task.data.n, task.data.T, task.data.d))
+        self.shape = data.shape(task)
+        self._span = in_span(self.shape)
+        self._kernel, self._runs, self._threads = build(self.shape, threads, **variant)
+        self._scratch = scratch_of(self.shape, self._runs)
 
-    def __call__(self, parameters: list[Tensor], sizes: Tensor, active: Tensor) -> Tensor:
-        """Change contiguous `parameters` ``[starts, batch, ...]``; returns which runs met a gradient of zero."""
-        runs = self._lead[0] * self._lead[1]
-        stalled = torch.zeros(runs, dtype=torch.int32, device=self.device)
-        first, second = (*(value.view(runs, -1) for value in parameters), self._nothing)[:2]
-        if runs and len(sizes):
-            steps, on = sizes.to(self.device), active.reshape(-1).to(torch.uint8)
-            self._run([*self._data, first, second, steps, self._factors, on, stalled], runs)
-        return (stalled != 0).reshape(self._lead)
+        def by_worker(value: Tensor) -> Tensor:
+            """``[batch, n, parts, ...]`` as ``[batch, entries, workers]``, so that neighbors read neighbors."""
+            return _some(value.flatten(3).flatten(1, 2).mT)
+
+        self._queries = data.queries
+        self._data = [by_worker(value) for value in (data.tokens, data.scores, data.features)]
+        self._data += [data.labels.contiguous(), data.queries.flatten(1).contiguous()]
+        # Product, then sum: equal queries then have equal products.
+        products = (data.queries.unsqueeze(1) * data.queries.unsqueeze(2)).sum(-1)
+        self._products = products.flatten(1).contiguous()
+        self._factors = task.factors.double().expand(self._lead).reshape(-1).contiguous()
+
+    def advance(self, progress: Progress, first: int, sizes: np.ndarray) -> None:
+        """Take a stretch of steps."""
+        before, runs = progress.parameters, self._lead[0] * self._lead[1]
+        which = progress.active.reshape(-1).nonzero()[:, 0]
+        stalled = torch.zeros(runs, dtype=torch.float64, device=self.device)
+        flat = {name: value.double().reshape(runs, *value.shape[2:]) for name, value in before.items()}
+        table = torch.from_numpy(step_table(self._task, first, sizes)).to(self.device)
+        blocks = -(-len(which) // self._runs)
+        scratch = torch.empty((blocks, max(1, self._scratch)), dtype=torch.float64, device=self.device)
+        told = [table, self._factors, which, stalled, scratch]
+        memories: list[Tensor] = []
+        if self._span:
+            weights = flat["weights"].reshape(*self._lead, *flat["weights"].shape[1:])
+            starts = (self._queries @ weights.mT).reshape(runs, -1).contiguous()
+            ends = torch.zeros_like(starts)
+            self._run([*self._data, starts, ends, self._products, *told], blocks)
+            way = ends.reshape(*self._lead, self.shape.n, self.shape.d).mT @ self._queries
+            found = [(weights - way).reshape(runs, -1)]
+        else:
+            found = [value.flatten(1).clone(memory_format=torch.contiguous_format) for value in flat.values()]
+            memories = [
+                packed_memory(progress.state, name).flatten(0, 1).contiguous() for name in before if progress.state
+            ]
+            nothing = torch.zeros((runs, 2), dtype=torch.float64, device=self.device)
+            self._run([*self._data, *(*found, nothing)[:2], *(*memories, nothing, nothing)[:2], *told], blocks)
+        moved = {name: value.reshape(before[name].shape) for name, value in zip(before, found, strict=True)}
+        self._keep(progress, moved, [value.reshape(*self._lead, -1) for value in memories], stalled)
+
+    def _keep(self, progress: Progress, moved: dict[str, Tensor], memories: list[Tensor], stalled: Tensor) -> None:
+        """Take over what the kernel found of runs that are active and stayed in the range of floating point."""
+        before, state = progress.parameters, progress.state
+        moved = {name: value.to(before[name].dtype) for name, value in moved.items()}
+        finite = self._task.in_range(moved)
+        kept = progress.active & finite
+
+        def chosen(new: Tensor, old: Tensor) -> Tensor:
+            return torch.where(kept.reshape(*kept.shape, *(1,) * (new.ndim - 2)), new, old)
+
+        progress.parameters = {name: chosen(value, before[name]) for name, value in moved.items()}
+        later = unpacked_memory(memories, before, state)
+        progress.state = {name: chosen(value, state[name]) for name, value in later.items()}
+        progress.overflowed |= ~finite & progress.active
+        progress.active &= ~progress.overflowed
+        progress.stalled |= (stalled.reshape(self._lead) > 0) & progress.active
 
     @contextmanager
     def _current(self) -> Iterator[None]:
@@ -146,32 +139,26 @@ class Launch:
         with torch.cuda.device(self.device), cuda.gpus[torch.cuda.current_device()]:
             yield
 
-    def _run(self, tensors: list[Tensor], runs: int) -> None:
+    def _run(self, tensors: list[Tensor], blocks: int) -> None:
         from numba import cuda
 
+        if blocks == 0 or len(tensors[-5]) == 0:
+            return
         if self.device.type == "cpu":
-            arrays = [tensor.numpy() for tensor in tensors]
-            self._kernel[runs, self._threads, 0, self._bytes](*arrays, *self._codes)
+            self._kernel[blocks, self._threads](*(tensor.numpy() for tensor in tensors))
             return
         with self._current(), warnings.catch_warnings():
             # A few runs leave most of the device idle; the warning's class moved between versions, its words did not.
             warnings.filterwarnings("ignore", message=".*under-utilization")
-            arguments = (*(cuda.as_cuda_array(tensor) for tensor in tensors), *self._codes)
             # The kernel joins torch's own stream, so everything stays in order without waiting.
             handle = torch.cuda.current_stream().cuda_stream
             stream = cuda.external_stream(handle) if handle else 0
-            self._kernel[runs, self._threads, stream, self._bytes](*arguments)
+            self._kernel[blocks, self._threads, stream](*(cuda.as_cuda_array(tensor) for tensor in tensors))
 
 
-def shape_of(task: Task) -> Shape:
-    """The sizes that the kernel is compiled for."""
-    from attsvm.descent.engines.cuda.kernel import Shape
-
-    data, parameterization = task.data, task.parameterization
-    rank = (parameterization.rank or data.d) if isinstance(parameterization, KeyQuery) else 0
-    terms = head_terms(data[:1], task.head[:1])
-    width = 0 if terms is None or terms.features is None else terms.features.shape[-1]
-    return Shape(data.n, data.T, data.d, data.dq, rank, width, RELU if terms is None else terms.curve)
+def _some(value: Tensor) -> Tensor:
+    """Contiguous, and never empty: an array without numbers has no place on a device."""
+    return value.contiguous() if value.numel() else value.new_zeros((len(value), 1, value.shape[-1]))
 
 
 @cache
@@ -193,28 +180,3 @@ def _numba_sees_device() -> bool:
     finally:
         if lent:
             del np.row_stack  # noqa: NPY201
-
-
-_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # of the driver's CUfunction_attribute
-
-
-def _allow_shared(kernel: Any, real: torch.dtype, needed: int) -> None:
-    """Ask the driver for a block above 48 KB, for which Numba has no call (numba-cuda, issue 94)."""
-    from numba import cuda, types
-
-    matrix = (types.float32 if real == torch.float32 else types.float64)[:, ::1]
-    numbers, codes = types.float64[::1], (types.int64, types.int64)
-    flags = (types.uint8[::1], types.int32[::1])
-    double = types.float64[:, ::1]
-    signature = (matrix, matrix, double, double, double, matrix, matrix, numbers, numbers, *flags, *codes)
-    handle = kernel.compile(signature).library.get_cufunc().handle
-    address = ctypes.c_void_p(int(getattr(handle, "value", handle)))
-    driver, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(needed)
-    if type(handle).__name__ == "CUkernel":
-        status = driver.cuKernelSetAttribute(
-            _MAX_DYNAMIC_SHARED_SIZE_BYTES, value, address, ctypes.c_int(cuda.get_current_device().id)
-        )
-    else:
-        status = driver.cuFuncSetAttribute(address, _MAX_DYNAMIC_SHARED_SIZE_BYTES, value)
-    if status != 0:
-        raise RuntimeError(f"the driver refused a block {needed} bytes of shared memory (error {status})")

@@ -6,6 +6,7 @@ few operations that the descent kernel needs; LLVM maps it to whatever registers
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -113,6 +114,17 @@ where_greater = _elementwise(4, lambda builder, a, b, x, y: builder.select(build
 where_equal = _elementwise(4, lambda builder, a, b, x, y: builder.select(builder.fcmp_ordered("==", a, b), x, y))
 
 
+@intrinsic
+def somewhere_less(typing_context, a, b):  # type: ignore[no-untyped-def]
+    """Whether a < b in at least one lane."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        bits = builder.bitcast(builder.fcmp_ordered("<", *arguments), ir.IntType(LANES))
+        return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(LANES), 0))
+
+    return types.boolean(lanes_type, lanes_type), generate
+
+
 def _emit_power_of_two(builder: Any, shifted: Any) -> Any:
     bits = builder.bitcast(shifted, _INTEGERS)
     exponent = builder.add(bits, ir.Constant(_INTEGERS, [1023] * LANES))
@@ -149,7 +161,12 @@ _LN2_LOW = 1.90821492927058770002e-10
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer, which then sits in the low bits
 
 
-@njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_HELPER = {"nogil": True, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# Coefficients of exp on [-log(2) / 2, log(2) / 2], the highest first: Taylor's, 1 / k!.
+_COEFFICIENTS = tuple(1.0 / math.factorial(k) for k in range(13, 1, -1))
+
+
+@njit(**_HELPER)
 def exponential(x):  # type: ignore[no-untyped-def]
     """exp(x) for x <= 708, within about one unit in the last place; 0 below -708."""
     low = splat(-708.0)
@@ -157,18 +174,30 @@ def exponential(x):  # type: ignore[no-untyped-def]
     shifted = fma(y, splat(_LOG2E), splat(_ROUND))
     k = shifted - splat(_ROUND)
     r = fma(k, splat(-_LN2_LOW), fma(k, splat(-_LN2_HIGH), y))
-    p = splat(1.0 / 6227020800.0)
-    p = fma(p, r, splat(1.0 / 479001600.0))
-    p = fma(p, r, splat(1.0 / 39916800.0))
-    p = fma(p, r, splat(1.0 / 3628800.0))
-    p = fma(p, r, splat(1.0 / 362880.0))
-    p = fma(p, r, splat(1.0 / 40320.0))
-    p = fma(p, r, splat(1.0 / 5040.0))
-    p = fma(p, r, splat(1.0 / 720.0))
-    p = fma(p, r, splat(1.0 / 120.0))
-    p = fma(p, r, splat(1.0 / 24.0))
-    p = fma(p, r, splat(1.0 / 6.0))
-    p = fma(p, r, splat(0.5))
+    p = splat(0.0)
+    for coefficient in _COEFFICIENTS:
+        p = fma(p, r, splat(coefficient))
     p = fma(p, r, splat(1.0))
     p = fma(p, r, splat(1.0))
     return where_greater(x, low, p * _power_of_two(shifted), splat(0.0))
+
+
+# What several workers of a run would do together; here one worker does all of it.
+@njit(**_HELPER)
+def barrier():  # type: ignore[no-untyped-def]
+    """Wait for the other workers."""
+
+
+@njit(**_HELPER)
+def over_parts(x):  # type: ignore[no-untyped-def]
+    """The sum over the workers of an input."""
+    return x
+
+
+highest_over_parts = over_parts
+
+
+@njit(**_HELPER)
+def run_sum(x, board, i):  # type: ignore[no-untyped-def]
+    """The sum over the workers of a run."""
+    return x

@@ -1,0 +1,205 @@
+"""The text of `step` made ready for a GPU: sizes become constants, small loops straight lines, arrays plain variables.
+
+A compiler keeps numbers in registers only if it knows each by a name of its own. `specialized` therefore works on the
+syntax tree: ``shape.n`` becomes 6, ``for t in range(7)`` its body seven times, and ``load(work.logits, 3)``, where
+``work.logits`` is to be kept in registers, the variable ``work_logits_3``. All other arrays are indexed as usual.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import textwrap
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+_EVALUATED = (ast.BinOp, ast.Compare, ast.UnaryOp, ast.BoolOp)
+# A worker's place is two numbers that it finds out, all the rest of it is known beforehand.
+_PLACE = ("place_first", "place_worker")
+
+
+def tree_of(module: ModuleType, name: str) -> ast.FunctionDef:
+    """The definition of a function of a module that Numba has compiled."""
+    text = textwrap.dedent(inspect.getsource(getattr(module, name).py_func))
+    found = ast.parse(text).body[0]
+    assert isinstance(found, ast.FunctionDef)
+    return found
+
+
+class Specializer(ast.NodeTransformer):
+    """Rewrites expressions and statements of `step`.
+
+    Arguments:
+        constants: values of dotted names such as ``shape.n``.
+        registers: arrays, by their names with ``_`` for the dot, that become variables; empty leaves loops as they are.
+        inlined: functions whose calls are replaced by their bodies, by name.
+        helpers: names of functions that are called, without the constants among their arguments.
+    """
+
+    def __init__(
+        self,
+        constants: Mapping[str, float],
+        registers: Iterable[str],
+        inlined: Mapping[str, ast.FunctionDef],
+        helpers: Iterable[str],
+    ) -> None:
+        self.constants, self.registers = constants, frozenset(registers)
+        self.inlined, self.helpers = inlined, frozenset(helpers)
+        self.known: dict[str, Any] = {}  # variables whose value is known here
+        self.renamed: dict[str, str] = {}  # local variables of a function that is being inlined
+
+    # ------------------------------------------------------------ expressions
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        name = ast.unparse(node)
+        if name in self.constants:
+            return ast.Constant(self.constants[name])
+        if isinstance(node.value, ast.Name) and node.value.id in ("data", "work", "place"):
+            return ast.Name(name.replace(".", "_"), node.ctx)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if isinstance(node.ctx, ast.Load) and (node.id in self.known or node.id in self.constants):
+            return ast.Constant(self.known.get(node.id, self.constants.get(node.id)))
+        return ast.Name(self.renamed.get(node.id, node.id), node.ctx)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        base = ast.unparse(node.value)
+        if base in ("memories", "work.gradients", "work.boards"):
+            return ast.Name(f"{base}_{ast.unparse(node.slice)}".replace(".", "_"), node.ctx)
+        return self._evaluated(super().generic_visit(node))
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        test = self.visit(node.test)
+        if isinstance(test, ast.Constant):
+            chosen: ast.expr = self.visit(node.body if test.value else node.orelse)
+            return chosen
+        return ast.IfExp(test, self.visit(node.body), self.visit(node.orelse))
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        name, arguments = ast.unparse(node.func), [self.visit(each) for each in node.args]
+        if name in ("splat", "float"):
+            return arguments[0] if name == "splat" else ast.Constant(float(arguments[0].value))
+        if name == "load":
+            return self._element(arguments[0], arguments[1], ast.Load())
+        if name in self.helpers:
+            arguments = _without_constants(arguments)
+        return ast.Call(node.func, arguments, [])
+
+    def generic_visit(self, node: ast.AST) -> Any:
+        return self._evaluated(super().generic_visit(node))
+
+    def _evaluated(self, node: Any) -> Any:
+        """A constant instead of an expression of constants."""
+        if isinstance(node, _EVALUATED):
+            parts = [each for each in ast.walk(node) if isinstance(each, ast.expr) and not isinstance(each, _EVALUATED)]
+            if all(isinstance(each, ast.Constant) for each in parts):
+                return ast.Constant(eval(ast.unparse(node), {}))  # arithmetic of numbers
+        return node
+
+    def _element(self, array: ast.expr, index: ast.expr, context: ast.expr_context) -> ast.expr:
+        if isinstance(array, ast.Name) and array.id in self.registers:
+            assert isinstance(index, ast.Constant), f"{array.id}[{ast.unparse(index)}] has no place of its own"
+            return ast.Name(f"{array.id}_{index.value!r}", context)
+        return ast.Subscript(array, index, context)
+
+    # -------------------------------------------------------------- statements
+
+    def body(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        """The statements rewritten, docstrings left out."""
+        return [made for each in statements for made in self._statement(copy.deepcopy(each))] or [ast.Pass()]
+
+    def _statement(self, node: ast.stmt) -> list[ast.stmt]:
+        if isinstance(node, ast.If):
+            test = self.visit(node.test)
+            if isinstance(test, ast.Constant):
+                chosen = node.body if test.value else node.orelse
+                return self.body(chosen) if chosen else []
+            return [ast.If(test, self.body(node.body), self.body(node.orelse) if node.orelse else [])]
+        if isinstance(node, ast.For):
+            return self._loop(node)
+        if isinstance(node, ast.Expr):
+            return self._call(node.value) if isinstance(node.value, ast.Call) else []
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            value, target = self.visit(node.value), node.targets[0].id
+            self.known.pop(target, None)
+            if self.registers and isinstance(value, ast.Constant) and isinstance(value.value, int):
+                self.known[target] = value.value
+                return []
+            return [ast.Assign([self.visit(node.targets[0])], value)]
+        return [self.generic_visit(node)]
+
+    def _loop(self, node: ast.For) -> list[ast.stmt]:
+        assert isinstance(node.target, ast.Name)
+        assert isinstance(node.iter, ast.Call)
+        bounds, name = [self.visit(each) for each in node.iter.args], node.target.id
+        if self.registers and all(isinstance(each, ast.Constant) for each in bounds):
+            made = []
+            for value in range(*(each.value for each in bounds)):
+                self.known[name] = value
+                made += self.body(node.body)
+            self.known.pop(name, None)
+            return made
+        self.known.pop(name, None)
+        return [ast.For(self.visit(node.target), ast.Call(node.iter.func, bounds, []), self.body(node.body), [])]
+
+    def _call(self, node: ast.Call) -> list[ast.stmt]:
+        name = ast.unparse(node.func)
+        if name == "store":
+            array, index, value = (self.visit(each) for each in node.args)
+            return [ast.Assign([self._element(array, index, ast.Store())], value)]
+        if name not in self.inlined:
+            return [ast.Expr(self.visit(node))]
+        function = self.inlined[name]
+        given = {each.arg: self.visit(value) for each, value in zip(function.args.args, node.args, strict=True)}
+        before = self.known, self.renamed
+        own = {each.id for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        renamed = {each: f"{name}_{each}" for each in (*own, *given)}
+        made: list[ast.stmt] = [
+            ast.Assign([ast.Name(renamed[each], ast.Store())], value)
+            for each, value in given.items()
+            if each not in ("shape", "data", "work") and not isinstance(value, ast.Constant)
+        ]
+        self.known = {each: value.value for each, value in given.items() if isinstance(value, ast.Constant)}
+        self.renamed = renamed
+        made += self.body(function.body)
+        self.known, self.renamed = before
+        return made
+
+
+def _without_constants(arguments: list[ast.expr]) -> list[ast.expr]:
+    """Arguments of a call without `shape`, and with the two numbers of `place`."""
+    made: list[ast.expr] = []
+    for each in arguments:
+        name = each.id if isinstance(each, ast.Name) else ""
+        if name != "shape":
+            made += [ast.Name(part, ast.Load()) for part in _PLACE] if name == "place" else [each]
+    return made
+
+
+def helper_text(module: ModuleType, name: str, constants: Mapping[str, float], helpers: Iterable[str]) -> str:
+    """A function of the module for the GPU, its loops as they are."""
+    tree = tree_of(module, name)
+    arguments = _without_constants([ast.Name(each.arg, ast.Load()) for each in tree.args.args])
+    body = Specializer(constants, (), {}, helpers).body(tree.body)
+    return f"def {name}({', '.join(map(ast.unparse, arguments))}):\n{_indented(body)}"
+
+
+def body_text(
+    module: ModuleType,
+    name: str,
+    constants: Mapping[str, float],
+    registers: Iterable[str],
+    inlined: Iterable[str],
+    helpers: Iterable[str],
+) -> str:
+    """The body of a function of the module for the GPU."""
+    trees = {each: tree_of(module, each) for each in inlined}
+    return _indented(Specializer(constants, registers, trees, helpers).body(tree_of(module, name).body))
+
+
+def _indented(body: list[ast.stmt]) -> str:
+    text = "\n".join(ast.unparse(ast.fix_missing_locations(each)) for each in body)
+    return textwrap.indent(text, "    ")

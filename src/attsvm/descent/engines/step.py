@@ -1,0 +1,487 @@
+"""The step of descent, forward pass, exact gradient and update: the one text from which all kernels are made.
+
+A *worker* computes for one run, or for eight side by side: `load`, `fma` and the other words are those of `lanes`. On
+the CPU one worker does all inputs of its runs. On a GPU (`cuda.kernel` reads this file and compiles it with other words
+of the same names) a run has one worker for each input, or several that share its tokens, `over_parts` adds up what
+those hold, `run_sum` what all workers of the run hold, and `barrier` lets them wait for each other.
+
+Tokens are measured from the first token of their input, which changes no attention: its logit is 0 and it is not
+stored. With o the winner of an input, e_t = exp(a_t - a_o), gap_t the score that o has more than t, and pulls
+p_t = e_t gap_t, the gradient in the logits has the entries
+
+    (p_t - e_t sum p / sum e) slope / (n sum e),
+
+the winner's (gap 0, e = 1) by the same formula. Where all pulls of an input are tiny they are formed once more relative
+to exp(m), m the largest a_t - a_o that has a gap; that is the input's scale, and inputs meet at the largest one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from attsvm.descent.engines.kernel_task import ADAM, EXPONENTIAL, LOGISTIC, MASKED_SCORE, NORMALIZED, PLAIN, RELU, SIGN
+from attsvm.descent.engines.numba.lanes import (
+    LANES,
+    absolute,
+    barrier,
+    exponential,
+    fma,
+    highest_over_parts,
+    load,
+    over_parts,
+    root,
+    run_sum,
+    somewhere_less,
+    splat,
+    store,
+    where_equal,
+    where_greater,
+)
+
+HELPER = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# Where the pulls of an input add up to less than this they may need a scale, and they get one below exp(SHIFT_BELOW).
+TINY_PULLS, SHIFT_BELOW = 1e-80, -200.0
+# Squared norms outside of this range are formed again from scaled entries.
+SMALLEST_SQUARE, LARGEST_SQUARE, SMALLEST_ENTRY = 1e-280, 1e280, 1e-300
+LARGEST_EXPONENT = 700.0
+NOTHING = -np.inf
+
+
+class Shape(NamedTuple):
+    """Sizes and rules of a run, constants of the code on a GPU."""
+
+    n: int
+    length: int  # tokens of a worker besides the first
+    d: int
+    dq: int
+    rank: int  # 0 means that W itself is trained
+    width: int  # features of a token, of which a head takes the `curve`; 0 means that the head is linear
+    curve: int
+    masked: int  # whether some scores are MASKED_SCORE
+    parts: int  # workers that share the tokens of an input
+    loss: int
+    rule: int
+    ridge: int
+    log_ridge: float
+    decay: float
+    beta1: float
+    beta2: float
+    epsilon: float
+
+
+class Place(NamedTuple):
+    """What a worker does: `own` inputs from `first` on, and entry `worker` of every `workers` entries of a matrix."""
+
+    first: int
+    own: int
+    worker: int
+    workers: int
+
+
+class Data(NamedTuple):
+    """What stays: of the worker's inputs, but `queries` of all."""
+
+    tokens: np.ndarray  # [own, length, d]
+    scores: np.ndarray  # [own, length + 1], with the first token
+    features: np.ndarray  # [own, length + 1, width]
+    labels: np.ndarray  # [own]
+    queries: np.ndarray  # [n, dq]
+
+
+class Work(NamedTuple):
+    """Scratch: the first seven belong to the worker, the others to all workers of a run."""
+
+    directions: np.ndarray  # [own, d]: u_i = W z_i
+    logits: np.ndarray  # [length + 1]
+    shares: np.ndarray  # [length + 1]: e_t, then entries of the gradient
+    worths: np.ndarray  # [length + 1]: effective scores
+    spare: np.ndarray  # [max(width, rank, d)]
+    factors: np.ndarray  # [n]
+    pulled: np.ndarray  # [own, d]
+    rows: np.ndarray  # [n, d]: the gradient in u_i
+    scales: np.ndarray  # [n]: its logarithmic scale
+    inner: np.ndarray  # [n, rank]: Q^T z_i
+    back: np.ndarray  # [n, rank]: K^T r_i
+    gradients: tuple[np.ndarray, np.ndarray]  # in W or K, and in Q
+    boards: tuple[np.ndarray, np.ndarray]  # [n] each, for `run_sum`
+
+
+@njit(**HELPER)
+def rows_of(slot, i, shape, data, work):  # type: ignore[no-untyped-def]
+    """The gradient of the risk in u_i, exp(scales[i]) rows[i], of the worker's input `slot`, number i of its run."""
+    zero, one, nothing = splat(0.0), splat(1.0), splat(NOTHING)
+    best = load(data.scores, slot * (shape.length + 1))
+    top = zero
+    if shape.masked:
+        top = where_equal(best, splat(MASKED_SCORE), nothing, zero)
+    store(work.logits, 0, top)
+    for t in range(shape.length):
+        a = zero
+        for j in range(shape.d):
+            a = fma(
+                load(data.tokens, (slot * shape.length + t) * shape.d + j), load(work.directions, slot * shape.d + j), a
+            )
+        score = load(data.scores, slot * (shape.length + 1) + t + 1)
+        if shape.masked:
+            a = where_equal(score, splat(MASKED_SCORE), nothing, a)
+        best = where_greater(a, top, score, best)
+        top = where_greater(a, top, a, top)
+        store(work.logits, t + 1, a)
+    if shape.parts > 1:
+        highest = highest_over_parts(top)
+        best = highest_over_parts(where_equal(top, highest, best, nothing))
+        top = highest
+    total = zero
+    for t in range(shape.length + 1):
+        a = load(work.logits, t) - top
+        e = exponential(a)
+        total = total + e
+        store(work.logits, t, a)
+        store(work.shares, t, e)
+    inverse = one / over_parts(total)
+    outcome = zero
+    if shape.width > 0:
+        value = zero
+        for q in range(shape.width):
+            mixed = zero
+            for t in range(shape.length + 1):
+                k = (slot * (shape.length + 1) + t) * shape.width + q
+                mixed = fma(load(work.shares, t), load(data.features, k), mixed)
+            mixed = over_parts(mixed) * inverse
+            slope = splat(-2.0) * mixed
+            if shape.curve == RELU:
+                slope = where_greater(mixed, zero, one, zero)
+                value = fma(slope, mixed, value)
+            else:
+                value = value - mixed * mixed
+            store(work.spare, q, slope)
+        label, linear = load(data.labels, slot), zero
+        best = nothing
+        for t in range(shape.length + 1):
+            worth = zero
+            for q in range(shape.width):
+                k = (slot * (shape.length + 1) + t) * shape.width + q
+                worth = fma(load(work.spare, q), load(data.features, k), worth)
+            score = load(data.scores, slot * (shape.length + 1) + t)
+            linear = fma(load(work.shares, t), score, linear)
+            worth = fma(label, worth, score)
+            winner = where_greater(worth, best, worth, best)
+            best = where_equal(load(work.logits, t), zero, winner, best)
+            store(work.worths, t, worth)
+        best = highest_over_parts(best)
+        outcome = fma(label, value, over_parts(linear) * inverse)
+    pulls, size = zero, zero
+    for t in range(shape.length + 1):
+        worth = load(work.worths, t) if shape.width > 0 else load(data.scores, slot * (shape.length + 1) + t)
+        pull = load(work.shares, t) * (best - worth)
+        pulls = pulls + pull
+        size = size + absolute(pull)
+    mean, scale, unit = over_parts(pulls) * inverse, zero, one
+    if somewhere_less(over_parts(size), splat(TINY_PULLS)):
+        largest = nothing
+        for t in range(shape.length + 1):
+            worth = load(work.worths, t) if shape.width > 0 else load(data.scores, slot * (shape.length + 1) + t)
+            a = load(work.logits, t)
+            # Tokens tied with the winner have no gap, and may lie above the scale.
+            largest = where_equal(best, worth, largest, where_greater(a, largest, a, largest))
+        largest = highest_over_parts(largest)
+        scale = where_greater(splat(SHIFT_BELOW), largest, largest, zero)
+        shift = where_greater(scale, nothing, scale, zero)
+        unit = exponential(shift)
+        pulls = zero
+        for t in range(shape.length + 1):
+            worth = load(work.worths, t) if shape.width > 0 else load(data.scores, slot * (shape.length + 1) + t)
+            a = load(work.logits, t) - shift
+            pull = exponential(where_greater(a, zero, zero, a)) * (best - worth)
+            pulls = pulls + pull
+            store(work.logits, t, pull)
+        mean = over_parts(pulls) * inverse
+        for t in range(shape.length + 1):
+            store(work.shares, t, load(work.logits, t) - load(work.shares, t) * mean)
+    else:
+        for t in range(shape.length + 1):
+            worth = load(work.worths, t) if shape.width > 0 else load(data.scores, slot * (shape.length + 1) + t)
+            e = load(work.shares, t)
+            store(work.shares, t, e * (best - worth) - e * mean)
+    margin = outcome if shape.width > 0 else best - mean * unit
+    slope = one
+    if shape.loss == LOGISTIC:
+        slope = one / (one + exponential(margin))
+    elif shape.loss == EXPONENTIAL:
+        slope = exponential(zero - margin)
+    weight = slope * inverse / splat(float(shape.n))
+    for j in range(shape.d):
+        r = zero
+        for t in range(shape.length):
+            r = fma(load(work.shares, t + 1), load(data.tokens, (slot * shape.length + t) * shape.d + j), r)
+        r = over_parts(r) * weight
+        if shape.rank > 0:
+            store(work.spare, j, r)
+        store(work.rows, i * shape.d + j, r)
+    store(work.scales, i, scale)
+
+
+@njit(**HELPER)
+def descend_span(sizes, length, shape, place, data, work, products, moved, stalled):  # type: ignore[no-untyped-def]
+    """Gradient or normalized descent on W, seen through ``directions`` u_i = W z_i alone: no matrix is formed.
+
+    Since W <- W - h sum_i r_i z_i^T, u_j <- u_j - h sum_i r_i <z_i, z_j>: ``products`` [own, n] holds these. What
+    becomes of W is ``W - sum_i moved_i z_i^T``. `length` is what the sizes of steps are multiplied with.
+    """
+    zero, one, nothing = splat(0.0), splat(1.0), splat(NOTHING)
+    idle = zero
+    for k in range(sizes.shape[0]):
+        for slot in range(place.own):
+            rows_of(slot, place.first + slot, shape, data, work)
+        barrier()
+        top, low = nothing, zero
+        for i in range(shape.n):
+            scale = load(work.scales, i)
+            top = where_greater(scale, top, scale, top)
+            low = where_greater(low, scale, scale, low)
+        top = where_greater(top, nothing, top, zero)
+        uneven, mine, square = somewhere_less(low, top), one, zero
+        for slot in range(place.own):
+            for i in range(shape.n):
+                product = load(products, slot * shape.n + i)
+                if uneven:
+                    product = product * exponential(load(work.scales, i) - top)
+                store(work.factors, i, product)
+            if uneven:
+                mine = exponential(load(work.scales, place.first + slot) - top)
+            total = zero
+            for j in range(shape.d):
+                g = zero
+                for i in range(shape.n):
+                    g = fma(load(work.factors, i), load(work.rows, i * shape.d + j), g)
+                store(work.pulled, slot * shape.d + j, g)
+                total = fma(load(work.rows, (place.first + slot) * shape.d + j), g, total)
+            square = fma(mine, total, square)
+        square = run_sum(square * splat(1.0 / shape.parts), work.boards[0], place.first)
+        norm = root(square)
+        if somewhere_less(square, splat(SMALLEST_SQUARE)) or somewhere_less(splat(LARGEST_SQUARE), square):
+            norm = outer_norm(shape, data.queries, work.rows, work.scales, top)
+        step = length * splat(sizes[k, 0])
+        if shape.rule == NORMALIZED:
+            step = step / where_greater(norm, zero, norm, one)
+        else:
+            step = step * exponential(where_greater(top, splat(LARGEST_EXPONENT), splat(LARGEST_EXPONENT), top))
+        idle = where_equal(norm, zero, one, idle)
+        for slot in range(place.own):
+            if uneven:
+                mine = exponential(load(work.scales, place.first + slot) - top)
+            for j in range(shape.d):
+                at = slot * shape.d + j
+                turned = fma(zero - step, load(work.pulled, at), load(work.directions, at))
+                store(work.directions, at, turned)
+                r = load(work.rows, (place.first + slot) * shape.d + j)
+                store(moved, at, fma(step * mine, r, load(moved, at)))
+        barrier()
+    store(stalled, 0, idle)
+
+
+@njit(**HELPER)
+def inverse_of(largest):  # type: ignore[no-untyped-def]
+    """1 / largest, 0 where that would leave the range of floating point."""
+    held = where_greater(largest, splat(SMALLEST_ENTRY), largest, splat(1.0))
+    return where_greater(largest, splat(SMALLEST_ENTRY), splat(1.0) / held, splat(0.0))
+
+
+@njit(**HELPER)
+def outer_norm(shape, queries, rows, scales, top):  # type: ignore[no-untyped-def]
+    """Frobenius norm of ``sum_i exp(scales_i - top) rows_i z_i^T``, its squares kept in range; each worker alone."""
+    zero, largest, inverse = splat(0.0), splat(0.0), splat(0.0)
+    total = zero
+    for turn in range(2):
+        for j in range(shape.d):
+            for q in range(shape.dq):
+                g = zero
+                for i in range(shape.n):
+                    r = load(rows, i * shape.d + j) * exponential(load(scales, i) - top)
+                    g = fma(r, load(queries, i * shape.dq + q), g)
+                g = absolute(g)
+                if turn == 0:
+                    largest = where_greater(g, largest, g, largest)
+                else:
+                    total = fma(g * inverse, g * inverse, total)
+        inverse = inverse_of(largest)
+    return root(total) * largest
+
+
+@njit(**HELPER)
+def stored_norm(matrix, count):  # type: ignore[no-untyped-def]
+    """Frobenius norm of a matrix, its squares kept in range; each worker by itself."""
+    largest, total = splat(0.0), splat(0.0)
+    for k in range(count):
+        size = absolute(load(matrix, k))
+        largest = where_greater(size, largest, size, largest)
+    inverse = inverse_of(largest)
+    for k in range(count):
+        g = load(matrix, k) * inverse
+        total = fma(g, g, total)
+    return root(total) * largest
+
+
+@njit(**HELPER)
+def blended(scale, new_scale, past):  # type: ignore[no-untyped-def]
+    """The scale of ``past * mean + (1 - past) * new``, and what the mantissas of mean and new are multiplied with."""
+    nothing = splat(NOTHING)
+    mine, theirs = scale + splat(math.log(past) if past > 0 else NOTHING), new_scale + splat(math.log(1.0 - past))
+    top = where_greater(mine, theirs, mine, theirs)
+    held = where_greater(top, nothing, top, splat(0.0))
+    return top, exponential(mine - held), exponential(theirs - held)
+
+
+@njit(**HELPER)
+def update(matrix, left, a, right, b, gradient, board, memory, sizes, length, top, uneven, shape, place, factors):  # type: ignore[no-untyped-def]
+    """matrix[a, b] takes a step along ``sum_i left_i right_i^T``, of scale `top`; returns the norm of that mantissa.
+
+    ``memory`` holds the moments of Adam and their scales.
+    """
+    zero, one, nothing = splat(0.0), splat(1.0), splat(NOTHING)
+    keep, add = one, zero
+    if shape.ridge:
+        # At the larger of the two scales: far out the ridge is all that is left.
+        other = splat(shape.log_ridge)
+        both = where_greater(top, other, top, other)
+        keep, add = exponential(top - both), exponential(other - both)
+        top = both
+    square = zero
+    for k in range(place.worker, a * b, place.workers):
+        g = zero
+        for i in range(shape.n):
+            r = load(left, i * a + k // b)
+            if uneven:
+                r = r * load(factors, i)
+            g = fma(r, load(right, i * b + k % b), g)
+        if shape.ridge:
+            g = fma(add, load(matrix, k), keep * g)
+        store(gradient, k, g)
+        square = fma(g, g, square)
+    first_scale, second_scale = load(memory, 0), load(memory, 1)
+    square = run_sum(square, board, place.first)
+    norm = root(square)
+    if somewhere_less(square, splat(SMALLEST_SQUARE)) or somewhere_less(splat(LARGEST_SQUARE), square):
+        exact = stored_norm(gradient, a * b)
+        norm = where_greater(splat(SMALLEST_SQUARE), square, exact, norm)
+        norm = where_greater(square, splat(LARGEST_SQUARE), exact, norm)
+    step = length * splat(sizes[0])
+    left_over = one - step * splat(shape.decay)
+    keep1, add1, keep2, add2, floor = one, zero, one, zero, zero
+    if shape.rule == NORMALIZED:
+        step = step / where_greater(norm, zero, norm, one)
+    elif shape.rule == PLAIN:
+        step = step * exponential(where_greater(top, splat(LARGEST_EXPONENT), splat(LARGEST_EXPONENT), top))
+    elif shape.rule == ADAM:
+        first_scale, keep1, add1 = blended(first_scale, top, shape.beta1)
+        second_scale, keep2, add2 = blended(second_scale, top + top, shape.beta2)
+        half = where_greater(second_scale, nothing, splat(0.5) * second_scale, zero)
+        step = step * splat(sizes[1]) * exponential(first_scale - half)
+        away = where_greater(zero - half, splat(LARGEST_EXPONENT), splat(LARGEST_EXPONENT), zero - half)
+        floor = splat(shape.epsilon) * exponential(away)
+        store(memory, 0, first_scale)
+        store(memory, 1, second_scale)
+    for k in range(place.worker, a * b, place.workers):
+        g = load(gradient, k)
+        if shape.rule == SIGN:
+            g = where_greater(g, zero, one, where_greater(zero, g, zero - one, zero))
+        elif shape.rule == ADAM:
+            mean = keep1 * load(memory, 2 + k) + add1 * g
+            second = keep2 * load(memory, 2 + a * b + k) + add2 * (g * g)
+            store(memory, 2 + k, mean)
+            store(memory, 2 + a * b + k, second)
+            size = root(second * splat(sizes[2])) + floor
+            g = where_greater(size, zero, mean / where_greater(size, zero, size, one), zero)
+        value = load(matrix, k)
+        if shape.decay > 0.0:
+            value = value * left_over
+        store(matrix, k, value - step * g)
+    return norm
+
+
+@njit(**HELPER)
+def descend_matrices(sizes, length, shape, place, data, work, first, second, memories, stalled):  # type: ignore[no-untyped-def]
+    """Descent on W [d, dq], or on K [d, rank] and Q [dq, rank]; ``sizes`` [steps, 3] has Adam's corrections too."""
+    zero, one, nothing = splat(0.0), splat(1.0), splat(NOTHING)
+    idle = zero
+    for k in range(sizes.shape[0]):
+        for slot in range(place.own):
+            i = place.first + slot
+            if shape.rank > 0:
+                for c in range(shape.rank):
+                    total = zero
+                    for q in range(shape.dq):
+                        total = fma(load(second, q * shape.rank + c), load(data.queries, i * shape.dq + q), total)
+                    store(work.spare, c, total)
+                    store(work.inner, i * shape.rank + c, total)
+                for j in range(shape.d):
+                    total = zero
+                    for c in range(shape.rank):
+                        total = fma(load(first, j * shape.rank + c), load(work.spare, c), total)
+                    store(work.directions, slot * shape.d + j, total)
+            else:
+                for j in range(shape.d):
+                    total = zero
+                    for q in range(shape.dq):
+                        total = fma(load(first, j * shape.dq + q), load(data.queries, i * shape.dq + q), total)
+                    store(work.directions, slot * shape.d + j, total)
+            rows_of(slot, i, shape, data, work)
+            for c in range(shape.rank):
+                total = zero
+                for j in range(shape.d):
+                    total = fma(load(first, j * shape.rank + c), load(work.spare, j), total)
+                store(work.back, i * shape.rank + c, total)
+        barrier()
+        top, low = nothing, zero
+        for i in range(shape.n):
+            scale = load(work.scales, i)
+            top = where_greater(scale, top, scale, top)
+            low = where_greater(low, scale, scale, low)
+        held = where_greater(top, nothing, top, zero)
+        uneven = somewhere_less(low, held)
+        if uneven:
+            for i in range(shape.n):
+                store(work.factors, i, exponential(load(work.scales, i) - held))
+        if shape.rank > 0:
+            norm = update(
+                first, work.rows, shape.d, work.inner, shape.rank, work.gradients[0], work.boards[0], memories[0],
+                sizes[k], length, top, uneven, shape, place, work.factors,
+            ) + update(
+                second, data.queries, shape.dq, work.back, shape.rank, work.gradients[1], work.boards[1], memories[1],
+                sizes[k], length, top, uneven, shape, place, work.factors,
+            )  # fmt: skip
+        else:
+            norm = update(
+                first, work.rows, shape.d, data.queries, shape.dq, work.gradients[0], work.boards[0], memories[0],
+                sizes[k], length, top, uneven, shape, place, work.factors,
+            )  # fmt: skip
+        idle = where_equal(norm, zero, one, idle)
+        barrier()
+    store(stalled, 0, idle)
+
+
+@njit(nogil=True, cache=True)
+def descend_lanes(  # type: ignore[no-untyped-def]
+    data, pack, first, second, memories, sizes, factors, shape, stalled
+):
+    """`descend_matrices` for groups of LANES runs, arrays ``[groups, ..., LANES]``; `pack` names the data of each."""
+    n, length, d = shape.n, shape.length, shape.d
+    spare, rank = max(shape.width, shape.rank, d), shape.rank
+    gradients = np.empty((d * max(rank, shape.dq), LANES)), np.empty((shape.dq * rank, LANES))
+    work = Work(
+        np.empty((n * d, LANES)), np.empty((length + 1, LANES)), np.empty((length + 1, LANES)),
+        np.empty((length + 1, LANES)), np.empty((spare, LANES)), np.empty((n, LANES)), np.empty((0, LANES)),
+        np.empty((n * d, LANES)), np.empty((n, LANES)), np.empty((n * rank, LANES)), np.empty((n * rank, LANES)),
+        gradients, (np.empty((0, LANES)), np.empty((0, LANES))),
+    )  # fmt: skip
+    for g in range(len(pack)):
+        b = pack[g]
+        own = Data(data.tokens[b], data.scores[b], data.features[b], data.labels[b], data.queries[b])
+        descend_matrices(
+            sizes, load(factors[g], 0), shape, Place(0, n, 0, 1), own, work, first[g], second[g],
+            (memories[0][g], memories[1][g]), stalled[g],
+        )  # fmt: skip
