@@ -245,9 +245,9 @@ class TestBadInput:
         ({"device": "tpu"}, "device must be cpu, cuda or cuda:N; got 'tpu'"),
         ({"layers": [True]}, "layers must lie"),
         ({"heads": [3]}, "heads must lie in 0..2"),
-        ({"heads": ["L0H9"]}, "heads must lie in 0..2"),
+        ({"heads": ["L0H9"]}, "head L0H9 does not exist; planted has layers 0..0 with heads 0..2"),
         ({"heads": ["L4H0"]}, "L4H0 does not exist"),
-        ({"heads": ["first"]}, "names such as 'L3H7'"),
+        ({"heads": ["first"]}, "a name such as 'L3H7'"),
         ({"heads": "L0H1"}, "must be a list"),
         ({"heads": []}, "must be a list"),
         ({"norms": ()}, "norms must be norms"),
@@ -283,9 +283,9 @@ class TestBadInput:
         found = analyze(model, texts, **options)
         once = analyze(model, [texts[0], texts[1], texts[3]], **options)
         assert found.sentences == once.sentences == 3
-        assert "3 texts repeat others and were left out" in found.notes
+        assert "texts that repeat others: 3, left out" in found.notes
         assert found["L0H0"].comparisons[0].head.agreement == once["L0H0"].comparisons[0].head.agreement
-        assert "1 text repeats another and was left out" in analyze(model, [*texts[:2], texts[0]], **options).notes
+        assert "texts that repeat others: 1, left out" in analyze(model, [*texts[:2], texts[0]], **options).notes
 
     def test_a_tokenizer_that_does_not_know_the_texts_is_told_first(self):
         states, one = [torch.eye(4)[None]], torch.eye(4)[None, None]
@@ -312,7 +312,7 @@ class TestBadInput:
         generator = torch.Generator().manual_seed(0)
         states = [torch.randn(1, 1 + 3 * (k > 0), 3, generator=generator) for k in range(8)]
         mixed = analyze(from_arrays(states, 3 * key, key), queries=10, confidence=0.0)
-        assert any("1 text has one token; it offers no choice" in note for note in mixed.notes)
+        assert any("texts of one token, which offers no choice: 1" in note for note in mixed.notes)
         assert mixed["L0H0"].selectivity.no_choice == 1
 
     def test_nothing_is_left_when_all_is_left_out(self):

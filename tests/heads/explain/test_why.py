@@ -11,7 +11,6 @@ import torch
 from attsvm.heads import Reading, load, max_margin, why
 from attsvm.heads.analysis.lifted import Pairs
 from attsvm.heads.analysis.selections import SentenceView, choices
-from attsvm.heads.explain.places import query_place
 from attsvm.heads.explain.trace import in_float64
 from heads.loading.small import HALF, IDS, VOCABULARY, albert, bert, gpt2, lately, rope, whisper
 from heads.planted import planted, sentence
@@ -153,18 +152,16 @@ def test_arrays_are_explained_without_earlier_parts():
 
 def test_words():
     said = sentence("[CLS]", "Ġplay", "ing", "Ġcards", "Ġthe", "ĠThe", "Ġx", "Ġx", special=(0,))
-    assert query_place(said, "playing") == 2
-    assert (
-        query_place(said, "cards") == query_place(said, "CARDS") == query_place(said, 3) == query_place(said, "3") == 3
-    )
-    assert query_place(said, "the") == 4
-    assert query_place(said, None) == 7
+    assert said.place("playing") == 2
+    assert said.place("cards") == said.place("CARDS") == said.place(3) == said.place("3") == 3
+    assert said.place("the") == 4
+    assert said.place(None) == 7
     with pytest.raises(ValueError, match="query 'x' occurs 2 times, at tokens 6, 7"):
-        query_place(said, "x")
+        said.place("x")
     with pytest.raises(ValueError, match="query 'dog' is not in the text; its tokens are 0:"):
-        query_place(said, "dog")
+        said.place("dog")
     with pytest.raises(ValueError, match=r"position in 0\.\.7"):
-        query_place(said, 8)
+        said.place(8)
 
 
 @pytest.mark.parametrize(("asked", "message"), [

@@ -108,6 +108,9 @@ def analyze(
     sentences, repeated = _sentences(model, texts)
     with TemporaryDirectory() if cache is None else contextlib.nullcontext(cache) as folder:
         reports, said = _finished(model, sentences, chosen, settings, Path(folder), backend, progress)
+    # Bytes of the hidden states of one layer, those of untrained twins included, and of the largest problem.
+    memory = state_bytes(model, sentences) * (1 + (draws if model.has_untrained else 0))
+    memory += max((found.head.memory for report in reports for found in report.comparisons), default=0)
     return HeadsReport(
         model=model.name,
         architecture=model.architecture,
@@ -120,7 +123,7 @@ def analyze(
         settings=settings,
         heads=tuple(sorted(reports, key=lambda found: (-found.selectivity.confident, -found.selectivity.top_mass))),
         seconds=round(time.perf_counter() - began, 3),
-        memory=_memory(model, sentences, reports, draws),
+        memory=memory,
     )
 
 
@@ -197,33 +200,16 @@ def _sentences(model: HeadModel, texts: Sequence[Text] | None) -> tuple[list[Sen
 
 
 def _notes(model: HeadModel, sentences: Sequence[Sentence], repeated: int) -> list[str]:
-    notes = []
     tokens = [token for sentence in sentences for token in sentence.tokens]
     unknown = sum(token.strip("[]<|>").lower() == "unk" for token in tokens) / max(len(tokens), 1)
-    if unknown > 0.1:
-        notes.append(f"WARNING: {unknown:.0%} of the tokens are unknown ones: the tokenizer does not fit these texts")
-    if repeated:
-        which = "repeats another and was" if repeated == 1 else "repeat others and were"
-        notes.append(f"{counted(repeated, 'text')} {which} left out")
-    cut = [sentence for sentence in sentences if sentence.left_out]
-    if cut:
-        lost = sum(sentence.left_out for sentence in cut)
-        longer = f"{counted(len(cut), 'text')} {'is' if len(cut) == 1 else 'are'} longer than the model reads"
-        notes.append(f"{longer}; {counted(lost, 'token')} at the end {'was' if lost == 1 else 'were'} left out")
+    left_out = [sentence.left_out for sentence in sentences if sentence.left_out]
     single = sum(len(sentence) < 2 for sentence in sentences)
-    if single:
-        which = (
-            "has one token; it offers no choice and is"
-            if single == 1
-            else "have one token; they offer no choice and are"
-        )
-        notes.append(f"{counted(single, 'text')} {which} not counted")
-    if not model.has_untrained:
-        notes.append("there is no untrained model of this shape to compare with")
-    return notes
-
-
-def _memory(model: HeadModel, sentences: Sequence[Sentence], reports: Sequence[HeadReport], draws: int) -> int:
-    """Bytes of the hidden states of one layer, those of untrained twins included, and of the largest problem."""
-    states = state_bytes(model, sentences) * (1 + (draws if model.has_untrained else 0))
-    return states + max((found.head.memory for report in reports for found in report.comparisons), default=0)
+    notes = {
+        f"WARNING: {unknown:.0%} of the tokens are unknown ones: the tokenizer does not fit these texts": unknown > 0.1,
+        f"texts that repeat others: {repeated:,}, left out": repeated,
+        f"texts longer than the model reads: {len(left_out):,}, without their last {counted(sum(left_out), 'token')}":
+            left_out,
+        f"texts of one token, which offers no choice: {single:,}, not counted": single,
+        "there is no untrained model of this shape to compare with": not model.has_untrained,
+    }  # fmt: skip
+    return [note for note, holds in notes.items() if holds]

@@ -20,13 +20,7 @@ from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.report.records import Closeness, Efficiency, Spectrum
 from attsvm.norms import Frobenius, Norm, Nuclear, direction_cosine
-from attsvm.svm import (
-    BlockDescent,
-    NuclearInteriorPoint,
-    Solver,
-    SVMSolution,
-    solve,
-)
+from attsvm.svm import BlockDescent, NuclearInteriorPoint, Solver, SVMSolution, solve
 
 _CONTRADICTION = "infeasible: equal queries ask for opposite choices between equal tokens, so no weights separate them"
 # Directions whose share of the data is below this, as a singular value relative to the largest, are float32 rounding.
@@ -39,10 +33,10 @@ _RANK = 1e-2
 class Compared:
     """How close the weights are, the selections this is about, and what holds the solution in place."""
 
-    closeness: Closeness  # the numbers
-    drawn: Choices  # the selections
+    closeness: Closeness
+    drawn: Choices
     shares: Float[Tensor, "n T"]  # of each constraint in the sum of all multipliers; 0 where nothing is solved
-    solution: SVMSolution | None = None  # of a plain head; None where there is none to use
+    solution: SVMSolution | None = None  # of a plain head
 
 
 def compare_with_max_margin(
@@ -63,35 +57,27 @@ def compare_with_max_margin(
     weights = form.weights
     made = selection_problem(views, drawn, form)
     seen = projected(weights, views, drawn)
-    nothing = torch.zeros(len(drawn), made.problem.data.T, dtype=torch.float64)
+    size, seen_size = float(norm.value(weights)), float(norm.value(seen))
     result = partial(
-        Closeness,
-        norm=norm.name,
-        queries=len(drawn),
-        rows=made.rows,
-        memory=made.memory,
-        in_span=float(norm.value(seen) / norm.value(weights)) if bool(weights.any()) else math.nan,
-    )
-
-    def unsolved(status: str, gap: float = math.nan) -> Closeness:
-        return result(status=status, solved=False, gap=gap, seconds=round(time.perf_counter() - began, 3))
-
+        Closeness, norm=norm.name, queries=len(drawn), rows=made.rows, memory=made.memory,
+        in_span=seen_size / size if size > 0 else math.nan,
+    )  # fmt: skip
+    shares = torch.zeros(len(drawn), made.problem.data.T, dtype=torch.float64)
     if not form.slope and made.contradiction() is not None:
-        return Compared(unsolved(_CONTRADICTION), drawn, nothing)
+        seconds = round(time.perf_counter() - began, 3)
+        return Compared(result(status=_CONTRADICTION, solved=False, gap=math.nan, seconds=seconds), drawn, shares)
     solution = solve(made.problem, norm, solver=_solver(norm, settings))
-    if isinstance(norm, Frobenius) and not bool(solution.solved | solution.barred):  # the rounds ran out
-        return Compared(unsolved(solution.sentences, float(solution.certificate.relative_gap)), drawn, nothing)
-    if bool(solution.barred) or not bool(solution.certificate.relative_gap.isfinite()):
-        return Compared(unsolved(solution.sentences), drawn, nothing, solution)
+    result = partial(result, status=solution.sentences, seconds=round(solution.seconds, 3))
+    gap, ran_out = float(solution.certificate.relative_gap), not bool(solution.solved | solution.barred)
+    if bool(solution.barred) or not math.isfinite(gap) or (ran_out and isinstance(norm, Frobenius)):
+        return Compared(result(solved=False, gap=gap if ran_out else math.nan), drawn, shares)
     best, value = solution.weights, float(norm.value(solution.weights))
     free = solve(selection_problem(views, drawn).problem, norm, solver=_solver(norm, settings)) if form.slope else None
     far = None if free is None or not bool(free.solved) else free.weights
     duals = solution.duals[made.inputs].clamp(min=0.0)
     closeness = result(
-        status=solution.sentences,
         solved=bool(solution.solved),
-        gap=float(solution.certificate.relative_gap),
-        seconds=round(solution.seconds, 3),
+        gap=gap,
         max_margin=made.asked / value if value > 0 else math.nan,
         cosine=float(direction_cosine(weights, best)),
         cosine_projected=float(direction_cosine(seen, best)),
@@ -101,9 +87,7 @@ def compare_with_max_margin(
         support_rows=int((duals > 0).sum()),
         support_queries=int((duals > 0).any(-1).sum()),
         agreement=agreement(replace(form, key=best, query=torch.eye(best.shape[1]).to(best)), views, held_out),
-        **_efficiencies(
-            made.query_margins(weights) * value, float(norm.value(weights)), float(norm.value(seen)), settings
-        ),
+        **_efficiencies(made.query_margins(weights) * value, size, seen_size, settings),
     )
     return Compared(closeness, drawn, duals / duals.sum().clamp(min=1e-300), solution)
 
@@ -124,16 +108,10 @@ def _compare_lifted(
     shares = torch.zeros(len(drawn), max(len(view.sentence) for view in views), dtype=torch.float64)
     size, seen_size = form.size, found.pairs.seen_size()
     result = partial(
-        Closeness,
-        norm=norm.name,
-        queries=len(drawn),
-        rows=len(pairs) - len(drawn),
-        status=found.status,
-        gap=found.gap,
-        seconds=found.seconds,
-        memory=found.memory,
+        Closeness, norm=norm.name, queries=len(drawn), rows=len(pairs) - len(drawn), status=found.status,
+        gap=found.gap, seconds=found.seconds, memory=found.memory,
         in_span=seen_size / size if size > 0 else math.nan,
-    )
+    )  # fmt: skip
     if math.isnan(value):
         return Compared(result(solved=False), drawn, shares)
     shares[pairs.query, pairs.token] = lam / lam.sum()

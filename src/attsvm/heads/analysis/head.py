@@ -44,10 +44,8 @@ class HeadTask:
 
     def draw(self, confident: Choices, purpose: str, most: int) -> tuple[Choices, Choices]:
         """At most `most` queries for the problem, and queries of the held-out sentences."""
-        training = confident.within(~self.held_out)
-        training = training.draw(most, self.stream(purpose))
-        testing = confident.within(self.held_out).draw(self.settings.queries, self.stream(f"{purpose} held out"))
-        return training, testing
+        training = confident.within(~self.held_out).draw(most, self.stream(purpose))
+        return training, confident.within(self.held_out).draw(self.settings.queries, self.stream(f"{purpose} held out"))
 
 
 def analyze_head(task: HeadTask) -> HeadReport:
@@ -164,11 +162,7 @@ def _support_tokens(
 
 
 def _examples(
-    form: HeadWeights,
-    views: Sequence[SentenceView],
-    found: Choices,
-    own: Compared,
-    count: int,
+    form: HeadWeights, views: Sequence[SentenceView], found: Choices, own: Compared, count: int
 ) -> tuple[Example, ...]:
     """The `count` sentences with the largest multipliers, short ones where there are any."""
     weight = torch.zeros(len(views), dtype=torch.float64).index_add_(0, own.drawn.sentence, own.shares.sum(-1))
@@ -179,13 +173,7 @@ def _examples(
     return tuple(_example(index, form, views[index], found, own) for index in order.tolist())
 
 
-def _example(
-    index: int,
-    form: HeadWeights,
-    view: SentenceView,
-    found: Choices,
-    own: Compared,
-) -> Example:
+def _example(index: int, form: HeadWeights, view: SentenceView, found: Choices, own: Compared) -> Example:
     attention = (form.log_attention(view.logits(form)).exp().nan_to_num() * 1000).round().to(torch.int64)
     selected = torch.full((len(view.sentence),), -1)
     here = found[(found.sentence == index) & ~found.tied]

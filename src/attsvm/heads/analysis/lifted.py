@@ -27,7 +27,7 @@ from torch import Tensor
 from attsvm.data import TokenDataset
 from attsvm.heads.analysis.selections import Choices, SentenceView
 from attsvm.heads.analysis.settings import Settings
-from attsvm.heads.form import HeadWeights
+from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.svm import AttentionSVM, BatchedFrobenius, solve
 
 MOST_PAIRS = 6000  # largest number of pairs whose whole kernel is held; it takes 288 MB
@@ -55,14 +55,14 @@ class Pairs:
     buckets: Int[Tensor, " N"] | None  # of its distance, ``[N]``; None without learned biases by distance
 
     @classmethod
-    def of(cls, form: HeadWeights, views: Sequence[SentenceView], selections: Sequence[tuple[int, int, int]]) -> Pairs:
+    def of(cls, form: HeadWeights, views: Sequence[LayerStates], selections: Sequence[tuple[int, int, int]]) -> Pairs:
         """All candidates of queries, each given by its sentence, its position and the token that it selects."""
         queries, query, token, place, phases, buckets = [], [], [], [], [], []
         used = sorted({index for index, _, _ in selections})
         starts = dict(zip(used, itertools.accumulate((len(views[n].keys) for n in used), initial=0), strict=False))
         for number, (index, position, _) in enumerate(selections):
             view = views[index]
-            tokens = torch.nonzero(view.candidates[position])[:, 0]
+            tokens = torch.nonzero(view.allowed[position])[:, 0]
             queries.append(view.queries[position])
             query.append(torch.full_like(tokens, number))
             token.append(tokens)

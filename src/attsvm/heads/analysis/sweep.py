@@ -63,14 +63,12 @@ def heads_sweep(
     group = max(1, BUDGET // (1 + _twins(model, settings)) // max(1, state_bytes(model, sentences)))
     rounds = [layers[first : first + group] for first in range(0, len(layers), group)]
 
-    def tasks_of(number: int) -> list[Task]:
-        if number == len(rounds):
-            return []
-        return [Task(name_of(place), {"place": place}) for place in places if place[0] in rounds[number]]
+    def tasks_of(chosen: Sequence[int]) -> list[Task]:
+        return [Task(name_of(place), {"place": place}) for place in places if place[0] in chosen]
 
     def more(_: HeadsConfiguration, done: Sequence[Done]) -> list[Task]:
         last = max(each.task.values["place"][0] for each in done)
-        return tasks_of(next(number for number, own in enumerate(rounds) if last in own) + 1)
+        return tasks_of(next((own for own in rounds if own[0] > last), ()))
 
     def prepare(_: HeadsConfiguration, missing: Sequence[Task]) -> list[Task]:
         found = _tasks(model, sentences, [task.values["place"] for task in missing], settings)
@@ -78,7 +76,7 @@ def heads_sweep(
 
     return Sweep(
         id="heads", default=configuration_of(model, sentences, settings), columns=_COLUMNS,
-        tasks=lambda _: tasks_of(0), compute=_compute, more=more, prepare=prepare,
+        tasks=lambda _: tasks_of(rounds[0]), compute=_compute, more=more, prepare=prepare,
         tolerances={"relative gap": settings.accuracy},
     )  # fmt: skip
 

@@ -25,12 +25,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from attsvm.data import TokenDataset
-from attsvm.heads.explain.places import plain_word, query_place
+from attsvm.heads.analysis.selections import SentenceView, choices
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.folder import quiet
 from attsvm.heads.loading.tokenizers import HuggingFaceTokenizer
 from attsvm.heads.loading.transformers_model import TransformersModel
-from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place
+from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place, plain_word
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, BlockDescent, SVMSolution, solve
 
@@ -84,14 +84,12 @@ class Edit:
     def sentence(self) -> str:
         """What came of it."""
         listed = "; ".join(map(str, self.clash[:_LISTED])) + ("; ..." if len(self.clash) > _LISTED else "")
+        none = f"no change of the queries of {self.head}"
         if self.clash and bool(self.solution.infeasible):
-            return f"no change of the queries of {self.head} can do this, because these demands clash: {listed}"
+            return f"{none} can do this, because these demands clash: {listed}"
         if self.clash:
-            bound = float(self.solution.certificate.dual_value)
-            return (
-                f"no change of the queries of {self.head} of a norm below {0.994 * bound:.3g} can do this; whether a"
-                f" larger one can is not known. These demands clash: {listed}"
-            )
+            bound = f"of a norm below {0.994 * float(self.solution.certificate.dual_value):.3g}"
+            return f"{none} {bound} can do this; whether a larger one can is not known. These demands clash: {listed}"
         if not self.possible:
             return f"no change was found: {self.solution.sentences}"
         norm, gap = self.solution.norm, float(self.solution.certificate.relative_gap)
@@ -103,12 +101,12 @@ class Edit:
 
     def __str__(self) -> str:
         lines = [self.sentence]
-        for title, choices in (("binds", self.binding), ("had to move", self.moved)):
-            lines += [f"- {title}: {choice}" for choice in choices[:_LISTED]]
-            lines += [f"- {title}: {len(choices) - _LISTED} more"] if len(choices) > _LISTED else []
+        for title, named in (("binds", self.binding), ("had to move", self.moved)):
+            lines += [f"- {title}: {choice}" for choice in named[:_LISTED]]
+            lines += [f"- {title}: {len(named) - _LISTED} more"] if len(named) > _LISTED else []
         return "\n".join(lines)
 
-    def apply(self, model: HeadModel) -> HeadModel:
+    def apply(self, model: HeadModel) -> TransformersModel:
         """A copy of `model` with the edited head.
 
         Raises:
@@ -143,7 +141,6 @@ class Edit:
         from safetensors.torch import save_file
 
         edited = self.apply(model)
-        assert isinstance(edited, TransformersModel)
         staging = path.with_name(f".{path.name}.partial")  # complete, or not there
         staging.mkdir(parents=True, exist_ok=True)
         config = copy.deepcopy(edited._core.config)
@@ -233,16 +230,15 @@ def edit(
 def _editable(model: HeadModel, head: str) -> tuple[int, int, TransformersModel]:
     """Layer and head, and a model whose query projection can be written."""
     layer, number = head_place(model, head)
-    why = None
     if not isinstance(model, TransformersModel):
         why = "was not loaded from weights of the transformers library"
     elif model._layers[layer].norms is not None:
         why = "normalizes queries inside the head, so that its logits are not linear in the query projection"
     elif sum(other.query.module is model._layers[layer].query.module for other in model._layers) > 1:
         why = "shares the weights of several layers, so that no head can be changed alone"
-    if why is not None or not isinstance(model, TransformersModel):
-        raise ValueError(f"{model.name} {why}; its heads cannot be edited")
-    return layer, number, model
+    else:
+        return layer, number, model
+    raise ValueError(f"{model.name} {why}; its heads cannot be edited")
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,11 +284,9 @@ class _Reader:
             raise ValueError(f"demands must be triples (text, query, token); demands[{index}] is {demand!r}")
         text, query, token = demand
         sentence = self.sentence(text)
-        made = Choice(
-            sentence,
-            query_place(sentence, query, f"demands[{index}]: query"),
-            query_place(sentence, token, f"demands[{index}]: token"),
-        )
+        places = {name: sentence.place(asked, f"demands[{index}]: {name}") for name, asked in
+                  (("query", query), ("token", token))}  # fmt: skip
+        made = Choice(sentence, **places)
         candidates = self._seen[sentence][0].allowed[made.query]
         if not bool(candidates[made.token]) or int(candidates.sum()) < 2:
             why = "sees one token only" if int(candidates.sum()) < 2 else "does not see that token"
@@ -302,15 +296,8 @@ class _Reader:
     def choices(self, text: Text) -> list[Choice]:
         """What the head chooses on a text, ties left out."""
         sentence = self.sentence(text)
-        seen, logits = self._seen[sentence]
-        logits = logits.masked_fill(~seen.allowed, -torch.inf)
-        asking = torch.nonzero(seen.allowed.sum(-1) > 1)[:, 0]
-        if len(asking) == 0:
-            return []
-        top = logits[asking].topk(2, -1)
-        clear = top.values[:, 0] > top.values[:, 1]
-        pairs = zip(asking[clear].tolist(), top.indices[clear, 0].tolist(), strict=True)
-        return [Choice(sentence, query, token) for query, token in pairs]
+        found = choices([SentenceView(**vars(self._seen[sentence][0]), sentence=sentence)], self.form)
+        return [Choice(sentence, query, token) for _, query, token in found[~found.tied].triples]
 
     def input(self, choice: Choice) -> _Input:
         seen, logits = self._seen[choice.sentence]

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm.heads.analysis.lifted import LiftedSolution, solve_lifted
+from attsvm.heads.analysis.lifted import LiftedSolution, Pairs, solve_lifted
 from attsvm.heads.analysis.selections import choices, layers_of
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights, LayerStates
@@ -38,27 +38,15 @@ class MaxMargin:
 
     def attention(self, seen: LayerStates) -> Float[Tensor, "T T"]:
         """The attention of every query over the tokens allowed to it, as that of `HeadWeights`."""
-        logits = (self.factor * self.logits(seen)).masked_fill(~seen.allowed, -torch.inf)
-        return logits.softmax(-1)
+        return (self.factor * self.logits(seen)).softmax(-1)
 
     def logits(self, seen: LayerStates) -> Float[Tensor, "T T"]:
-        """Of W_mm / ||W_mm||, row = query, by its kernel."""
-        few, shares = self.solution.support
-        content = seen.keys @ few.keys.T
-        asked = (seen.queries @ few.queries.T)[:, few.query] * shares
-        if few.phases is None or seen.phases is None:
-            made = asked @ content.T
-        else:
-            still = float(few.form.unturned.any())
-            held = torch.view_as_real(few.phases).flatten(1).T
-            rows = []
-            for phase, row in zip(seen.phases, asked, strict=True):
-                turned = torch.view_as_real(seen.phases * phase.conj()).flatten(1) @ held
-                rows.append((content * (turned + still)) @ row)
-            made = torch.stack(rows)
-        if self.form.relative is None or few.buckets is None or seen.buckets is None:
-            return made
-        return made + torch.zeros_like(self.form.relative).index_add(0, few.buckets, shares)[seen.buckets]
+        """Of W_mm / ||W_mm|| over the tokens allowed to each query, -inf elsewhere; row = query."""
+        asking = torch.nonzero(seen.allowed.any(-1))[:, 0].tolist()
+        pairs = Pairs.of(self.form, [seen], [(0, query, -1) for query in asking])
+        found = torch.full(seen.allowed.shape, -torch.inf, dtype=torch.float64)
+        found[torch.tensor(asking)[pairs.query], pairs.token] = self.solution.logits(pairs)
+        return found
 
     @property
     def solved(self) -> bool:

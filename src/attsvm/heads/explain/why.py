@@ -29,9 +29,7 @@ from torch import Tensor
 
 from attsvm.data.files import write_atomically
 from attsvm.heads.analysis.lifted import Pairs
-from attsvm.heads.analysis.selections import SentenceView
 from attsvm.heads.explain.max_margin import MaxMargin
-from attsvm.heads.explain.places import query_place
 from attsvm.heads.explain.trace import Parts, Trace, trace
 from attsvm.heads.form import LayerStates
 from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place
@@ -236,7 +234,7 @@ class Reading:
 
     def why(self, query: int | str | None = None, over: int | str | None = None) -> Why:
         """The choice of `query` against `over`, or the runner-up."""
-        i = query_place(self.sentence, query)
+        i = self.sentence.place(query)
         logits = self.logits[i]
         candidates = torch.nonzero(self.seen.allowed[i])[:, 0].tolist()
         if len(candidates) < 2:
@@ -246,7 +244,7 @@ class Reading:
             )
         s = int(logits.argmax())
         gaps = sorted(((t, float(logits[s] - logits[t])) for t in candidates if t != s), key=lambda pair: pair[1])
-        r = gaps[0][0] if over is None else query_place(self.sentence, over, "over")
+        r = gaps[0][0] if over is None else self.sentence.place(over, "over")
         if r == s or r not in candidates:
             what = "is the chosen token" if r == s else "is not seen by this query"
             raise ValueError(f"over must be another candidate of the query; token {r} {what}")
@@ -323,8 +321,7 @@ class Reading:
     def _support(self, i: int, s: int, r: int) -> tuple[tuple[Share, ...], float]:
         if self.support is None:
             return (), math.nan
-        own = SentenceView(**vars(self.seen), sentence=self.sentence)
-        here = Pairs.of(self.form, [own], [(0, i, s)])
+        here = Pairs.of(self.form, [self.seen], [(0, i, s)])
         here = here[torch.cat([torch.nonzero(here.token == t)[:, 0] for t in (s, r)])]
         solution = self.support.solution
         pairs, lam = solution.pairs, solution.multipliers
@@ -381,7 +378,7 @@ class Reading:
                 "flips": [str_flip(found, flip) for flip in found.flips],
             } for found in chosen
         }  # fmt: skip
-        data = {"first": query_place(self.sentence, query), "tokens": self.sentence.tokens, "queries": shown}
+        data = {"first": self.sentence.place(query), "tokens": self.sentence.tokens, "queries": shown}
         error = max((found.error for found in chosen), default=0.0)
         notes = [*dict.fromkeys(note for found in chosen for note in found.notes), *self.model.notes]
         notes.append(f"parts add up to their gaps to {error:.1e} of each")

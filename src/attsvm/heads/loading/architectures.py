@@ -53,64 +53,43 @@ class Turns(Enum):
     NEIGHBOURS = "coordinate 2 f with 2 f + 1"
 
 
-@dataclass(frozen=True, eq=False)
 class Layer:
-    """The key-query side of one attention layer."""
+    """The key-query side of one attention layer; where there are fewer key heads, groups of query heads share them."""
 
-    attention: Any  # the module that computes it
-    key: Projection  # of the key heads; where there are fewer than query heads, groups of query heads share them
-    query: Projection  # of the query heads
-    heads: int  # number of query heads
-    turns: Turns | None = None  # the pairing of rotary positions, or None
-    relative: Float[Tensor, "buckets heads"] | None = None  # learned biases by distance, ``[buckets, heads]``, or None
-    slopes: Float[Tensor, " heads"] | None = None  # of fixed biases, one for each head, or None
+    def __init__(
+        self,
+        attention: Any,  # the module that computes it
+        key: Projection,
+        query: Projection,
+        heads: int,  # number of query heads
+        turns: Turns | None,  # the pairing of rotary positions, or None
+        relative: Float[Tensor, "buckets heads"] | None,  # learned biases by distance, or None
+        slopes: Float[Tensor, " heads"] | None,  # of fixed biases, one for each head, or None
+    ) -> None:
+        self.attention, self.key, self.query, self.heads, self.turns = attention, key, query, heads, turns
+        self.relative, self.slopes = relative, slopes
+        self.size = query.weight.shape[1] // heads  # columns of one head
+        self.key_heads = key.weight.shape[1] // self.size
 
-    @property
-    def size(self) -> int:
-        """Columns of one head."""
-        return self.query.weight.shape[1] // self.heads
+        def named(*names: str) -> Any:
+            return next(
+                (getattr(attention, name) for name in names if getattr(attention, name, None) is not None), None
+            )
 
-    @property
-    def key_heads(self) -> int:
-        """Number of key heads."""
-        return self.key.weight.shape[1] // self.size
-
-    @property
-    def biased(self) -> bool:
-        """Whether keys or queries have a bias, which hidden states need a constant coordinate for."""
-        return self.norms is None and (self.key.bias is not None or self.query.bias is not None)
-
-    @property
-    def norms(self) -> tuple[nn.Module, nn.Module] | None:
-        """What normalizes the keys and the queries inside the head, or None."""
-        for kind in ("norm", "layernorm"):
-            if isinstance(getattr(self.attention, f"k_{kind}", None), nn.Module):
-                return getattr(self.attention, f"k_{kind}"), getattr(self.attention, f"q_{kind}")
-        return None
-
-    @property
-    def scale(self) -> float:
-        """What the model multiplies the logits by."""
-        for name in ("scaling", "softmax_scale", "inv_norm_factor"):
-            if hasattr(self.attention, name):
-                return float(getattr(self.attention, name))
-        return float(self.size**-0.5)
-
-    @property
-    def window(self) -> int | None:
-        """How many tokens a query sees, itself included; None means all that come before it."""
-        setting = getattr(getattr(self.attention, "config", None), "sliding_window", None)
-        found: int | None = getattr(self.attention, "sliding_window", setting)
-        return found
-
-    @cached_property
-    def pairs(self) -> Tensor | None:
-        """The columns of a head that are turned together, ``[F, 2]``; None where nothing is turned."""
-        if self.turns is None or not getattr(self.attention, "use_rope", True):
-            return None
-        places = (getattr(self.attention, name, None) for name in ("rotary_ndims", "rotary_dim"))
-        turned = torch.arange(next((int(size) for size in places if size), self.size))
-        return turned.reshape(2, -1).T if self.turns is Turns.HALVES else turned.reshape(-1, 2)
+        norms = named("k_norm", "k_layernorm"), named("q_norm", "q_layernorm")
+        # What normalizes the keys and the queries inside the head, or None.
+        self.norms: tuple[nn.Module, nn.Module] | None = norms if isinstance(norms[0], nn.Module) else None
+        # Whether keys or queries have a bias, which hidden states need a constant coordinate for.
+        self.biased = self.norms is None and (key.bias is not None or query.bias is not None)
+        scale = named("scaling", "softmax_scale", "inv_norm_factor")  # of the logits
+        self.scale = self.size**-0.5 if scale is None else float(scale)
+        setting = getattr(getattr(attention, "config", None), "sliding_window", None)
+        # How many tokens a query sees, itself included; None means all that come before it.
+        self.window: int | None = getattr(attention, "sliding_window", setting)
+        self.pairs: Tensor | None = None  # columns of a head that are turned together, [F, 2]
+        if turns is not None and getattr(attention, "use_rope", True):
+            turned = torch.arange(int(named("rotary_ndims", "rotary_dim") or self.size))
+            self.pairs = turned.reshape(2, -1).T if turns is Turns.HALVES else turned.reshape(-1, 2)
 
     def form(self, head: int) -> HeadWeights:
         """The weights of one query head."""
@@ -146,10 +125,7 @@ def _separate(key: str, query: str) -> Projections:
 
 
 def _fused(name: str, by_head: str | None = None) -> Projections:
-    """One map to queries, keys and values in this order: all behind each other, or for each of the heads in turn.
-
-    For the latter `by_head` names the attribute that holds the number of columns of a head.
-    """
+    """One map to queries, keys and values: all behind each other, or by heads of the size that an attribute holds."""
 
     def found(attention: Any) -> tuple[Projection, Projection]:
         fused = getattr(attention, name)
@@ -203,12 +179,8 @@ def _mpt_slopes(core: Any) -> Tensor:
 
 def _t5_relative(core: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     first = core.encoder.block[0].layer[0].SelfAttention
-
-    def bucket(distance: Tensor) -> Tensor:
-        sizes = first.relative_attention_num_buckets, first.relative_attention_max_distance
-        return first._relative_position_bucket(distance, True, *sizes)
-
-    return first.relative_attention_bias.weight, bucket
+    sizes = first.relative_attention_num_buckets, first.relative_attention_max_distance
+    return first.relative_attention_bias.weight, lambda place: first._relative_position_bucket(place, True, *sizes)
 
 
 def _mpnet_relative(core: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -232,28 +204,23 @@ class Reads(Enum):
 
 @dataclass(frozen=True)
 class Architecture:
-    """Facts about one family of transformers; it holds no weights.
+    """Facts about one family of transformers; it holds no weights."""
 
-    Arguments:
-        blocks: path from the core of a model to its blocks in the order in which they run, or a function that lists
-            them; a block that runs twice stands there twice.
-        causal: whether a query sees only itself and the tokens before it, whatever the setting ``is_decoder`` says.
-        positions: the longest sentence in tokens, from the configuration.
-        phases: from a layer, what its attention is called with and the number of a text to cosines and sines.
-        relative: learned biases ``[buckets, heads]``, and the bucket of a distance (token minus query), from the core.
-    """
-
+    # Path from the core of a model to its blocks in the order in which they run, or a function that lists them; a block
+    # that runs twice stands there twice.
     blocks: str | Callable[[Any], Sequence[Any]]
     attention: str  # path from a block to its attention module
     projections: Projections  # key and query projection of an attention module
     heads: str = "num_attention_heads"  # the setting that holds the number of query heads
-    causal: bool = False
-    positions: Callable[[Any], int] = attrgetter("max_position_embeddings")
-    reads: Reads = Reads.TEXTS  # texts, images, or texts and speech
+    causal: bool = False  # whether a query sees only itself and the tokens before it, whatever ``is_decoder`` says
+    positions: Callable[[Any], int] = attrgetter("max_position_embeddings")  # the longest sentence in tokens
+    reads: Reads = Reads.TEXTS
     part: str | None = None  # path of what is run, where it is not the whole core
     turns: Turns | None = None  # the pairing of rotary positions, or None
+    # From a layer, what its attention is called with and the number of a text to cosines and sines.
     phases: Callable[..., Tensor | None] = _passed_phases
     slopes: Callable[[Any], Tensor] | None = None  # of fixed biases by distance, one for each head, from the core
+    # Learned biases ``[buckets, heads]``, and the bucket of a distance (token minus query), from the core.
     relative: Callable[[Any], tuple[Tensor, Callable[[Tensor], Tensor]]] | None = None
     heads_first: bool = False  # whether keys and queries are normalized after their heads are brought before the tokens
 
@@ -285,8 +252,6 @@ _PROJECTIONS = _separate("k_proj", "q_proj")
 _BERT = Architecture("encoder.layer", "attention.self", _separate("key", "query"))
 _ROBERTA = replace(_BERT, positions=lambda config: config.max_position_embeddings - config.pad_token_id - 1)
 _LLAMA = Architecture("layers", "self_attn", _PROJECTIONS, causal=True, turns=Turns.HALVES, positions=_rotary_positions)
-_HEADS_FIRST = replace(_LLAMA, heads_first=True)
-_ENCODER = Architecture("encoder.layers", "self_attn", _PROJECTIONS, heads="encoder_attention_heads", part="encoder")
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": _BERT,
     "electra": _BERT,
@@ -299,35 +264,21 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gpt2": Architecture("h", "attn", _fused("c_attn"), causal=True),
     "gpt_bigcode": Architecture("h", "attn", _bigcode_projections, causal=True),
     "opt": Architecture("decoder.layers", "self_attn", _PROJECTIONS, causal=True),
-    "bart": _ENCODER,
+    "bart": Architecture(
+        "encoder.layers", "self_attn", _PROJECTIONS, heads="encoder_attention_heads", part="encoder"
+    ),
     "whisper": Architecture(
-        "decoder.layers",
-        "self_attn",
-        _PROJECTIONS,
-        heads="decoder_attention_heads",
-        causal=True,
-        positions=attrgetter("max_target_positions"),
-        reads=Reads.SPEECH,
-        part="decoder",
+        "decoder.layers", "self_attn", _PROJECTIONS, heads="decoder_attention_heads", causal=True,
+        positions=attrgetter("max_target_positions"), reads=Reads.SPEECH, part="decoder",
     ),
     "vit": Architecture("layers", "attention", _PROJECTIONS, reads=Reads.IMAGES),
     "t5": Architecture(
-        "encoder.block",
-        "layer.0.SelfAttention",
-        _separate("k", "q"),
-        heads="num_heads",
-        positions=lambda config: getattr(config, "n_positions", 512),
-        part="encoder",
-        relative=_t5_relative,
+        "encoder.block", "layer.0.SelfAttention", _separate("k", "q"), heads="num_heads", part="encoder",
+        positions=lambda config: getattr(config, "n_positions", 512), relative=_t5_relative,
     ),
     "bloom": Architecture(
-        "h",
-        "self_attention",
-        _fused("query_key_value", "head_dim"),
-        heads="n_head",
-        causal=True,
-        positions=lambda config: getattr(config, "seq_length", 2048),
-        slopes=_bloom_slopes,
+        "h", "self_attention", _fused("query_key_value", "head_dim"), heads="n_head", causal=True,
+        positions=lambda config: getattr(config, "seq_length", 2048), slopes=_bloom_slopes,
     ),
     "mpt": Architecture(
         "blocks", "attn", _fused("Wqkv"), heads="n_heads", causal=True, positions=attrgetter("max_seq_len"),
@@ -337,9 +288,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gpt_neox": Architecture(
         "layers", "attention", _fused("query_key_value", "head_size"), causal=True, turns=Turns.HALVES
     ),
-    **dict.fromkeys(("llama", "mistral", "qwen2", "gemma", "gemma2", "olmo", "smollm3", "gpt_oss"), _LLAMA),
-    **dict.fromkeys(("qwen3", "olmo2"), _LLAMA),
-    **dict.fromkeys(("gemma3_text", "phi", "stablelm"), _HEADS_FIRST),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "olmo", "olmo2", "smollm3"), _LLAMA),
+    "gpt_oss": _LLAMA,
+    **dict.fromkeys(("gemma3_text", "phi", "stablelm"), replace(_LLAMA, heads_first=True)),
     "cohere": replace(_LLAMA, turns=Turns.NEIGHBOURS),
 }  # fmt: skip
 
@@ -350,21 +301,15 @@ QUANTIZED = "has quantized weights, which are not read; load it in full or half 
 PRUNED = "has pruned heads, so that its layers differ in their number of heads"
 WINDOWED = "lets a query see only a window of tokens in a way that is not read"
 
-_BY_TYPE = {
-    "xlnet": RELATIVE,
-    "transfo-xl": RELATIVE,
-    "gpt_neo": WINDOWED,
-    "big_bird": WINDOWED,
-    "swin": WINDOWED,
-}
+_BY_TYPE = {"xlnet": RELATIVE, "transfo-xl": RELATIVE, "gpt_neo": WINDOWED, "big_bird": WINDOWED, "swin": WINDOWED}
 # Settings that say so wherever they are set; the first that is counts.
-_BY_SETTING = (
-    (QUANTIZED, ("quantization_config",)),
-    (PRUNED, ("pruned_heads",)),
-    (CLIPPED, ("clip_qkv",)),
-    (RELATIVE, ("relative_attention",)),
-    (WINDOWED, ("attention_window",)),
-)
+_BY_SETTING = {
+    "quantization_config": QUANTIZED,
+    "pruned_heads": PRUNED,
+    "clip_qkv": CLIPPED,
+    "relative_attention": RELATIVE,
+    "attention_window": WINDOWED,
+}
 
 
 def _unknown_turns(settings: Mapping[str, Any]) -> str | None:
@@ -386,8 +331,7 @@ def refusal(config: Any) -> str | None:
     if unknown is not None:
         return f"has rotary positions of the kind {unknown!r}, which the transformers library does not know"
     clipped = config.model_type == "mpt" and config.attn_config.clip_qkv
-    settings = (why for why, names in _BY_SETTING if any(getattr(config, name, None) for name in names))
-    return CLIPPED if clipped else next(settings, None)
+    return CLIPPED if clipped else next((why for name, why in _BY_SETTING.items() if getattr(config, name, None)), None)
 
 
 def architecture_of(config: Any, name: str) -> Architecture:

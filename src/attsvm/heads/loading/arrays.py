@@ -10,15 +10,7 @@ from torch import Tensor
 
 from attsvm.data.checks import as_mask, as_tensor, check_finite, check_shape, type_name
 from attsvm.heads.form import HeadWeights, LayerStates, head_weights
-from attsvm.heads.model import (
-    HeadModel,
-    Sentence,
-    SentenceStates,
-    Text,
-    allowed_tokens,
-    check_exact,
-    with_constant,
-)
+from attsvm.heads.model import HeadModel, Sentence, SentenceStates, Text, allowed_tokens, check_exact, with_constant
 
 
 class ArraysModel(HeadModel):
@@ -157,11 +149,9 @@ def from_arrays(
         queries = keys if shared else asking if query_bias is None else with_constant(asking)
         allowed = allowed_tokens(T, causal)
         if attention is None:
-            seen_by = [LayerStates(keys[layer], queries[layer], allowed) for layer in range(layers)]
-            own = torch.stack([
-                torch.stack([form.attention(seen_by[layer]) for form in forms[layer]])
-                for layer in range(layers)
-            ])  # fmt: skip
+            seen_by = [LayerStates(*both, allowed) for both in zip(keys, queries, strict=True)]
+            made = [[form.attention(one) for form in own] for own, one in zip(forms, seen_by, strict=True)]
+            own = torch.stack([torch.stack(layer) for layer in made])
         else:
             own = _floats(attention[i], f"attention[{i}]", notes).to("cpu", torch.float64)
             check_shape(own, f"attention[{i}]", (layers, heads, T, T), "layers, heads, T, T")
@@ -206,26 +196,24 @@ def _forms(
         raise ValueError(f"key must have a number of heads that divides the {heads} query heads; got {key_heads}")
     check_finite(keys, "key", ("layer", "head", "row", "column"))
     check_finite(queries, "query", ("layer", "head", "row", "column"))
-    key_biases = _biases(key_bias, "key_bias", (layers, key_heads, m), notes)
-    query_biases = _biases(query_bias, "query_bias", (layers, heads, m), notes)
+
+    def biases(value: object, name: str, count: int) -> Tensor | list[list[None]]:
+        if value is None:
+            return [[None] * count] * layers
+        bias = _floats(value, name, notes)
+        check_shape(bias, name, (layers, count, m), "layers, heads, m")
+        check_finite(bias, name, ("layer", "head", "coordinate"))
+        return bias
+
+    key_biases, query_biases = biases(key_bias, "key_bias", key_heads), biases(query_bias, "query_bias", heads)
     factor = m**-0.5 if scale is None else float(scale)
-    group = heads // key_heads
 
     def form(layer: int, head: int) -> HeadWeights:
-        key_bias = None if key_biases is None else key_biases[layer, head // group]
-        query_bias = None if query_biases is None else query_biases[layer, head]
-        return head_weights(keys[layer, head // group], queries[layer, head], key_bias, query_bias, factor)
+        shared = head * key_heads // heads
+        both = key_biases[layer][shared], query_biases[layer][head]
+        return head_weights(keys[layer, shared], queries[layer, head], *both, factor)
 
     return [[form(layer, head) for head in range(heads)] for layer in range(layers)]
-
-
-def _biases(value: object, name: str, shape: tuple[int, int, int], notes: set[str]) -> Tensor | None:
-    if value is None:
-        return None
-    bias = _floats(value, name, notes)
-    check_shape(bias, name, shape, "layers, heads, m")
-    check_finite(bias, name, ("layer", "head", "coordinate"))
-    return bias
 
 
 def _seen(value: object, name: str, layers: int, d: int, notes: set[str]) -> Tensor:

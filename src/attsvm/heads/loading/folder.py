@@ -55,23 +55,20 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         index = folder / f"{single}.index.json"
         if (folder / single).is_file():
             return read(folder / single)
-        if index.is_file():
-            return _sharded(folder, index, read)
+        if not index.is_file():
+            continue
+        places = read_json(index).get("weight_map")
+        if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
+            raise ValueError(f"{index} has no weight_map")
+        found: dict[str, Tensor] = {}
+        for name in sorted(set(places.values())):
+            if Path(name).name != name:
+                raise ValueError(f"{index} names {name!r}, which is not a file of the folder")
+            if not (folder / name).is_file():
+                raise ValueError(f"{folder} lacks {name}, which {index.name} names")
+            found |= read(folder / name)
+        return found
     raise ValueError(f"{folder} has no weights; expected model.safetensors or pytorch_model.bin")
-
-
-def _sharded(folder: Path, index: Path, read: Any) -> dict[str, Tensor]:
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
-        raise ValueError(f"{index} has no weight_map")
-    found: dict[str, Tensor] = {}
-    for name in sorted(set(places.values())):
-        if Path(name).name != name:
-            raise ValueError(f"{index} names {name!r}, which is not a file of the folder")
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder} lacks {name}, which {index.name} names")
-        found |= read(folder / name)
-    return found
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -208,24 +205,20 @@ def _read_once(gguf: Any, path: Path) -> Iterator[Any]:
 
 
 # Longer names first: "attn" is a part of "cross_attn".
-_NAMES = (
-    ("blocks.", "layers."),
-    ("cross_attn_ln.", "encoder_attn_layer_norm."),
-    ("cross_attn.", "encoder_attn."),
-    (".attn_ln.", ".self_attn_layer_norm."),
-    (".attn.", ".self_attn."),
-    (".query.", ".q_proj."),
-    (".key.", ".k_proj."),
-    (".value.", ".v_proj."),
-    (".out.", ".out_proj."),
-    ("mlp_ln.", "final_layer_norm."),
-    ("mlp.0.", "fc1."),
-    ("mlp.2.", "fc2."),
-    ("decoder.ln.", "decoder.layer_norm."),
-    ("ln_post.", "layer_norm."),
-    ("token_embedding.", "embed_tokens."),
-    ("positional_embedding", "embed_positions.weight"),
-)
+_NAMES = {
+    "blocks.": "layers.", "cross_attn_ln.": "encoder_attn_layer_norm.", "cross_attn.": "encoder_attn.",
+    ".attn_ln.": ".self_attn_layer_norm.", ".attn.": ".self_attn.", ".query.": ".q_proj.", ".key.": ".k_proj.",
+    ".value.": ".v_proj.", ".out.": ".out_proj.", "mlp_ln.": "final_layer_norm.", "mlp.0.": "fc1.", "mlp.2.": "fc2.",
+    "decoder.ln.": "decoder.layer_norm.", "ln_post.": "layer_norm.", "token_embedding.": "embed_tokens.",
+    "positional_embedding": "embed_positions.weight",
+}  # fmt: skip
+# Settings of the transformers library by the sizes of a Whisper file.
+_SIZES = {
+    "vocab_size": "n_vocab", "num_mel_bins": "n_mels", "d_model": "n_text_state", "encoder_layers": "n_audio_layer",
+    "encoder_attention_heads": "n_audio_head", "decoder_layers": "n_text_layer",
+    "decoder_attention_heads": "n_text_head", "max_source_positions": "n_audio_ctx",
+    "max_target_positions": "n_text_ctx",
+}  # fmt: skip
 
 
 def read_openai_whisper(path: Path) -> tuple[Any, dict[str, Tensor]]:
@@ -239,25 +232,14 @@ def read_openai_whisper(path: Path) -> tuple[Any, dict[str, Tensor]]:
     from transformers import WhisperConfig
 
     try:
-        config = WhisperConfig(
-            vocab_size=sizes["n_vocab"],
-            num_mel_bins=sizes["n_mels"],
-            d_model=sizes["n_text_state"],
-            encoder_layers=sizes["n_audio_layer"],
-            encoder_attention_heads=sizes["n_audio_head"],
-            encoder_ffn_dim=4 * sizes["n_audio_state"],
-            decoder_layers=sizes["n_text_layer"],
-            decoder_attention_heads=sizes["n_text_head"],
-            decoder_ffn_dim=4 * sizes["n_text_state"],
-            max_source_positions=sizes["n_audio_ctx"],
-            max_target_positions=sizes["n_text_ctx"],
-        )
+        given = {ours: sizes[theirs] for ours, theirs in _SIZES.items()}
+        inner = {"encoder_ffn_dim": 4 * sizes["n_audio_state"], "decoder_ffn_dim": 4 * sizes["n_text_state"]}
     except KeyError as error:
         raise ValueError(f"{path} is not a Whisper model: its 'dims' lack {error}") from None
-    return config, {_renamed(name): tensor for name, tensor in weights.items()}
 
+    def renamed(name: str) -> str:
+        for theirs, ours in _NAMES.items():
+            name = name.replace(theirs, ours)
+        return name
 
-def _renamed(name: str) -> str:
-    for theirs, ours in _NAMES:
-        name = name.replace(theirs, ours)
-    return name
+    return WhisperConfig(**given, **inner), {renamed(name): tensor for name, tensor in weights.items()}

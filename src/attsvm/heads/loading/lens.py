@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -13,15 +14,7 @@ from torch import Tensor
 from attsvm.heads.form import HeadWeights, head_weights
 from attsvm.heads.loading.tokenizers import HuggingFaceTokenizer, Tokenizer, encode_sentences
 from attsvm.heads.loading.transformers_model import check_weights, weight_bytes
-from attsvm.heads.model import (
-    HeadModel,
-    Sentence,
-    SentenceStates,
-    Text,
-    allowed_tokens,
-    check_exact,
-    with_constant,
-)
+from attsvm.heads.model import HeadModel, Sentence, SentenceStates, Text, allowed_tokens, check_exact, with_constant
 
 _INSTEAD = "which is not read from TransformerLens; load the transformers model instead"
 
@@ -63,37 +56,26 @@ class LensModel(HeadModel):
     def states(self, sentence: Sentence, layers: Sequence[int] | None = None) -> SentenceStates:
         chosen = self._chosen_layers(layers)
         self._check_length(sentence, int(self._module.cfg.n_ctx))
-        inputs: dict[int, tuple[Tensor, Tensor]] = {}
-        hooks = []
-        for layer in chosen:
+        inputs: dict[Any, tuple[Tensor, Tensor]] = {}
 
-            def remember(
-                _: object, positional: tuple[Tensor, ...], named: Mapping[str, Any], layer: int = layer
-            ) -> None:
-                one = positional[0] if positional else named.get("hidden_states")
-                inputs[layer] = (_one_stream(named.get("key_input", one)), _one_stream(named.get("query_input", one)))
+        def remember(module: Any, positional: tuple[Tensor, ...], named: Mapping[str, Any]) -> None:
+            one = positional[0] if positional else named.get("hidden_states")
+            inputs[module] = (_one_stream(named.get("key_input", one)), _one_stream(named.get("query_input", one)))
 
-            hooks.append(self._module.blocks[layer].attn.register_forward_pre_hook(remember, with_kwargs=True))
-        training = self._module.training
-        self._module.eval()
-        try:
-            device = next(self._module.parameters()).device
-            names = {f"blocks.{layer}.attn.hook_pattern" for layer in chosen}
-            with torch.no_grad():
-                _, cache = self._module.run_with_cache(
-                    sentence.ids[None].to(device), names_filter=lambda name: name in names
-                )
-        finally:
-            self._module.train(training)
-            for hook in hooks:
-                hook.remove()
-        keys = with_constant(torch.stack([inputs[layer][0] for layer in chosen]))
-        queries = with_constant(torch.stack([inputs[layer][1] for layer in chosen]))
-        patterns = [cache[f"blocks.{layer}.attn.hook_pattern"][0] for layer in chosen]
+        attentions = [self._module.blocks[layer].attn for layer in chosen]
+        names = [f"blocks.{layer}.attn.hook_pattern" for layer in chosen]
+        ids = sentence.ids[None].to(next(self._module.parameters()).device)
+        with torch.no_grad(), ExitStack() as undo:
+            undo.callback(self._module.train, self._module.training)
+            self._module.eval()
+            for module in attentions:
+                undo.callback(module.register_forward_pre_hook(remember, with_kwargs=True).remove)
+            _, cache = self._module.run_with_cache(ids, names_filter=lambda name: name in names)
+        keys, queries = (with_constant(torch.stack([inputs[module][side] for module in attentions])) for side in (0, 1))
         found = SentenceStates(
             keys=keys,
             queries=keys if torch.equal(keys, queries) else queries,
-            attention=torch.stack(patterns).to("cpu", torch.float64),
+            attention=torch.stack([cache[name][0] for name in names]).to("cpu", torch.float64),
             allowed=allowed_tokens(len(sentence), self.causal),
         )
         if not self._verified:
@@ -157,15 +139,13 @@ class _Prepending(HuggingFaceTokenizer):
 
 def _refusal(cfg: Any) -> str | None:
     positions = getattr(cfg, "positional_embedding_type", "standard")
-    if positions not in ("standard", "shortformer"):
-        return f"has positions of the kind {positions!r}, {_INSTEAD}"
-    if (getattr(cfg, "attn_scores_soft_cap", None) or -1.0) > 0:
-        return f"caps its attention logits (soft-capping), {_INSTEAD}"
-    if getattr(cfg, "use_qk_norm", False):
-        return f"normalizes queries and keys inside the head (qk-norm), {_INSTEAD}"
-    if getattr(cfg, "use_local_attn", False):
-        return f"lets a query see only a window of tokens, {_INSTEAD}"
-    return None
+    reasons = {
+        f"has positions of the kind {positions!r}": positions not in ("standard", "shortformer"),
+        "caps its attention logits (soft-capping)": (getattr(cfg, "attn_scores_soft_cap", None) or -1.0) > 0,
+        "normalizes queries and keys inside the head (qk-norm)": getattr(cfg, "use_qk_norm", False),
+        "lets a query see only a window of tokens": getattr(cfg, "use_local_attn", False),
+    }
+    return next((f"{reason}, {_INSTEAD}" for reason, holds in reasons.items() if holds), None)
 
 
 def _one_stream(states: Tensor | None) -> Tensor:

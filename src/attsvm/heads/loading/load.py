@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +68,18 @@ def load(
     audio = None if audio_features is None else as_tensor(audio_features, "audio_features")
     pictures = _pictures(images, most_images)
     where = None if device is None else as_device(device, "device")
-    if isinstance(source, str | os.PathLike):
-        return _from_path(source, tokenizer, audio, pictures, model_type, where)
     if is_lens(source):
         return LensModel(source, choose_tokenizer(tokenizer, None, None))
-    if isinstance(source, nn.Module) and hasattr(getattr(source, "config", None), "model_type"):
-        return _from_live(source, tokenizer, audio, pictures, where)
-    raise ValueError(
-        "source must be a model folder, a name on the hub, a transformers or TransformerLens model; got"
-        f" {type(source).__name__} (from_arrays takes hidden states and weights)"
-    )
+    if isinstance(source, str | os.PathLike):
+        read = _from_path(source, tokenizer, model_type)
+    elif isinstance(source, nn.Module) and hasattr(getattr(source, "config", None), "model_type"):
+        read = _from_live(source, tokenizer)
+    else:
+        raise ValueError(
+            "source must be a model folder, a name on the hub, a transformers or TransformerLens model; got"
+            f" {type(source).__name__} (from_arrays takes hidden states and weights)"
+        )
+    return _model(read, where, audio, pictures)
 
 
 Pictures = Callable[[Any, Path | None], tuple[Tensor, tuple[str, ...]]]
@@ -94,39 +97,40 @@ def _pictures(images: object, most: int) -> Pictures | None:
     return lambda config, folder: (given, ())
 
 
-def _from_path(
-    source: str | os.PathLike[str],
-    tokenizer: object,
-    audio: Tensor | None,
-    images: Pictures | None,
-    model_type: str | None,
-    device: torch.device | None,
-) -> HeadModel:
+@dataclass(frozen=True)
+class _Read:
+    """A model as it was found, before it is known what it is to read."""
+
+    core: Any
+    words: Tokenizer | None
+    name: str
+    notes: tuple[str, ...]
+    folder: Path | None = None
+
+
+def _from_path(source: str | os.PathLike[str], tokenizer: object, model_type: str | None) -> _Read:
     path = Path(source).expanduser()
     if path.is_file():
-        return _from_file(path, tokenizer, audio, images, device)
+        return _from_file(path, tokenizer)
     if not path.is_dir() and not isinstance(source, str):
         raise ValueError(f"{path} does not exist; give a model folder or a .pt file of Whisper")
     folder = path if path.is_dir() else hub_folder(str(source))
     name = path.resolve().name if path.is_dir() else str(source)
     config = read_config(folder, model_type)
-    architecture = architecture_of(config, name)
+    looks = architecture_of(config, name).reads is Reads.IMAGES
     weights = read_weights(folder)
     notes = precision_notes(weights)
     core = from_state(config, weights, name)
-    words = None if architecture.reads is Reads.IMAGES else choose_tokenizer(tokenizer, folder, config)
+    words = None if looks else choose_tokenizer(tokenizer, folder, config)
     if isinstance(words, SmilesTokenizer):
         notes += ("vocab.txt lists the reaction arrow >>: texts are read as reaction SMILES",)
-    return _model(core.to(device), words, name, notes, audio, images, folder)
+    return _Read(core, words, name, notes, folder)
 
 
-def _from_file(
-    path: Path, tokenizer: object, audio: Tensor | None, images: Pictures | None, device: torch.device | None
-) -> HeadModel:
+def _from_file(path: Path, tokenizer: object) -> _Read:
     if path.suffix == ".gguf":
         core, own, notes = read_gguf(path, path.stem)
-        words = choose_tokenizer(tokenizer or own, None, core.config)
-        return _model(core.to(device), words, path.stem, notes, audio, images)
+        return _Read(core, choose_tokenizer(tokenizer or own, None, core.config), path.stem, notes)
     if path.suffix != ".pt":
         raise ValueError(
             f"{path} must be a model folder, a .gguf file or a Whisper .pt file; got {path.suffix or path.name!r}"
@@ -135,29 +139,19 @@ def _from_file(
     core = from_state(config, weights, path.name)
     beside = sorted(path.parent.glob("*.tiktoken"))
     words = choose_tokenizer(tokenizer or (beside[0] if len(beside) == 1 else None), None, config)
-    return _model(core.to(device), words, path.name, precision_notes(weights), audio, images)
+    return _Read(core, words, path.name, precision_notes(weights))
 
 
-def _from_live(
-    module: Any, tokenizer: object, audio: Tensor | None, images: Pictures | None, device: torch.device | None
-) -> HeadModel:
+def _from_live(module: Any, tokenizer: object) -> _Read:
     name = str(getattr(module.config, "name_or_path", "") or type(module).__name__)
     architecture_of(module.config, name)  # refused before it is copied
     notes = precision_notes(dict(module.named_parameters()))
-    core = eager_copy(module, name).to(device)
-    return _model(core, choose_tokenizer(tokenizer, None, module.config), name, notes, audio, images)
+    return _Read(eager_copy(module, name), choose_tokenizer(tokenizer, None, module.config), name, notes)
 
 
-def _model(
-    core: Any,
-    words: Tokenizer | None,
-    name: str,
-    notes: tuple[str, ...],
-    audio: Tensor | None,
-    images: Pictures | None,
-    folder: Path | None = None,
-) -> HeadModel:
+def _model(read: _Read, device: torch.device | None, audio: Tensor | None, images: Pictures | None) -> HeadModel:
     """The model of what its architecture reads; what it does not read must not be given."""
+    core, name, notes = read.core.to(device), read.name, read.notes
     architecture, kind = architecture_of(core.config, name), core.config.model_type
     if images is not None and architecture.reads is not Reads.IMAGES:
         raise ValueError(f"images are for vision models; {name} is {kind}")
@@ -165,15 +159,15 @@ def _model(
         raise ValueError(f"audio_features are for Whisper; {name} is {kind}")
     if architecture.reads is Reads.SPEECH:
         silent = ("the decoder listens to silence",) if audio is None else ()
-        return ListeningModel(core, architecture, words, name, (*notes, *silent), audio)
+        return ListeningModel(core, architecture, read.words, name, (*notes, *silent), audio)
     if architecture.reads is Reads.TEXTS:
-        return TransformersModel(core, architecture, words, name, notes)
+        return TransformersModel(core, architecture, read.words, name, notes)
     if images is None:
         raise ValueError(
             f"{name} looks at images; pass images= (--images), a folder of PNG or JPEG files or an array scaled as it"
             " expects, [n, channels, height, width]"
         )
-    seen, more = images(core.config, folder)
+    seen, more = images(core.config, read.folder)
     return ImagesModel(core, architecture, seen, name, (*notes, *more))
 
 

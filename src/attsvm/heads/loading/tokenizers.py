@@ -24,10 +24,7 @@ from attsvm.heads.model import Sentence, Text
 class Tokenizer(ABC):
     """Texts to token numbers, and token numbers to what a reader sees."""
 
-    @property
-    @abstractmethod
-    def special(self) -> frozenset[int]:
-        """Numbers of the tokens that stand for no part of a text."""
+    special: frozenset[int]  # numbers of the tokens that stand for no part of a text
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -69,18 +66,15 @@ def encode_sentences(
 def _encoded(
     text: Text, label: str, tokenizer: Tokenizer | None, positions: int, vocabulary: int, name: str
 ) -> Sentence:
-    if isinstance(text, str):
-        if not text.strip():
-            raise ValueError(f"{label} is blank; leave empty lines out")
-        if tokenizer is None:
-            raise ValueError(
-                f"{name} has no tokenizer, so texts cannot be read; name a folder with tokenizer.json or vocab.txt,"
-                " --tokenizer (in Python tokenizer=, which may also be a tokenizer), or give lists of token numbers"
-            )
-        ids = tokenizer.encode(text)
-    elif (numbers := _numbers(text)) is not None:
-        ids = numbers
-    else:
+    if isinstance(text, str) and not text.strip():
+        raise ValueError(f"{label} is blank; leave empty lines out")
+    if isinstance(text, str) and tokenizer is None:
+        raise ValueError(
+            f"{name} has no tokenizer, so texts cannot be read; name a folder with tokenizer.json or vocab.txt,"
+            " --tokenizer (in Python tokenizer=, which may also be a tokenizer), or give lists of token numbers"
+        )
+    ids = tokenizer.encode(text) if isinstance(text, str) and tokenizer is not None else _numbers(text)
+    if ids is None:
         raise ValueError(f"{label} must be a string or a list of token numbers; got {type(text).__name__}")
     if not ids:
         raise ValueError(f"{label} has no tokens")
@@ -116,15 +110,10 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        unknown, mask = tokenizer.unk_token_id, tokenizer.mask_token_id
-        framing = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.cls_token_id}
-        framing |= {tokenizer.sep_token_id, tokenizer.pad_token_id}
+        framing = {getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep", "pad")} - {None}
         # Unknown and masked words are parts of the text; GPT-2 writes its unknown words with the closing token.
-        self._special = frozenset(set(tokenizer.all_special_ids) - {unknown, mask} | (framing - {None}))
-
-    @property
-    def special(self) -> frozenset[int]:
-        return self._special
+        inside = {tokenizer.unk_token_id, tokenizer.mask_token_id}
+        self.special = frozenset(set(tokenizer.all_special_ids) - inside | framing)
 
     def encode(self, text: str) -> list[int]:
         with quiet():  # it would say that a text is too long, which the model says itself
@@ -137,7 +126,7 @@ class HuggingFaceTokenizer(Tokenizer):
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         if backend is not None:
             return str(backend.to_str()).encode()
-        settings = [type(self._tokenizer).__name__, sorted(self._tokenizer.get_vocab().items()), sorted(self._special)]
+        settings = [type(self._tokenizer).__name__, sorted(self._tokenizer.get_vocab().items()), sorted(self.special)]
         return json.dumps(settings).encode()
 
 
@@ -165,21 +154,13 @@ class SmilesTokenizer(Tokenizer):
         for token in ("[CLS]", "[SEP]", "[UNK]"):
             if token not in self._numbers:
                 raise ValueError(f"vocabulary of a SMILES tokenizer must hold {token}")
-
-    @staticmethod
-    def from_file(path: str | os.PathLike[str]) -> SmilesTokenizer:
-        """Read a ``vocab.txt``, which has one token per line."""
-        return SmilesTokenizer(Path(path).read_text(encoding="utf-8").splitlines())
-
-    @property
-    def special(self) -> frozenset[int]:
-        return frozenset(self._numbers[token] for token in ("[CLS]", "[SEP]", "[PAD]") if token in self._numbers)
+        framing = ("[CLS]", "[SEP]", "[PAD]")
+        self.special = frozenset(self._numbers[token] for token in framing if token in self._numbers)
 
     def encode(self, text: str) -> list[int]:
         pieces = SMILES_PIECE.findall(text.strip())
         if "".join(pieces) != text.strip():
-            kept = set("".join(pieces))
-            strange = next((letter for letter in text.strip() if letter not in kept), None)
+            strange = next((letter for letter in text.strip() if letter not in "".join(pieces)), None)
             named = "an unclosed bracket" if strange is None else repr(strange)
             raise ValueError(f"{text!r} is not SMILES: {named} is not an atom, bond, ring or bracket")
         unknown = self._numbers["[UNK]"]
@@ -213,6 +194,7 @@ class WhisperTokenizer(Tokenizer):
         import regex  # type: ignore[import-untyped]
 
         self._ranks, self._vocabulary = ranks, vocabulary
+        self.special = frozenset(range(len(ranks), vocabulary))
         self._bytes = {number: piece for piece, number in ranks.items()}
         self._split = regex.compile(WHISPER_PIECE)
         multilingual = vocabulary > ENGLISH
@@ -223,18 +205,11 @@ class WhisperTokenizer(Tokenizer):
                 " (gpt2.tiktoken is for English-only models, multilingual.tiktoken for the others)"
             )
         # <|endoftext|> <|startoftranscript|> languages translate transcribe startoflm startofprev nospeech notimestamps
-        end = len(ranks)
-        start, english = end + 1, end + 2
-        transcribe, plain = start + languages + 2, start + languages + 6
+        self._end = end = len(ranks)
+        start, english, transcribe, plain = end + 1, end + 2, end + languages + 3, end + languages + 7
         self._frame = [start, english, transcribe, plain] if multilingual else [start, plain]
-        self._end = end
-        self._names = {
-            end: "<|endoftext|>",
-            start: "<|startoftranscript|>",
-            english: "<|en|>",
-            transcribe: "<|transcribe|>",
-            plain: "<|notimestamps|>",
-        }
+        self._names = {end: "<|endoftext|>", start: "<|startoftranscript|>", english: "<|en|>",
+                       transcribe: "<|transcribe|>", plain: "<|notimestamps|>"}  # fmt: skip
 
     @staticmethod
     def from_file(path: str | os.PathLike[str], vocabulary: int) -> WhisperTokenizer:
@@ -245,10 +220,6 @@ class WhisperTokenizer(Tokenizer):
         except (ValueError, binascii.Error):
             raise ValueError(f"{path} is not a file of byte-pair ranks (base64 and a number in each line)") from None
         return WhisperTokenizer(ranks, vocabulary)
-
-    @property
-    def special(self) -> frozenset[int]:
-        return frozenset(range(len(self._ranks), self._vocabulary))
 
     def encode(self, text: str) -> list[int]:
         pieces = self._split.findall(" " + text.strip())
@@ -294,10 +265,12 @@ def choose_tokenizer(given: object, folder: Path | None, config: Any) -> Tokeniz
             return found
         if path.is_file() and path.suffix == ".tiktoken":
             return WhisperTokenizer.from_file(path, int(config.vocab_size))
-        raise ValueError(f"tokenizer must be a folder, a .tiktoken file or a tokenizer; {path} does not exist")
-    if callable(given) and hasattr(given, "convert_ids_to_tokens"):
+    elif callable(given) and hasattr(given, "convert_ids_to_tokens"):
         return HuggingFaceTokenizer(given)
-    raise ValueError(f"tokenizer must be a folder, a .tiktoken file or a tokenizer; got {type(given).__name__}")
+    what = f"got {type(given).__name__}"
+    if isinstance(given, str | os.PathLike):
+        what = f"{given} {'is none of them' if Path(given).exists() else 'does not exist'}"
+    raise ValueError(f"tokenizer must be a folder, a .tiktoken file or a tokenizer; {what}")
 
 
 def _from_folder(folder: Path, config: Any) -> Tokenizer | None:
@@ -309,7 +282,7 @@ def _from_folder(folder: Path, config: Any) -> Tokenizer | None:
         read_settings(settings)
     words = folder / "vocab.txt"
     if "tokenizer.json" not in present and words.is_file() and ARROW in words.read_text(encoding="utf-8").split("\n"):
-        return SmilesTokenizer.from_file(words)
+        return SmilesTokenizer(words.read_text(encoding="utf-8").splitlines())
     from transformers import AutoTokenizer
 
     try:

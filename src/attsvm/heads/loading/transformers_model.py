@@ -7,8 +7,8 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -46,23 +46,31 @@ class TransformersModel(HeadModel):
     def __init__(
         self, core: Any, architecture: Architecture, tokenizer: Tokenizer | None, name: str, notes: tuple[str, ...] = ()
     ) -> None:
-        check_weights(core, name)
-        self._core, self._architecture, self._tokenizer = core, architecture, tokenizer
-        self.name, self.notes = name, notes
-        self.architecture = str(core.config.model_type)
-        try:
-            self._layers = list(architecture.layers(core))
-        except AttributeError as error:
-            raise ValueError(f"{name} is built differently from other {self.architecture} models: {error}") from None
-        self.layers, self.heads = len(self._layers), self._layers[0].heads
-        self.width = self._layers[0].query.weight.shape[0]
-        if self._layers[0].norms is not None:
+        self._architecture, self._tokenizer, self.notes = architecture, tokenizer, notes
+        self._attach(core, name)
+        first = self._layers[0]
+        self.layers, self.heads, self.width = len(self._layers), first.heads, first.query.weight.shape[0]
+        self.architecture, self.causal = str(core.config.model_type), architecture.is_causal(core.config)
+        if first.norms is not None:
             self.architecture += ", head space"
-            if HEAD_SPACE not in notes:
-                self.notes = (*notes, HEAD_SPACE)
-        self.causal = architecture.is_causal(core.config)
+            self.notes += (HEAD_SPACE,)
+
+    def _attach(self, core: Any, name: str) -> None:
+        check_weights(core, name)
+        self._core, self.name = core, name
+        try:
+            self._layers = list(self._architecture.layers(core))
+        except AttributeError as error:
+            kind = core.config.model_type
+            raise ValueError(f"{name} is built differently from other {kind} models: {error}") from None
         self._verified = False
         self._fingerprint: str | None = None
+
+    def _with_core(self, core: Any, name: str) -> Self:
+        """This model with other weights."""
+        made = copy.copy(self)
+        made._attach(core, name)
+        return made
 
     @property
     def _device(self) -> torch.device:
@@ -93,12 +101,14 @@ class TransformersModel(HeadModel):
                 queries[-1] = self._head_space(queries[-1], layer, layer.heads, turns)
         wide = self._wide([keys[layer] for layer in chosen])
         same = all(torch.equal(keys[layer], queries[layer]) for layer in chosen)
+        turned = [phases[layer] for layer in chosen]
+        still = next((torch.ones_like(own) for own in turned if own is not None), None)  # where a layer has none
         found = SentenceStates(
             keys=wide,
             queries=wide if same else self._wide([queries[layer] for layer in chosen]),
             attention=torch.stack([attentions[layer][0] for layer in chosen]).to("cpu", torch.float64),
             allowed=self._allowed(len(sentence), chosen),
-            phases=_stacked([phases[layer] for layer in chosen]),
+            phases=None if still is None else torch.stack([still if own is None else own for own in turned]).cpu(),
             buckets=self._buckets(len(sentence)),
         )
         if not self._verified:
@@ -147,10 +157,6 @@ class TransformersModel(HeadModel):
             fresh = type(self._core)(copy.deepcopy(self._core.config))
         return self._with_core(fresh.to(self._device, torch.float32).eval(), f"{self.name}, untrained ({seed})")
 
-    def _with_core(self, core: Any, name: str) -> HeadModel:
-        """This model with other weights."""
-        return TransformersModel(core, self._architecture, self._tokenizer, name, self.notes)
-
     def fingerprint(self) -> str:
         if self._fingerprint is None:
             settings = {k: v for k, v in self._core.config.to_dict().items() if k not in _PROVENANCE}
@@ -170,32 +176,21 @@ class TransformersModel(HeadModel):
 
 @contextmanager
 def _recorded(layers: Sequence[Layer]) -> Iterator[Mapping[nn.Module, list[Any]]]:
-    """What modules do while a model runs, call after call.
-
-    Of projections the input is recorded, of norms of keys and queries the output, of attention modules the named
-    arguments.
+    """What modules do while a model runs, call after call: inputs of projections, outputs of norms of keys and queries,
+    and named arguments of attention modules.
     """
     calls: defaultdict[nn.Module, list[Any]] = defaultdict(list)
-    hooks = []
-    for module in {layer.attention for layer in layers}:
-        hooks.append(module.register_forward_pre_hook(lambda own, _, named: calls[own].append(named), with_kwargs=True))
-    for module in {part.module for layer in layers for part in (layer.key, layer.query)}:
-        hooks.append(module.register_forward_pre_hook(lambda own, given: calls[own].append(given[0][0])))
-    for module in {norm for layer in layers for norm in layer.norms or ()}:
-        hooks.append(module.register_forward_hook(lambda own, _, output: calls[own].append(output[0])))
-    try:
+    with ExitStack() as hooks:
+        for module in {layer.attention for layer in layers}:
+            hook = module.register_forward_pre_hook(lambda own, _, named: calls[own].append(named), with_kwargs=True)
+            hooks.callback(hook.remove)
+        for module in {part.module for layer in layers for part in (layer.key, layer.query)}:
+            hook = module.register_forward_pre_hook(lambda own, given: calls[own].append(given[0][0]))
+            hooks.callback(hook.remove)
+        for module in {norm for layer in layers for norm in layer.norms or ()}:
+            hook = module.register_forward_hook(lambda own, _, output: calls[own].append(output[0]))
+            hooks.callback(hook.remove)
         yield calls
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _stacked(phases: Sequence[Tensor | None]) -> Tensor | None:
-    """Phases of all layers, 1 where a layer has none; None where no layer has any."""
-    some = next((own for own in phases if own is not None), None)
-    if some is None:
-        return None
-    return torch.stack([torch.ones_like(some) if own is None else own for own in phases]).cpu()
 
 
 class ListeningModel(TransformersModel):
@@ -210,29 +205,26 @@ class ListeningModel(TransformersModel):
         notes: tuple[str, ...] = (),
         audio_features: Tensor | None = None,
     ) -> None:
+        self._given = given = audio_features
         super().__init__(core, architecture, tokenizer, name, notes)
-        given = audio_features
         if given is not None and (given.ndim != 2 or given.shape[1] != self.width or not bool(given.isfinite().all())):
             raise ValueError(
                 f"audio_features must be finite and of shape [frames, {self.width}]; got {list(given.shape)}"
             )
-        self._given = given
-        self._heard = self._silence() if given is None else given.to(self._device, torch.float32)
 
-    def _silence(self) -> Tensor:
-        """What the encoder makes of thirty seconds of silence."""
-        config = self._core.config
-        frames = 2 * config.max_source_positions  # the second convolution halves the length
+    def _attach(self, core: Any, name: str) -> None:
+        super()._attach(core, name)
+        if self._given is not None:
+            self._heard = self._given.to(self._device, torch.float32)
+            return
+        frames = 2 * core.config.max_source_positions  # the second convolution halves the length
+        mel = torch.full((1, core.config.num_mel_bins, frames), _SILENCE, device=self._device)
         with torch.no_grad():
-            mel = torch.full((1, config.num_mel_bins, frames), _SILENCE, device=self._device)
-            return self._core.encoder(mel).last_hidden_state[0]
+            self._heard = core.encoder(mel).last_hidden_state[0]
 
     def _inputs(self, sentence: Sentence) -> Mapping[str, Any]:
         self._check_length(sentence, self._positions)
         return {"input_ids": sentence.ids[None].to(self._device), "encoder_hidden_states": self._heard[None]}
-
-    def _with_core(self, core: Any, name: str) -> HeadModel:
-        return ListeningModel(core, self._architecture, self._tokenizer, name, self.notes, self._given)
 
     def _extra_inputs(self) -> Sequence[Tensor]:
         return [] if self._given is None else [self._given]
@@ -245,24 +237,21 @@ class ImagesModel(TransformersModel):
         self, core: Any, architecture: Architecture, images: Tensor, name: str, notes: tuple[str, ...] = ()
     ) -> None:
         super().__init__(core, architecture, None, name, notes)
-        shape = image_shape(core.config)
-        _, height, width = shape
-        patch_height, patch_width = _pair(core.config.patch_size)
+        shape, patch = image_shape(core.config), image_shape(core.config, "patch_size")
         if images.ndim != 4 or tuple(images.shape[1:]) != shape or not len(images):
             raise ValueError(f"images must have shape [n, {', '.join(map(str, shape))}]; got {list(images.shape)}")
         if not bool(torch.isfinite(images).all()):
             raise ValueError("images must be finite; got NaN or infinity")
         # The same image twice would lie on both sides of the split into seen and held-out ones.
-        first: dict[bytes, int] = {}
-        plain = images.to("cpu", torch.float32)
-        for index, image in enumerate(plain):
-            first.setdefault(hashlib.sha256(image.contiguous().numpy().tobytes()).digest(), index)
+        plain = images.to("cpu", torch.float32).contiguous()
+        hashes = [hashlib.sha256(image.numpy().tobytes()).digest() for image in plain]
+        first = {digest: hashes.index(digest) for digest in hashes}
         kept = sorted(first.values())
         if len(kept) < len(images):
             again = len(images) - len(kept)
             self.notes += (f"{counted(again, 'image')} {'repeats' if again == 1 else 'repeat'} others; left out",)
         self._images = plain[kept].to(self._device)
-        rows, columns = range(height // patch_height), range(width // patch_width)
+        rows, columns = (range(shape[side] // patch[side]) for side in (1, 2))
         tokens = ("[CLS]", *(f"patch {row},{column}" for row in rows for column in columns))
         ids = torch.arange(len(tokens))
         self.sentences = tuple(Sentence(f"image {i}", tokens, ids, ids == 0) for i in kept)
@@ -276,21 +265,15 @@ class ImagesModel(TransformersModel):
             raise ValueError(f"sentence must be one of the {len(self.sentences)} images; got {sentence.text!r}")
         return {"pixel_values": self._images[index : index + 1]}
 
-    def _with_core(self, core: Any, name: str) -> HeadModel:
-        return ImagesModel(core, self._architecture, self._images, name, self.notes)
-
     def _extra_inputs(self) -> Sequence[Tensor]:
         return [self._images]
 
 
-def image_shape(config: Any) -> tuple[int, int, int]:
-    """Channels, height and width of the images that a vision model reads."""
-    return int(config.num_channels), *_pair(config.image_size)
-
-
-def _pair(size: Any) -> tuple[int, int]:
+def image_shape(config: Any, of: str = "image_size") -> tuple[int, int, int]:
+    """Channels, height and width of the images that a vision model reads, or of a patch of them."""
+    size = getattr(config, of)
     height, width = (size, size) if isinstance(size, int) else size
-    return int(height), int(width)
+    return int(config.num_channels), int(height), int(width)
 
 
 def check_weights(module: nn.Module, name: str) -> None:
@@ -311,50 +294,41 @@ def weight_bytes(module: nn.Module) -> Iterable[bytes]:
 def eager_copy(module: Any, name: str) -> Any:
     """A float32 copy of the core of a live model, without adapters, that computes its attention eagerly."""
     core = module.base_model
-    config = copy.deepcopy(core.config)
-    config._attn_implementation = "eager"
-    with torch.random.fork_rng(devices=[]), quiet():
-        made = type(core)(config)
-    try:
-        missing, unexpected = made.load_state_dict(core.state_dict(), strict=False)
-    except RuntimeError as error:
-        raise ValueError(f"the weights of {name} do not fit its configuration: {reason(error)}") from None
-    strange = [key for key in unexpected if not key.startswith(_UNUSED)]
-    _check_complete(missing, name)
+    held = {key: tensor.detach().clone() for key, tensor in core.state_dict().items()}
+    made, unknown = _loaded(type(core), core.config, held, name)
+    strange = sorted(key for key in unknown if not key.startswith(_UNUSED))
     if strange:
         raise ValueError(
             f"{name} has weights that {type(core).__name__} does not know, such as {strange[0]}; merge adapters into"
             " the weights first"
         )
-    return made.to(next(core.parameters()).device, torch.float32).eval()
+    return made.to(next(core.parameters()).device)
 
 
 def from_state(config: Any, state: Mapping[str, Tensor], name: str) -> Any:
     """The float32 core of this configuration with the weights `state`, none missing, in the names of a saved model."""
     from transformers import MODEL_MAPPING
 
+    return _loaded(MODEL_MAPPING[type(config)], config, state, name)[0]
+
+
+def _loaded(kind: Any, config: Any, state: Mapping[str, Tensor], name: str) -> tuple[Any, Iterable[str]]:
+    """A model with these weights, and the names of those that it does not know."""
     config = copy.deepcopy(config)
     # The library would cast the weights to what was saved; before transformers 4.56 the setting had a longer name.
     setattr(config, "dtype" if hasattr(config, "dtype") else "torch_dtype", torch.float32)
+    weights = {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in state.items()}
     try:
         with torch.random.fork_rng(devices=[]), quiet():
-            made, report = MODEL_MAPPING[type(config)].from_pretrained(
-                None,
-                config=config,
-                state_dict={key: tensor.float() for key, tensor in state.items()},
-                attn_implementation="eager",
-                output_loading_info=True,
+            made, report = kind.from_pretrained(
+                None, config=config, state_dict=weights, attn_implementation="eager", output_loading_info=True
             )
     except Exception as error:  # the library raises whatever it meets
         raise ValueError(f"the weights of {name} do not fit its configuration: {reason(error)}") from None
-    _check_complete(report["missing_keys"], name)
-    return made.float().eval()
-
-
-def _check_complete(missing: Iterable[str], name: str) -> None:
-    needed = sorted(key for key in missing if not key.startswith(_UNUSED))
+    needed = sorted(key for key in report["missing_keys"] if not key.startswith(_UNUSED))
     if needed:
         raise ValueError(
             f"{name} lacks {len(needed)} weights that its architecture needs, such as {needed[0]}; the model is"
             " incomplete or of another architecture than its configuration says"
         )
+    return made.float().eval(), report["unexpected_keys"]
