@@ -89,7 +89,7 @@ def test_a_saved_run_resumes_on_the_device(data: attsvm.TokenDataset, tmp_path: 
 @pytest.mark.parametrize("shape", [(6, 8, 10), (10, 8, 3), (15, 5, 20)])
 def test_solutions(norm: attsvm.norms.Norm, shape: tuple[int, int, int]) -> None:
     n, length, d = shape
-    data = attsvm.data.random_sphere(n=n, T=length, d=d, batch=100, seed=3)
+    data = attsvm.data.random_sphere(n=n, T=length, d=d, batch=600, seed=3)
     selected = attsvm.optimal_tokens(data)
     here = attsvm.solve(attsvm.AttentionSVM(data, selected), norm)
     there = attsvm.solve(attsvm.AttentionSVM(data.to("cuda"), selected.cuda()), norm)

@@ -11,7 +11,7 @@ import typer
 
 import attsvm
 from attsvm.cli.common import options
-from attsvm.cli.common.files import new_result, own_folder, write_result, write_text
+from attsvm.cli.common.files import new_result, own_folder, write_json, write_result
 from attsvm.cli.common.inputs import checked_device, load_data, starting_head, starting_point
 from attsvm.cli.common.options import Device, Json, Out, Quiet, Seed, option
 from attsvm.cli.common.registry import OptimizerOptions, loss_named, optimizer_named, parameterization_named
@@ -66,21 +66,17 @@ def diagnose(
         raise ValueError("--initial must hold one start for diagnose; it holds several")
     folder = own_folder(out, "diagnose")
     with status_line("Diagnosing", quiet=quiet or json) as line:
-
-        def show(done: int, total: int) -> None:
-            if line is not None:
-                line(f"{done:,} of {total:,} candidates or data sets")
-
         report = attsvm.diagnose(
-            loaded, own, kind, rule, start_at, loss=own_loss, enumerate_local=enumerate_local, progress=show
-        )
+            loaded, own, kind, rule, start_at, loss=own_loss, enumerate_local=enumerate_local,
+            progress=lambda done, total: line and line(f"{done:,} of {total:,} candidates or data sets"),
+        )  # fmt: skip
     result = json_format.loads(report.to_json())
     verdict = None
     if verify_steps:
         verdict = attsvm.verify(report, attsvm.fit(loaded, own, steps=verify_steps, **settings))  # type: ignore[arg-type]
         result["verification"] = {"steps": verify_steps, **json_format.loads(verdict.to_json())}
     with new_result(folder) as staging:
-        write_text(staging / FILE, json_format.dumps(result, indent=1, allow_nan=False) + "\n")
+        write_json(staging / FILE, result)
         seconds = time.perf_counter() - began
         write_result(staging, context, [FILE], seconds, kind="diagnose", source=data, seed=seed, device=str(where))
     if json:

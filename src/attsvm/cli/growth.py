@@ -48,9 +48,10 @@ def growth(
     check = None
     if run is None:
         told = OptimizerOptions(step_size, schedule, norm=norm, weight_decay=weight_decay)
-        kind, rule = parameterization_named(parameterization, rank), optimizer_named(optimizer, told)
-        settings = {"parameterization": kind, "optimizer": rule, "seed": seed}
-        found = attsvm.growth(loaded, steps=steps, threshold=threshold, **settings)  # type: ignore[arg-type]
+        found = attsvm.growth(
+            loaded, steps=steps, threshold=threshold, seed=seed, optimizer=optimizer_named(optimizer, told),
+            parameterization=parameterization_named(parameterization, rank),
+        )  # fmt: skip
     else:
         saved = attsvm.Run.load(run)
         found = attsvm.growth(loaded, saved, steps=steps, threshold=threshold)

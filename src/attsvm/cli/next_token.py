@@ -11,13 +11,13 @@ import typer
 from typer import Argument, Option
 
 import attsvm
-from attsvm.cli.common.files import new_result, own_folder, write_result, write_text
+from attsvm.cli.common.files import new_result, own_folder, write_json, write_result
 from attsvm.cli.common.options import Json, Out, Quiet, Seed, flag, option
 from attsvm.cli.common.report import number, plural, print_json, print_table, progress_bar, status_line
 
 if TYPE_CHECKING:
     from attsvm import Run
-    from attsvm.next_token import Comparison, LimitPrediction, NextTokenData
+    from attsvm.next_token import Comparison, LimitPrediction
 
 FILE, PICTURE, ARRAYS = "prediction.json", "graph.png", "weights.npz"
 _SHOWN = 6  # words of an answer
@@ -64,7 +64,11 @@ def next_token(
     with status_line("Predicting the limit of training", quiet=silent) as line:
         limit = room.predict_limit(data, progress=line)
     predicted = time.perf_counter() - began
-    run = _train(limit, steps, seed, silent) if steps else None
+    run = None
+    if steps:
+        with progress_bar("Training", steps, quiet=silent) as bar:
+            marks = sorted({*range(0, steps, max(1, steps // 100)), steps})  # so that the bar moves
+            run = room.train(limit, steps, seed=seed, progress=lambda done, _: bar(done), record=marks, keep=("norm",))
     comparison = room.verify(limit, run) if run is not None and limit.finite is not None else None
     answers = {question: _answer(limit, run, ids) for question, ids in asked.items()}
     result: dict[str, Any] = {
@@ -82,16 +86,8 @@ def next_token(
         held = "" if comparison is None else f"; the prediction {'holds' if comparison.holds else 'does not hold yet'}"
         typer.echo(f"{limit.verdict}{held}; everything in {folder}")
     else:
-        _print(data, limit, run, comparison, answers, predicted)
+        _print(limit, run, comparison, answers, predicted)
         typer.echo(f"\nEverything is in {folder}: {', '.join(names)}")
-
-
-def _train(limit: LimitPrediction, steps: int, seed: int, silent: bool) -> Run:
-    with progress_bar("Training", steps, quiet=silent) as bar:
-        marks = sorted({*range(0, steps, max(1, steps // 100)), steps})  # so that the bar moves
-        return attsvm.next_token.train(
-            limit, steps, seed=seed, progress=lambda done, _: bar(done), record=marks, keep=("norm",)
-        )
 
 
 def _answer(limit: LimitPrediction, run: Run | None, ids: list[int]) -> dict[str, Any]:
@@ -106,33 +102,23 @@ def _answer(limit: LimitPrediction, run: Run | None, ids: list[int]) -> dict[str
 
 
 def _write(folder: Path, limit: LimitPrediction, run: Run | None, result: dict[str, Any]) -> list[str]:
-    import torch
-
     from attsvm.data.files import write_arrays
-    from attsvm.plots import plot_priority_graph
-    from attsvm.sweep.manifest import to_plain
 
-    write_text(folder / FILE, json_format.dumps(to_plain(result), indent=1, allow_nan=False) + "\n")
-    plot_priority_graph(limit.graph).savefig(folder / PICTURE, dpi=150)
+    write_json(folder / FILE, result)
+    attsvm.plots.plot_priority_graph(limit.graph).savefig(folder / PICTURE, dpi=150)
     arrays = {"embeddings": limit.data.embeddings}
     if limit.finite is not None:
         arrays |= {"svm_component": limit.svm_component, "finite_component": limit.finite_component}
     if run is not None:
         arrays["trained"] = run.weights
-    write_arrays(
-        folder / ARRAYS, {name: value.to(torch.float64) for name, value in arrays.items()}, {"kind": "next-token"}
-    )
+    write_arrays(folder / ARRAYS, {name: value.double() for name, value in arrays.items()}, {"kind": "next-token"})
     return [FILE, PICTURE, ARRAYS]
 
 
 def _print(
-    data: NextTokenData,
-    limit: LimitPrediction,
-    run: Run | None,
-    comparison: Comparison | None,
-    answers: dict[str, Any],
-    seconds: float,
+    limit: LimitPrediction, run: Run | None, comparison: Comparison | None, answers: dict[str, Any], seconds: float
 ) -> None:
+    data = limit.data
     typer.echo(
         f"{plural(data.n, 'sample')} over {data.K} different tokens in {data.d} dimensions; {data.left_out:,} left out,"
         " whose next token is not in the window\n"
@@ -145,16 +131,9 @@ def _print(
     if comparison is not None:
         typer.echo(str(comparison))
     for question, answer in answers.items():
-        told, kinds = answer["predicted"] or {}, ("predicted", "trained")
-        listed = sorted(
-            {*told, *(answer["trained"] or {})},
-            key=lambda word: -max((answer[kind] or {}).get(word, 0) for kind in kinds),
-        )
-        rows = [[word, *(_share(answer[kind], word) for kind in kinds)] for word in listed[:_SHOWN]]
+        shares = [answer[kind] or {} for kind in ("predicted", "trained")]
+        words = sorted({*shares[0], *shares[1]}, key=lambda word: -max(each.get(word, 0) for each in shares))
+        rows = [[word, *(f"{each.get(word, 0.0):.4f}" if each else "-" for each in shares)] for word in words[:_SHOWN]]
         why = f" ({answer['decided_by']})" if answer["decided_by"] else ""
         typer.echo(f"\n{question} \u2026{why}")
         print_table("", [("next", "left"), ("predicted", "right"), ("trained", "right")], rows)
-
-
-def _share(shares: dict[str, float] | None, word: str) -> str:
-    return "-" if shares is None else f"{shares.get(word, 0.0):.4f}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import time
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from attsvm.cli.common import options
 from attsvm.cli.common.files import new_result, own_folder, write_result, write_text
 from attsvm.cli.common.options import Json, Out, Quiet, Seed, flag, option
 from attsvm.cli.common.registry import OPTIMIZERS, OptimizerOptions, norm_named, optimizer_named
-from attsvm.cli.common.report import print_json, progress_bar
+from attsvm.cli.common.report import progress_bar
 
 FILE = "norms.json"
 _NAME = f"One of {options.listed(OPTIMIZERS)}, or torch.optim.Muon and the like."
@@ -59,11 +58,10 @@ def optimizer(
     if rank is not None and not factors:
         raise ValueError("--rank belongs to --factors")
     usual = (0.3 if factors else 3.0) * (0.1 if name in _ENTRIES else 1.0)
-    size = usual if step_size is None else step_size
-    told = OptimizerOptions(
-        size, "inverse-sqrt", norm=norm, p=p, weight_decay=weight_decay, clip=clip, settings=tuple(setting or ())
-    )
-    rule = optimizer_named(name, told)
+    rule = optimizer_named(name, OptimizerOptions(
+        usual if step_size is None else step_size, "inverse-sqrt", norm=norm, p=p, weight_decay=weight_decay,
+        clip=clip, settings=tuple(setting or ()),
+    ))  # fmt: skip
     kind = attsvm.KeyQuery(rank) if factors else attsvm.Weights()
     norms = {**attsvm.theory.identify.NORMS, **{each: norm_named(each) for each in also}} if also else None
     folder = own_folder(out, "optimizer")
@@ -75,7 +73,5 @@ def optimizer(
         write_text(staging / FILE, found.to_json() + "\n")
         seconds = time.perf_counter() - began
         write_result(staging, context, [FILE], seconds, kind="optimizer", source=name, seed=seed)
-    if json:
-        print_json(json_format.loads(found.to_json()))
-    else:
-        typer.echo(found.sentence if quiet else f"{found}\n\nEverything is in {folder / FILE}")
+    said = found.sentence if quiet else f"{found}\n\nEverything is in {folder / FILE}"
+    typer.echo(found.to_json() if json else said)

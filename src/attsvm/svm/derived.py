@@ -17,7 +17,7 @@ from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solution import SVMSolution
 from attsvm.svm.solve import solve
 from attsvm.svm.solvers.base import Solver
-from attsvm.svm.solvers.nuclear.polish import FACE
+from attsvm.svm.solvers.nuclear.rows import FACE
 
 
 def margin_efficiency(

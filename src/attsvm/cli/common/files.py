@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,10 @@ def write_text(path: Path, text: str) -> Path:
     from attsvm.data.files import write_atomically
 
     return write_atomically(path, text.encode())
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> Path:
+    """Write `content`; a number JSON cannot hold becomes null."""
+    from attsvm.sweep.manifest import to_plain
+
+    return write_text(path, json.dumps(to_plain(content), indent=1, allow_nan=False) + "\n")

@@ -18,14 +18,17 @@ from torch import Tensor
 
 from attsvm.svm.solvers.base import RowList, Rows
 
+FACE = 1e-7
+"""Singular values of M this close to 1 belong to the face of the dual ball on which every solution lies."""
+
 
 @dataclass(frozen=True, eq=False)
 class ReducedRows(RowList):
     """Normalised rows of a batch, in coordinates of the spans of differences (rx) and queries (rz).
 
     Attributes:
-        input_queries: z_i, ``[batch, n, rz]``, when the m rows are n equal blocks, one for each input: then `schur` is
-            cheaper.
+        input_queries: z_i, ``[batch, n, rz]``, when the m rows are n equal blocks, one for each input: then
+            Schur matrices are cheaper.
     """
 
     input_queries: Tensor | None = None
@@ -33,42 +36,6 @@ class ReducedRows(RowList):
     def margins(self, weights: Tensor) -> Tensor:
         """d_k^T W z_k, ``[batch, m]``."""
         return ((self.differences @ weights) * self.queries).sum(-1)
-
-    def schur(self, y: Tensor, g: Tensor) -> Tensor:
-        """tr(F_k Y F_l G), ``[batch, m, m]``, for symmetric Y, G; F_k = [[0, d_k z_k^T], [z_k d_k^T, 0]].
-
-        Four Hadamard products of m x m matrices.
-        """
-        if self.input_queries is not None:
-            return self._schur_by_blocks(y, g, self.input_queries)
-        d, z, rx = self.differences, self.queries, self.differences.shape[-1]
-        cross_y, cross_g = d @ y[:, :rx, rx:] @ z.mT, d @ g[:, :rx, rx:] @ z.mT
-        out = (d @ y[:, :rx, :rx] @ d.mT).mul_(z @ g[:, rx:, rx:] @ z.mT)
-        out.add_((d @ g[:, :rx, :rx] @ d.mT).mul_(z @ y[:, rx:, rx:] @ z.mT))
-        cross_y.mul_(cross_g.mT)
-        return out.add_(cross_y).add_(cross_y.mT)
-
-    def _schur_by_blocks(self, y: Tensor, g: Tensor, z: Tensor) -> Tensor:
-        """`schur` where z_k^T . z_l and d_k^T . z_l depend on l through its input alone."""
-        d, rx = self.differences, self.differences.shape[-1]
-        batch, n, m = len(self), z.shape[1], d.shape[1]
-        if d.device.type == "cpu":
-            from attsvm.svm.solvers.nuclear.schur_kernel import schur_blocks  # Numba starts only where it is used
-
-            out = d.new_empty(batch, m, m)
-            schur_blocks(*(x.contiguous().numpy() for x in (d, z, y, g)), out.numpy())
-            return out
-
-        def product(tokens: Tensor, queries: Tensor) -> Tensor:
-            blocks = (d @ tokens @ d.mT).view(batch, n, m // n, n, m // n)
-            return blocks.mul_((z @ queries @ z.mT)[:, :, None, :, None]).view(batch, m, m)
-
-        cross_y, cross_g = ((d @ (x[:, :rx, rx:] @ z.mT)).view(batch, n, -1, n) for x in (y, g))
-        cross = (cross_y[..., None] * cross_g.permute(0, 3, 1, 2)[:, :, None]).view(batch, m, m)
-        out = product(y[:, :rx, :rx], g[:, rx:, rx:])
-        out += cross
-        out += cross.mT
-        return out.add_(product(g[:, :rx, :rx], y[:, rx:, rx:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,12 +70,6 @@ class Reduction:
         flat = reduced.new_zeros(shape).flatten(1)
         return flat.scatter_add_(1, self.index, reduced * self.dual_scale).view(shape)
 
-    def unreduced(self, rows: Rows, reduced: ReducedRows) -> ReducedRows:
-        """The normalised rows in the original coordinates, from the unit vectors `rows`."""
-        listed, real = rows.listed(self.index), reduced.present[..., None]
-        masks = reduced.inequalities, reduced.equalities
-        return ReducedRows(listed.differences * real, listed.queries * real, reduced.right_hand_side, *masks)
-
 
 def unit(x: Tensor) -> tuple[Tensor, Tensor]:
     """x / ||x|| and ||x|| along the last axis; zero vectors stay zero, and squares cannot overflow."""
@@ -116,6 +77,23 @@ def unit(x: Tensor) -> tuple[Tensor, Tensor]:
     x = x / torch.where(top > 0, top, torch.ones_like(top))
     norm = x.norm(dim=-1, keepdim=True)
     return x / torch.where(norm > 0, norm, torch.ones_like(norm)), (norm * top)[..., 0]
+
+
+def orthonormal(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Orthonormal columns that span the rows of `vectors` ``[batch, count, width]``, and the rows' coordinates.
+
+    Gram and Schmidt's method, repeated until nothing is left of earlier columns; one batched product after the other,
+    where a GPU's QR takes the matrices one by one.
+    """
+    basis = torch.zeros_like(vectors)
+    for i in range(vectors.shape[1]):
+        one, before = vectors[:, i, :, None], basis[:, :i]
+        for _ in range(3):
+            one = one - before.mT @ (before @ one)
+            size = one.norm(dim=1, keepdim=True)
+            one = one / torch.where(size > 0, size, 1.0)
+        basis[:, i] = one[..., 0]
+    return basis.mT, vectors @ basis.mT
 
 
 def reduce(rows: Rows, sizes: Tensor, spans: bool = True) -> tuple[ReducedRows, Reduction]:
@@ -138,14 +116,13 @@ def reduce(rows: Rows, sizes: Tensor, spans: bool = True) -> tuple[ReducedRows, 
         index = torch.argsort(~rows.present.flatten(1), dim=-1, stable=True)[:, :m]
     left_basis = right_basis = None
     if spans and n < rows.queries.shape[-1]:
-        right_basis, upper = torch.linalg.qr(rows.queries.mT)
-        rows = replace(rows, queries=upper.mT)
+        right_basis, queries = orthonormal(rows.queries)
+        rows = replace(rows, queries=queries)
     listed = rows.listed(index)
     real = listed.present
     left = listed.differences * real[..., None]
     if spans and m < dim:
-        left_basis, upper = torch.linalg.qr(left.mT)
-        left = upper.mT
+        left_basis, left = orthonormal(left)
     size = torch.where(real, sizes.flatten(1).gather(1, index), torch.ones_like(listed.right_hand_side))
     b = torch.where(real, listed.right_hand_side / size, torch.zeros_like(size))
     scale = b.abs().amax(-1)

@@ -1,9 +1,7 @@
-"""Nuclear-norm attention SVMs, many at once, on any device.
+"""Nuclear-norm attention SVMs, many at once, on the CPU or on a GPU.
 
-Stages: reduce the rows; interior point to a moderate gap; Newton polish on the identified rank and active rows, kept
-only where the certificate improves; problems whose polish fails go back to the interior point for a smaller gap, and
-are polished again. Problems whose dual value grows without bound, or that do not converge, are tested for a ray; on the
-CPU those with more rows than unknowns are tested before anything else.
+The rows are normalised and reduced, and every problem is solved by one call of the compiled `kernel`. Problems whose
+dual value grows without bound, or that do not converge, are tested for a ray.
 
 Problems with many rows are solved by working sets: solve with a subset of the rows, add the rows its solution
 violates, repeat. The duals of a subset, padded with zeros, are feasible for the whole problem, and so is a ray of a
@@ -13,40 +11,36 @@ subset: an infeasible subset settles the whole. When no row is violated, the pai
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from attsvm.norms import Norm, Nuclear
 from attsvm.svm.problem import AttentionSVM
-from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver
-from attsvm.svm.solvers.nuclear import interior
-from attsvm.svm.solvers.nuclear.polish import (
-    Candidate,
-    find_ray,
-    from_iterate,
-    identify,
-    identify_by_gap,
-    polish,
-    proved_unique,
-    rounding,
-)
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver, row_kinds
+from attsvm.svm.solvers.nuclear.device import launch, launchable
 from attsvm.svm.solvers.nuclear.rows import ReducedRows, reduce, unit
 
-_STAGES = (1e-5, 1e-7, 1e-9, 1e-12)  # gaps at which a polish is tried
-_TARGET = 1e-11  # error at which a problem needs no further stage
 _PATIENCE, _LIMIT = 16, 1e4  # iterations of a stage, and normalised dual value, after which a ray is looked for
+_LAST = 60  # iterations of a stage where none was found
 _PER_INPUT = 2  # working rows of an input at the start, and at most as many more in every round
 _ROUNDS = 50  # of working sets
+_SHARE = 16  # problems that are worth a thread
+_CHUNK = 2**17  # problems at a time
+_RESIDUAL = 2e-14  # ||sum lam_k A_k||_F <= _RESIDUAL * sum |lam_k| ||A_k||_F counts as zero
 
 
 @dataclass(frozen=True)
 class NuclearInteriorPoint(Solver):
-    """Batched primal-dual interior point, then a Newton polish on the identified rank and active rows.
+    """Primal-dual interior point, then a Newton polish on the identified rank and active rows, compiled.
 
     Rows are projected on the spans of the queries and of the differences first, which is exact for this norm. Problems
     with more than `most_rows` rows are solved by working sets: a subset of rows, then the rows its solution violates.
+    On a GPU a thread solves a problem; fewer problems than are worth it, or larger ones, are solved on the CPU.
 
     Arguments:
         accuracy: relative gap and violation to which the certificate must hold.
@@ -66,49 +60,26 @@ class NuclearInteriorPoint(Solver):
             if progress is not None:
                 progress(f"round {turn}: {violated} rows violated, {chosen} working rows, error {error:.1e}")
 
+        count = problem.batch_shape[0]
         if int(problem.rows.flatten(1).sum(1).max()) <= self.most_rows:
-            found = _solve_all(Rows.of(problem), self.accuracy)
+            parts = (problem[first : first + _CHUNK] for first in range(0, count, _CHUNK))
+            found = [_solve(Rows.of(part), self.accuracy) for part in parts]
         else:
-            elements = range(problem.batch_shape[0])
-            found = _joined([_solve_large(Rows.of(problem[e : e + 1]), self.accuracy, report) for e in elements])
-        return RawSolution(found.weights, found.duals, found.iterations, found.unique)
+            found = [_solve_large(Rows.of(problem[e : e + 1]), self.accuracy, report) for e in range(count)]
+        weights, duals, iterations, unique, *_ = (torch.cat(part) for part in zip(*found, strict=True))
+        return RawSolution(weights, duals, iterations, unique)
 
 
-@dataclass(frozen=True, eq=False)
-class _Found:
-    """What is known of a batch of problems.
-
-    Attributes:
-        weights: ``[batch, d, dq]``; 0 where infeasible.
-        duals: ``[batch, n, T]``, scaled to ||sum lam_it d_it z_i^T|| <= 1, so that their value bounds ||W||_* from
-            below; a ray where infeasible.
-        infeasible: where a ray was found, ``[batch]``.
-        error: relative gap plus largest relative violation, ``[batch]``.
-        iterations: of the interior point, ``[batch]``.
-        unique: where W is proved to be the only solution (to round-off); False means not proved, ``[batch]``.
-    """
+class _Found(NamedTuple):
+    """What is known of a batch: weights (0 where infeasible), duals or a ray, iterations, where W is proved unique,
+    where a ray was found, and the relative gap plus largest violation in normalised rows."""
 
     weights: Tensor
     duals: Tensor
-    infeasible: Tensor
-    error: Tensor
     iterations: Tensor
     unique: Tensor
-
-
-def _joined(parts: list[_Found]) -> _Found:
-    return _Found(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(_Found)))
-
-
-def _solve_all(rows: Rows, tolerance: float) -> _Found:
-    """Solve a batch in chunks; `tolerance` is the largest error that counts as solved."""
-    _, n, length, _ = rows.differences.shape
-    # A few megabytes of Schur matrices fit a cache, a gigabyte keeps an accelerator busy; cuSOLVER's batched
-    # eigenvalues fail beyond some 2^15 matrices, and every problem brings two.
-    budget, most = (6e5, 256) if rows.differences.device.type == "cpu" else (2e8, 2**13)
-    chunk = min(max(int(budget / max(1, n * length) ** 2), 1), most)
-    starts = range(0, max(len(rows), 1), chunk)
-    return _joined([_solve(rows[first : first + chunk], tolerance) for first in starts])
+    infeasible: Tensor
+    error: Tensor
 
 
 def _solve_large(rows: Rows, tolerance: float, report: Callable[[int, int, int, float], None]) -> _Found:
@@ -138,7 +109,7 @@ def _solve_large(rows: Rows, tolerance: float, report: Callable[[int, int, int, 
         if count == 0:
             break
         chosen = chosen | _worst(short, violated, _PER_INPUT)
-    return replace(found, iterations=iterations)
+    return found._replace(iterations=iterations)
 
 
 def _margins(differences: Tensor, weights: Tensor, queries: Tensor) -> Tensor:
@@ -159,88 +130,97 @@ def _solve(rows: Rows, tolerance: float) -> _Found:
     zero = rows.present & ((d_norm == 0) | (z_norm == 0)[..., None])
     impossible = zero & rows.asking
     hopeless = impossible.flatten(1).any(1)
-    d, dq, batch = differences.shape[-1], queries.shape[-1], len(rows)
     found = _Found(
-        weights=differences.new_zeros(batch, d, dq),
+        weights=differences.new_zeros(len(rows), differences.shape[-1], queries.shape[-1]),
         duals=impossible * torch.sign(rows.right_hand_side),
+        iterations=torch.zeros_like(hopeless, dtype=torch.long),
+        unique=~hopeless,
         infeasible=hopeless,
         error=torch.where(hopeless, torch.inf, 0.0).to(differences),
-        iterations=torch.zeros(batch, dtype=torch.long, device=hopeless.device),
-        unique=~hopeless,
     )
-    masks = rows.inequalities & ~zero, rows.equalities & ~zero
-    rows = Rows(differences, queries, rows.right_hand_side, *masks)
+    rows = Rows(differences, queries, rows.right_hand_side, rows.inequalities & ~zero, rows.equalities & ~zero)
     where = torch.nonzero(rows.asking.flatten(1).any(1) & ~hopeless)[:, 0]
     if where.numel() == 0:
         return found
     rows = rows[where]
-    reduced, back = reduce(rows, (d_norm * z_norm[..., None])[where])
-    best, iterations, infeasible = _stages(reduced, tolerance)
-    # Judged and scaled once more on the unreduced rows: with rows of very different size the change of basis alone may
-    # cost a margin.
-    scale = back.weight_scale[:, None, None]
-    full = back.unreduced(rows, reduced)
-    final = Candidate.of(full, back.weights(best.weights) / scale, best.duals)
-    error = torch.where(infeasible, torch.inf, final.error + rounding(full, final.weights))
-    found.weights[where] = torch.where(infeasible[:, None, None], 0.0, final.weights * scale)
-    duals = torch.where(infeasible[:, None], best.duals, final.duals)
-    found.duals[where] = back.duals(duals, rows.right_hand_side.shape)
-    found.infeasible[where], found.error[where], found.iterations[where] = infeasible, error, iterations
-    found.unique[where] = proved_unique(reduced, best) & (error <= tolerance)
+    reduced, way = reduce(rows, (d_norm * z_norm[..., None])[where])
+    weights, duals, report = _run(reduced, _LIMIT, _PATIENCE)
+    infeasible = torch.zeros_like(where, dtype=torch.bool)
+    for k in torch.nonzero((report[:, 3] > 0) | (report[:, 0] > tolerance))[:, 0].tolist():
+        ray = _find_ray(reduced[k : k + 1])
+        if ray is not None:
+            weights[k], duals[k], infeasible[k], report[k, 0] = 0.0, ray, True, torch.inf
+    slow = torch.nonzero((report[:, 3] > 0) & ~infeasible)[:, 0]
+    if slow.numel():  # feasible as far as the ray test can tell: go on without a limit
+        weights[slow], duals[slow], report[slow] = _run(reduced[slow], torch.inf, _LAST)
+    found.weights[where], found.duals[where] = way.weights(weights), way.duals(duals, rows.right_hand_side.shape)
+    found.infeasible[where], found.error[where], found.iterations[where] = infeasible, report[:, 0], report[:, 1].long()
+    found.unique[where] = (report[:, 2] > 0) & (report[:, 0] <= tolerance)
     return found
 
 
-def _stages(rows: ReducedRows, tolerance: float) -> tuple[Candidate, Tensor, Tensor]:
-    """Best pair (a ray where infeasible), iterations, and where infeasible, for a batch of normalised problems."""
-    it = interior.start(rows)
-    best = Candidate.nothing(rows)
-    infeasible, tested = torch.zeros_like(it.stalled), torch.zeros_like(it.stalled)
-    if it.stalled.device.type == "cpu":
-        # A ray in general position needs one row more than there are unknowns. Where there are as many, looking for it
-        # costs a twentieth of the interior point, which would run its full course before it is given up.
-        unknowns = rows.differences.shape[-1] * rows.queries.shape[-1]
-        tested = rows.present.sum(1) > unknowns
-        for k in torch.nonzero(tested)[:, 0].tolist():
-            _test_ray(rows, k, best, infeasible)
-    for stage, gap in enumerate(_STAGES):
-        todo = torch.nonzero((best.error > _TARGET) & ~infeasible)[:, 0]
-        if todo.numel() == 0:
-            break
-        sub, now = rows[todo], interior.run(rows[todo], it[todo], gap, _PATIENCE, _LIMIT)
-        slow = torch.nonzero((now.gap > gap) & ~now.stalled)[:, 0]
-        for k in todo[slow][~tested[todo[slow]]].tolist():
-            tested[k] = True
-            _test_ray(rows, k, best, infeasible)
-        slow = slow[~infeasible[todo[slow]]]
-        if slow.numel():  # feasible as far as the ray test can tell: go on without a limit
-            now.diverged[:] = False
-            now.store(slow, interior.run(sub[slow], now[slow], gap))
-        go = ~infeasible[todo]
-        if stage > 1:  # a stalled iterate would only repeat its polish
-            go &= now.iterations > it.iterations[todo]
-        it.store(todo, now)
-        todo, sub, now = todo[go], sub[go], now[go]
-        if todo.numel() == 0:
-            continue
-        active, rank = identify(sub, now)
-        for attempt in range(3 if stage else 1):  # as identified, as repaired, and by the largest jump
-            if attempt == 2:
-                active, rank = identify_by_gap(sub, now)
-            trial, active, rank = polish(sub, now, active, rank)
-            best.improve(todo, trial)
-            bad = best.error[todo] > _TARGET
-            todo, sub, now, active, rank = todo[bad], sub[bad], now[bad], active[bad], rank[bad]
-            if todo.numel() == 0:
-                break
-        if stage > 0 and todo.numel():
-            best.improve(todo, from_iterate(sub, now))
-    for k in torch.nonzero((best.error > tolerance) & ~infeasible & ~tested)[:, 0].tolist():
-        _test_ray(rows, k, best, infeasible)
-    return best, it.iterations, infeasible
+def _run(rows: ReducedRows, limit: float, patience: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights, duals and report of `solve_one` for every problem, on the rows' device."""
+    from attsvm.svm.solvers.nuclear.kernel import Workspace, shapes, solve_many  # Numba starts only where it is used
+
+    queries = rows.queries if rows.input_queries is None else rows.input_queries
+    inputs = rows.differences, queries, rows.right_hand_side, row_kinds(rows)
+    (batch, m, rx), (n, rz) = rows.differences.shape, queries.shape[1:]
+    empty = rows.differences.new_zeros
+    outputs = empty(batch, rx, rz), empty(batch, m), empty(batch, 4)
+    if launchable(batch, m, rows.differences.device):
+        launch(inputs, limit, patience, outputs)
+        return outputs
+    arrays, answers = ([x.cpu().contiguous().numpy() for x in group] for group in (inputs, outputs))
+
+    def solve_share(share: np.ndarray) -> None:
+        sizes = shapes(m, n, rx, rz)
+        work = Workspace._make(np.empty(shape, np.int64 if shape is sizes.rows else float) for shape in sizes)
+        part = slice(share[0], share[-1] + 1)
+        solve_many(*(x[part] for x in arrays), limit, patience, *(x[part] for x in answers), work)
+
+    threads = max(1, min(torch.get_num_threads(), batch // _SHARE))
+    shares = np.array_split(np.arange(batch), threads)
+    if threads == 1:
+        solve_share(shares[0])
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(solve_share, shares))
+    weights, duals, report = (torch.from_numpy(x).to(rows.differences.device) for x in answers)
+    return weights, duals, report
 
 
-def _test_ray(rows: ReducedRows, k: int, best: Candidate, infeasible: Tensor) -> None:
-    """Look for a ray of problem k, and write it down if there is one."""
-    ray = find_ray(rows[k : k + 1])
-    if ray is not None:
-        best.duals[k], best.error[k], infeasible[k] = ray, torch.inf, True
+def _find_ray(rows: ReducedRows) -> Tensor | None:
+    """A ray ``[m]`` of one normalised problem (batch 1), scaled to sum_k |lam_k| <= 1; None where none is found.
+
+        min_{lam >= 0}  || sum_k lam_k A_k ||_F^2 + (b^T lam - 1)^2
+
+    is 0 exactly when a ray exists. Otherwise, with residual (R, rho) at the optimum, W = R / (-rho) meets every row:
+    the same solve proves feasibility. Equality rows enter with both signs. The active-set method of Lawson and Hanson
+    ends on an exact least-squares solution, so the residual of a true ray is round-off.
+    """
+    from scipy.optimize import nnls  # slow to import, and few problems come here
+
+    d, z, b = (x[0].cpu().numpy() for x in (rows.differences, rows.queries, rows.right_hand_side))
+    real, equal = rows.present[0].cpu().numpy(), rows.equalities[0].cpu().numpy()
+    index = np.concatenate([np.flatnonzero(real), np.flatnonzero(equal)])
+    sign = np.concatenate([np.ones(real.sum()), -np.ones(equal.sum())])
+    matrix = (d[index, :, None] * z[index, None, :]).reshape(len(index), -1).T * sign
+    sides = b[index] * sign
+    stacked = np.vstack([matrix, sides])
+    if stacked.shape[0] > 2 * stacked.shape[1]:  # same normal equations, fewer rows
+        q, stacked = np.linalg.qr(stacked)
+        target = q[-1]
+    else:
+        target = np.zeros(stacked.shape[0])
+        target[-1] = 1.0
+    try:
+        x, _ = nnls(stacked, target, maxiter=20 * stacked.shape[1])
+    except RuntimeError:  # iteration limit: no verdict
+        return None
+    total = x.sum()
+    if not (total > 0 and np.linalg.norm(matrix @ x) <= _RESIDUAL * total and sides @ x > 0.5):
+        return None
+    flat = np.zeros(len(b))
+    np.add.at(flat, index, x * sign)
+    return torch.from_numpy(flat).to(rows.right_hand_side) / max(total, 1e-300)
