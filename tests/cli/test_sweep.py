@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import attsvm
-from attsvm.cli.common.grid import _APART, Grid, cells, tasks, wilson
+from attsvm.cli.common.grid import _APART, Grid, cells, tasks
 from attsvm.sweep import SweepResult
 from cli.runner import invoke, refused
 
@@ -120,12 +120,6 @@ def test_cells_of_one_size_share_their_data() -> None:
     starts = {(task.values["n"], task.values["start"]) for task in tasks(grid)}
     assert starts == {(2, 0), (3, _APART)}
     assert len(tasks(grid)) == 2 * 2 * 2 * 2
-
-
-def test_wilson_against_its_defining_equation() -> None:
-    for hits, count in ((0, 10), (3, 10), (10, 10), (512, 1000)):
-        for end in wilson(hits, count):
-            assert abs(hits / count - end) == pytest.approx(1.96 * (end * (1 - end) / count) ** 0.5, abs=1e-12)
 
 
 @pytest.mark.parametrize(

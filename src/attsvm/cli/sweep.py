@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import tomllib
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm.cli.common.files import checked_folder, write_text
+from attsvm.cli.common.commands import interrupted
+from attsvm.cli.common.files import checked_folder, write_json
 from attsvm.cli.common.inputs import backend_device, checked_backend
 from attsvm.cli.common.options import BackendName, Device, Jobs, Json, Quiet, Scheduler, WorkerTimeout, flag, option
 from attsvm.cli.common.report import plural, print_json
@@ -50,7 +49,6 @@ def sweep(
     from attsvm.cli.common.experiments import progress_bars
     from attsvm.cli.common.grid import GRID, cells, print_cells
     from attsvm.sweep import check_folder, run
-    from attsvm.sweep.manifest import to_plain
 
     configuration = _read(config)
     computing, where = checked_backend(backend, scheduler, jobs, worker_timeout), backend_device(device, backend)
@@ -63,11 +61,10 @@ def sweep(
                 device=where, progress=bars.reporter("sweep"), say=bars.say,
             )  # fmt: skip
     except KeyboardInterrupt:
-        typer.echo("attsvm: interrupted; finished chunks are kept, add --resume", err=True)
-        sys.exit(130)
+        interrupted("finished chunks are kept, add --resume")
     found = list(cells(result))
     content = {"cells": found, "counts": dict(result.counts), "files": dict(result.manifest["files"])}
-    write_text(folder / "cells.json", dumps(to_plain(content), indent=1, allow_nan=False) + "\n")
+    write_json(folder / "cells.json", content)
     if json:
         print_json(content)
         return

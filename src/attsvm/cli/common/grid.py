@@ -25,60 +25,50 @@ DATA = {
     "orthonormal": "orthonormal_tokens",
     "equal-scores": "equal_scores",
 }
-HEADS = ("linear", "relu", "quadratic")
+_KNOWN = {
+    "data": tuple(DATA), "stream": ("numpy", "counter"), "initial": ("zeros", "drawn"),
+    "head": ("linear", "relu", "quadratic"), "store": ("", "selected", "weights", "diagnosis"),
+}  # fmt: skip
 CELL = ("n", "T", "d", "seed", "head", "parameterization", "optimizer")  # what tells the cells of the grid apart
 _APART = 2**32  # the elements of one cell's stream lie so far from those of the next
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid(Configuration):
-    """What `attsvm sweep` computes: every combination of the fields that are tuples.
+    """What `attsvm sweep` computes: every combination of the fields that are tuples, for each of the seeds."""
 
-    Arguments:
-        n, T, d: numbers of inputs, of tokens, and dimensions.
-        seed, seeds: the first seed, and how many; each is a cell of its own.
-        runs: data sets in a cell.
-        chunk: data sets that are computed and stored together.
-        data: sphere, gaussian, orthonormal or equal-scores.
-        stream: "numpy" draws on the CPU what `random_sphere(..., seed=)` draws, "counter" on the device.
-        head: linear (v), relu or quadratic; hidden units of a ReLU head are as many as d.
-        parameterization, rank, optimizer, step_size, loss, steps: as `attsvm train` has them; 0 is the default.
-        initial: zeros or drawn.
-        saturated: a run stops once every input gives all but this share of its attention to one token.
-        norm: norms in which the SVM of the reached selection is solved; the first decides what is locally optimal.
-        store: further arrays, one for each size such as selected-n6-T8-d10: any of selected, weights; diagnosis adds
-            the tables diagnoses and conditions, what `diagnose` says of each run before it is trained.
-    """
-
-    n: tuple[int, ...] = (6,)
-    T: tuple[int, ...] = (8,)
-    d: tuple[int, ...] = (10,)
-    seeds: int = 1
-    runs: int = 1000
-    chunk: int = 1000
-    data: str = "sphere"
-    stream: str = "numpy"
-    head: tuple[str, ...] = ("linear",)
-    parameterization: tuple[str, ...] = ("w",)
+    n: tuple[int, ...] = (6,)  # inputs
+    T: tuple[int, ...] = (8,)  # tokens
+    d: tuple[int, ...] = (10,)  # dimensions
+    seeds: int = 1  # how many, each a cell of its own
+    runs: int = 1000  # data sets in a cell
+    chunk: int = 1000  # data sets that are computed and stored together
+    data: str = "sphere"  # sphere, gaussian, orthonormal or equal-scores
+    stream: str = "numpy"  # draws on the CPU what `random_sphere(..., seed=)` draws; "counter" draws on the device
+    head: tuple[str, ...] = ("linear",)  # or relu, with as many hidden units as d, or quadratic
+    parameterization: tuple[str, ...] = ("w",)  # this and what follows as `attsvm train` has them; 0 is the default
     rank: int = 0
     optimizer: tuple[str, ...] = ("ngd",)
     step_size: float = 0.0
     loss: str = "logistic"
-    initial: str = "zeros"
+    initial: str = "zeros"  # or drawn
     steps: int = 2000
     every: int = 50
-    saturated: float = 1e-3
-    norm: tuple[str, ...] = ("frobenius",)
+    saturated: float = 1e-3  # a run stops once every input gives all but this share of its attention to one token
+    norm: tuple[str, ...] = ("frobenius",)  # of the SVM of what was reached; the first decides what is locally optimal
+    # Any of selected and weights: arrays, one for each size such as selected-n6-T8-d10; and diagnosis: the tables
+    # diagnoses and conditions, what `diagnose` says of each run before it is trained.
     store: tuple[str, ...] = ("",)
 
     runs_field: ClassVar[str | None] = "runs"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in (("data", DATA), ("stream", ("numpy", "counter")), ("initial", ("zeros", "drawn"))):
-            _check_among(name, [getattr(self, name)], known)
-        _check_among("head", self.head, HEADS)
-        _check_among("store", self.store, ("", "selected", "weights", "diagnosis"))
+        for name, known in _KNOWN.items():
+            for value in np.atleast_1d(getattr(self, name)):
+                if value not in known:
+                    listed = ", ".join(filter(None, known))
+                    raise ValueError(f"{name} must be one of {listed}; got {str(value)!r}")
         for name in ("n", "T", "d", "seeds", "chunk", "steps", "every"):
             for value in np.atleast_1d(getattr(self, name)):
                 if value < 1:
@@ -118,8 +108,11 @@ def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
     """Draw, train, solve and certify one chunk."""
     cell = {name: task.values[name] for name in CELL}
     first, last = (task.values["start"] + task.values[name] for name in ("first", "last"))
-    data = _drawn(configuration, cell, first, last, device)
-    head = _head(configuration, cell, data, first, last)
+    seeds = [(cell["seed"], element) for element in range(first, last)]
+    draw = getattr(attsvm.data, DATA[configuration.data])
+    stream = attsvm.data.Counter(cell["seed"], first) if configuration.stream == "counter" else seeds
+    data = draw(cell["n"], cell["T"], cell["d"], batch=len(seeds), seed=stream, device=device)
+    head = _head(cell, data, seeds)
     training: dict[str, Any] = {
         "parameterization": configuration.parameterization_of(cell["parameterization"]),
         "optimizer": configuration.optimizer_of(cell["optimizer"]),
@@ -127,7 +120,7 @@ def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
         "initial": "zeros" if configuration.initial == "zeros" else None,
     }
     run = attsvm.fit(
-        data, head, **training, seed=_seeds(cell["seed"], first, last),
+        data, head, **training, seed=seeds,
         steps=configuration.steps, record=configuration.steps, keep=(),
         stop=attsvm.descent.Saturated(configuration.saturated, configuration.every),
     )  # fmt: skip
@@ -157,7 +150,6 @@ def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
     tables = {"runs": runs, "solutions": {key: np.concatenate(parts) for key, parts in solutions.items()}}
     if "diagnosis" in configuration.store:
         if training["initial"] is None:
-            seeds = _seeds(cell["seed"], first, last)
             training["initial"] = attsvm.initial_parameters(data, training["parameterization"], seed=seeds)
         tables |= _diagnosed(attsvm.diagnose(data, head, **training), {**cell, "element": rows}, selected)
     return Piece(tables, arrays, {"not solved and not proved infeasible": int(local.undecided.sum())})
@@ -183,7 +175,9 @@ def _diagnosed(diagnosis: Any, own: Mapping[str, Any], selected: torch.Tensor) -
 
 
 def cells(result: SweepResult) -> Iterator[dict[str, Any]]:
-    """One row for each cell of a result: shares with their 95 % intervals, medians of what was solved."""
+    """One row for each cell of a result: shares with Wilson's 95 % intervals, medians of what was solved."""
+    from scipy.stats import binomtest
+
     shares = ("optimal", "saturated", "locally_optimal")
     solved: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in _grouped(result.tables["solutions"], (*CELL, "norm"), ("margin", "cosine")):
@@ -194,7 +188,8 @@ def cells(result: SweepResult) -> Iterator[dict[str, Any]]:
         found |= {"runs": len(row["steps_list"]), "undecided": sum(row["undecided_list"])}
         for name in shares:
             hits = sum(row[f"{name}_list"])
-            found |= {name: hits / found["runs"], f"{name}_interval": wilson(hits, found["runs"])}
+            interval = binomtest(hits, found["runs"]).proportion_ci(method="wilson")
+            found |= {name: hits / found["runs"], f"{name}_interval": tuple(map(float, interval))}
         found["steps"] = _median(np.array(row["steps_list"], dtype=float)[row["saturated_list"]])
         yield found | solved[tuple(row[name] for name in CELL)]
 
@@ -215,45 +210,21 @@ def print_cells(found: Sequence[Mapping[str, Any]]) -> None:
     print_table("Shares of runs with 95 % intervals, and medians", [(name, "right") for name in named], rows)
 
 
-def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval for a share, 95 % by default.
-
-    >>> tuple(round(end, 3) for end in wilson(9, 10))
-    (0.596, 0.982)
-    """
-    share, more = hits / count, z * z / count
-    centre, half = share + more / 2, z * math.sqrt(share * (1 - share) / count + more / (4 * count))
-    return (centre - half) / (1 + more), (centre + half) / (1 + more)
-
-
-def _drawn(configuration: Grid, cell: Mapping[str, Any], first: int, last: int, device: torch.device) -> Any:
-    draw = getattr(attsvm.data, DATA[configuration.data])
-    counter = configuration.stream == "counter"
-    seed = attsvm.data.Counter(cell["seed"], first) if counter else _seeds(cell["seed"], first, last)
-    return draw(cell["n"], cell["T"], cell["d"], batch=last - first, seed=seed, device=device)
-
-
-def _seeds(seed: int, first: int, last: int) -> list[tuple[int, int]]:
-    return [(seed, element) for element in range(first, last)]
-
-
-def _head(configuration: Grid, cell: Mapping[str, Any], data: Any, first: int, last: int) -> Any:
+def _head(cell: Mapping[str, Any], data: Any, seeds: Sequence[tuple[int, int]]) -> Any:
     """None for the vector v of the data; a ReLU head has d random unit columns, a quadratic one the penalty 1/2."""
     if cell["head"] == "linear":
         return None
     if cell["head"] == "quadratic":
         return attsvm.QuadraticHead(data.head, 0.5)
     d = cell["d"]
-    apart = [(seed, element + _APART // 2) for seed, element in _seeds(cell["seed"], first, last)]
-    columns = attsvm.data.random_sphere(1, d, d, batch=last - first, seed=apart, device=data.device)
+    apart = [(seed, element + _APART // 2) for seed, element in seeds]
+    columns = attsvm.data.random_sphere(1, d, d, batch=len(seeds), seed=apart, device=data.device)
     return attsvm.ReluHead(columns.tokens[:, 0].mT)
 
 
 def _grouped(table: Any, keys: Sequence[str], columns: Sequence[str]) -> list[dict[str, Any]]:
     """The columns as lists, for each combination of the keys in the order in which they first occur."""
-    grouped = table.group_by(list(keys), use_threads=False).aggregate([(name, "list") for name in columns])
-    rows: list[dict[str, Any]] = grouped.to_pylist()
-    return rows
+    return table.group_by(list(keys), use_threads=False).aggregate([(name, "list") for name in columns]).to_pylist()
 
 
 def _median(values: np.ndarray) -> float | None:
@@ -263,12 +234,6 @@ def _median(values: np.ndarray) -> float | None:
 
 def _plain(column: Any) -> np.ndarray:
     return column.cpu().numpy() if isinstance(column, torch.Tensor) else np.asarray(column)
-
-
-def _check_among(name: str, values: Sequence[str], known: Sequence[str] | Mapping[str, Any]) -> None:
-    for value in values:
-        if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(each for each in known if each)}; got {value!r}")
 
 
 _CELL_COLUMNS = {
