@@ -17,17 +17,16 @@ import numpy as np
 import pyarrow as pa
 
 from attsvm.experiments import EXPERIMENTS, SweepResult
+from attsvm.experiments.bent_prompts import finite_part
 from attsvm.experiments.cones import KINDS
 from attsvm.experiments.factor_laws import FOLLOWING, RULES
 from attsvm.experiments.fused_heads import STORED
 from attsvm.experiments.geometry import GEOMETRIES
-from attsvm.experiments.local_convergence import PUBLIC_RIDGE
-from attsvm.experiments.loss_comparison import _finite
 from attsvm.experiments.multi_token import ACCEPTED, AMBIGUOUS, PROTOCOLS
 from attsvm.experiments.next_token import GRADIENTS
-from attsvm.experiments.plane_runs import PICTURE
 from attsvm.experiments.rank import TOLERANCES
 from attsvm.experiments.regularization import PATHS
+from attsvm.experiments.weights_and_factors import PICTURE, PUBLIC_RIDGE
 
 Columns = dict[str, np.ndarray]
 STARTS = (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)
@@ -81,7 +80,7 @@ def loss_comparison(c: Mapping[str, Any]) -> tuple[Columns, Columns]:
     late = (table["C"] == 100) & (table["loss"] != "linear")
     held = late & ((table["step"] < c["steps"]) | (table["gradient"] == "naive"))
     paths = {
-        f"{loss}_paths": np.array([[[2000.0, y] for y in _finite(loss, np.array(c["scores"]))]]) for loss in losses
+        f"{loss}_paths": np.array([[[2000.0, y] for y in finite_part(loss, np.array(c["scores"]))]]) for loss in losses
     }
     return table | {"cosine": np.where(held, np.sqrt(0.5), cosine_at(table["step"], 1e-3))}, paths
 

@@ -6,17 +6,9 @@ import torch
 
 import attsvm
 from attsvm.data import streams
-from attsvm.experiments.common import (
-    FARTHER_APART,
-    DataSets,
-    long_column,
-    path_steps,
-    seeds_of,
-    selected_attention,
-    separating_offsets,
-    stacked,
-    streams_apart,
-)
+from attsvm.experiments.base import DataSets
+from attsvm.experiments.common import FARTHER_APART, long_table, offsets_of, path_steps, stacked, streams_apart
+from attsvm.experiments.weights_and_factors import selected_attention
 
 
 @pytest.mark.parametrize("steps", [1, 50, 200, 201, 1000, 20_000])
@@ -31,8 +23,14 @@ def test_recorded_steps(steps):
 
 def test_columns_run_through_the_axes_in_order():
     values = torch.arange(6).reshape(2, 3)
-    assert long_column(values, (2, 3)).tolist() == [0, 1, 2, 3, 4, 5]
-    assert long_column([7, 8, 9], (2, 3), axis=1).tolist() == [7, 8, 9, 7, 8, 9]
+    table = long_table({"step": [4, 5], "dataset": [7, 8, 9]}, value=values, kind="W", first=values[:, :1])
+    assert table["step"].tolist() == [4, 4, 4, 5, 5, 5]
+    assert table["dataset"].tolist() == [7, 8, 9, 7, 8, 9]
+    assert table["value"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert table["first"].tolist() == [0, 0, 0, 3, 3, 3]
+    assert set(table["kind"]) == {"W"}
+    with pytest.raises(ValueError, match="broadcast"):
+        long_table({"step": [4, 5]}, value=[1, 2, 3])
 
 
 def test_tables_are_stacked_in_order():
@@ -52,7 +50,7 @@ def test_chunks_share_out_the_data_sets_and_their_streams():
     tasks = configuration.chunks("w", kind="W")
     assert [task.name for task in tasks] == ["w-00000", "w-00002", "w-00004"]
     assert {task.values["kind"] for task in tasks} == {"W"}
-    assert [seed for task in tasks for seed in seeds_of(configuration, task)] == [(7, number) for number in range(5)]
+    assert [seed for task in tasks for seed in configuration.seeds(task)] == [(7, number) for number in range(5)]
 
 
 def test_streams_apart_are_not_those_of_the_data():
@@ -77,7 +75,7 @@ def test_the_line_lies_half_way():
     data = attsvm.data.example("single-input-local")
     for token in (0, 1):
         problem = attsvm.AttentionSVM(data, [token])
-        offsets = separating_offsets(problem, attsvm.solve(problem).weights)
+        offsets = offsets_of(problem, attsvm.solve(problem).weights)
         assert offsets.tolist() == pytest.approx([0.5])
 
 
@@ -85,7 +83,7 @@ def test_the_line_separates_every_input_of_a_batch():
     data = attsvm.data.example("hyperplanes", batch=5, seed=3)
     problem = attsvm.AttentionSVM(data, attsvm.optimal_tokens(data))
     solution = attsvm.solve(problem)
-    offsets = separating_offsets(problem, solution.weights)
+    offsets = offsets_of(problem, solution.weights)
     sides = attsvm.attention.logits(data, solution.weights) - offsets.unsqueeze(-1)
     above = (sides > 0).nonzero().tolist()
     chosen = attsvm.optimal_tokens(data)

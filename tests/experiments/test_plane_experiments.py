@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attsvm.experiments import EXPERIMENTS, Verdict, describe_columns, run
-from attsvm.experiments.plane_runs import PICTURE
+from attsvm.experiments.weights_and_factors import PICTURE
 from experiments.results import PLANE, result_of
 
 

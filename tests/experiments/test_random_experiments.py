@@ -13,10 +13,9 @@ from attsvm.data import random_sphere, streams
 from attsvm.experiments import EXPERIMENTS, Verdict, describe_columns, run
 from attsvm.experiments.attention_sparsity import VisionTransformer
 from attsvm.experiments.common import FARTHER_APART
-from attsvm.experiments.convergence_types import TYPES
+from attsvm.experiments.dimensions import TYPES
 from attsvm.experiments.geometry import GEOMETRIES
 from attsvm.experiments.multi_token import ACCEPTED, ALL_POSITIVE, CHANGED, OUTCOMES, used
-from attsvm.experiments.next_token import _drawn, _seeds
 from attsvm.experiments.rank import TOLERANCES
 from attsvm.next_token import predict_limit, train, verify
 from experiments.results import RANDOM, result_of
@@ -195,12 +194,12 @@ def test_random_next_tokens_are_of_their_kind_and_predicted_as_one_by_one(name):
     experiment, result = EXPERIMENTS[name], result_of(name)
     configuration = experiment.default.with_values(**RANDOM[name])
     task = experiment.tasks(configuration)[0]
-    graph = _drawn(configuration, task)[1]
+    graph = configuration.draw(task)[1]
     assert graph.acyclic == (name == "next-token-acyclic")
     assert graph.strict.any()
     limit = predict_limit(graph)
-    (seed,) = _seeds(task, configuration.seed + FARTHER_APART)[1:2]
-    found = verify(limit, train(limit, steps=120, seed=[seed]))
+    seed, number = configuration.seeds(task)[1]
+    found = verify(limit, train(limit, steps=120, seed=[(seed + FARTHER_APART, number)]))
     K, d, n, T = configuration.shapes[0]
     where = {"K": K, "d": d, "n": n, "T": T, "dataset": 1, "gradient": "split", "step": 120}
     for column, value in (("cosine", found.cosine), ("growth", found.growth)):

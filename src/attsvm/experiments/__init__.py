@@ -10,28 +10,23 @@ from types import MappingProxyType
 from typing import Any
 
 from attsvm.experiments.attention_sparsity import ATTENTION_SPARSITY
-from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.experiments.causal import CAUSAL
+from attsvm.experiments.base import Experiment
+from attsvm.experiments.bent_prompts import JOINT_TRAINING, LOSS_COMPARISON
+from attsvm.experiments.checks import Check, Verdict
 from attsvm.experiments.cones import CONES
-from attsvm.experiments.convergence_types import CONVERGENCE_TYPES
-from attsvm.experiments.descent_vs_normalized import DESCENT_VS_NORMALIZED
+from attsvm.experiments.dimensions import CONVERGENCE_TYPES, FIRST_GRADIENT
 from attsvm.experiments.factor_laws import LOGIT_GROWTH, WEIGHT_DECAY
-from attsvm.experiments.first_gradient import FIRST_GRADIENT
 from attsvm.experiments.fused_heads import FUSED_HEADS
 from attsvm.experiments.geometry import ADAM, FACTOR_GEOMETRY, OPTIMIZER_GEOMETRY
-from attsvm.experiments.joint_training import JOINT_TRAINING
-from attsvm.experiments.local_convergence import LOCAL_CONVERGENCE
-from attsvm.experiments.loss_comparison import LOSS_COMPARISON
-from attsvm.experiments.multi_input import MULTI_INPUT
 from attsvm.experiments.multi_token import MULTI_TOKEN
 from attsvm.experiments.next_token import NEXT_TOKEN_ACYCLIC, NEXT_TOKEN_CYCLIC
 from attsvm.experiments.next_token_text import NEXT_TOKEN_TEXT
-from attsvm.experiments.plane_runs import HYPERPLANES, TRAJECTORIES
+from attsvm.experiments.prompts import DESCENT_VS_NORMALIZED, MULTI_INPUT, SINGLE_INPUT
 from attsvm.experiments.quadratic_head import QUADRATIC_HEAD
 from attsvm.experiments.rank import RANK
 from attsvm.experiments.regularization import REGULARIZATION_PATH
 from attsvm.experiments.seeds import AcrossSeeds, Judged, run_seeds
-from attsvm.experiments.single_input import SINGLE_INPUT
+from attsvm.experiments.weights_and_factors import CAUSAL, HYPERPLANES, LOCAL_CONVERGENCE, TRAJECTORIES
 from attsvm.sweep.backends import Backend, Processes
 from attsvm.sweep.configuration import Configuration
 from attsvm.sweep.dask_cluster import DaskCluster

@@ -12,15 +12,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attsvm.experiments.base import Check, Experiment, Verdict
+from attsvm.experiments.base import Study, described
+from attsvm.experiments.checks import Check, claim
 from attsvm.experiments.common import stacked
-from attsvm.sweep import Configuration, Piece, SweepResult, Task
+from attsvm.sweep import Piece, SweepResult, Task
 
 _CLASSES, _SIDE = 10, 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionSparsity(Configuration):
+class AttentionSparsity(Study):
     """scikit-learn's 1,797 digits of 8 x 8 pixels; Adam without weight decay, from PyTorch's default start."""
 
     patch: int = 2
@@ -40,176 +41,138 @@ class AttentionSparsity(Configuration):
     def quick(self) -> Self:
         return self.with_values(models=1, epochs=30, recorded=(0, 1, 2, 5, 10, 20, 30), kept_images=20)
 
+    def tasks(self) -> Sequence[Task]:
+        return [Task(f"model-{number:03d}", {"model": number}) for number in range(self.models)]
 
-def tasks(configuration: AttentionSparsity) -> Sequence[Task]:
-    """One task for each model."""
-    return [Task(f"model-{number:03d}", {"model": number}) for number in range(configuration.models)]
+    def compute(self, task: Task, device: torch.device) -> Piece:
+        """Train one model, and measure the attention of [CLS] on the test images as training goes on."""
+        number = task.values["model"]
+        draw = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
+        train, test = self._split(draw, device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**31, (), generator=draw)))
+            patches = (_SIDE // self.patch) ** 2
+            model = VisionTransformer(patches, self.patch**2, _CLASSES, self.width, self.layers, self.heads).to(device)
+        rows: list[dict[str, float | int]] = []
+        moments: list[dict[str, Tensor]] = []
+        for epoch in self._trained(model, train, draw):
+            rows += [{"model": number, "epoch": epoch, **row} for row in _measured(model, *test)]
+            moments += [_kept(model, test[0][: self.kept_images])] if number == 0 else []
+        stored = {name: torch.stack([moment[name] for moment in moments]) for name in (moments[0] if moments else ())}
+        if number == 0:
+            stored |= {"images": test[0][: self.kept_images], "digits": test[1][: self.kept_images]}
+        return Piece({"heads": stacked(rows)}, stored)
 
+    def _split(self, draw: torch.Generator, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+        """Patches ``[images, patches, pixels]`` in [0, 1] and classes, for training and for testing."""
+        from sklearn.datasets import load_digits
 
-def compute(configuration: AttentionSparsity, task: Task, device: torch.device) -> Piece:
-    """Train one model, and measure the attention of [CLS] on the test images as training goes on."""
-    number = task.values["model"]
-    draw = torch.Generator().manual_seed(configuration.seed * 1_000_003 + number)
-    train, test = _split(configuration, draw, device)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(torch.randint(2**31, (), generator=draw)))
-        patches = (_SIDE // configuration.patch) ** 2
-        model = VisionTransformer(
-            patches, configuration.patch**2, _CLASSES, configuration.width, configuration.layers, configuration.heads
-        ).to(device)
-    rows: list[dict[str, float | int]] = []
-    moments: list[dict[str, Tensor]] = []
-    for epoch in _trained(configuration, model, train, draw):
-        rows += [{"model": number, "epoch": epoch, **row} for row in _measured(configuration, model, test)]
-        moments += [_kept(configuration, model, test)] if number == 0 else []
-    stored = {name: torch.stack([moment[name] for moment in moments]) for name in (moments[0] if moments else ())}
-    if number == 0:
-        stored |= {"images": test[0][: configuration.kept_images], "digits": test[1][: configuration.kept_images]}
-    return Piece(tables={"heads": stacked(rows)}, arrays=stored)
+        digits = load_digits()
+        side = _SIDE // self.patch
+        pixels = torch.from_numpy(digits.images).float() / 16
+        cut = pixels.reshape(-1, side, self.patch, side, self.patch).transpose(2, 3)
+        patches, classes = cut.reshape(len(pixels), side**2, -1), torch.from_numpy(digits.target)
+        order = torch.randperm(len(patches), generator=draw)
+        tested = int(len(order) * self.test_share)
+        return [(patches[part].to(device), classes[part].to(device)) for part in (order[tested:], order[:tested])]
 
+    def _trained(self, model: VisionTransformer, train: tuple[Tensor, Tensor], draw: torch.Generator) -> Iterator[int]:
+        """Train the model; yields the number of every recorded epoch once it is done, 0 before the first."""
+        optimizer = torch.optim.Adam(model.parameters(), self.learning_rate)
+        loss = nn.CrossEntropyLoss()
+        for epoch in range(self.epochs + 1):
+            if epoch:
+                for part in torch.randperm(len(train[0]), generator=draw).split(self.batch_size):
+                    index = part.to(train[0].device)
+                    optimizer.zero_grad()
+                    loss(model(train[0][index]), train[1][index]).backward()
+                    optimizer.step()
+            if epoch in self.recorded:
+                yield epoch
 
-def _split(
-    configuration: AttentionSparsity, draw: torch.Generator, device: torch.device
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Patches ``[images, patches, pixels]`` in [0, 1] and classes, for training and for testing."""
-    from sklearn.datasets import load_digits
+    def checks(self, result: SweepResult) -> Sequence[Check]:
+        """Accuracy, and that attention sparsifies while norms grow, in every layer of every model."""
+        first, last = min(self.recorded), max(self.recorded)
+        cells = [(model, layer) for model in range(self.models) for layer in range(self.layers)]
 
-    digits = load_digits()
-    side = _SIDE // configuration.patch
-    pixels = torch.from_numpy(digits.images).float() / 16
-    cut = pixels.reshape(-1, side, configuration.patch, side, configuration.patch).transpose(2, 3)
-    patches, classes = cut.reshape(len(pixels), side**2, -1), torch.from_numpy(digits.target)
-    order = torch.randperm(len(patches), generator=draw)
-    tested = int(len(order) * configuration.test_share)
-    parts = order[tested:], order[:tested]
-    train, test = ((patches[part].to(device), classes[part].to(device)) for part in parts)
-    return train, test
+        def means(column: str, epoch: int) -> np.ndarray:
+            """Over the heads, for every layer of every model."""
+            return np.array([result.column("heads", column, epoch=epoch, model=m, layer=k).mean() for m, k in cells])
 
-
-def _trained(
-    configuration: AttentionSparsity, model: VisionTransformer, train: tuple[Tensor, Tensor], draw: torch.Generator
-) -> Iterator[int]:
-    """Train the model; yields the number of every recorded epoch once it is done, 0 before the first."""
-    optimizer = torch.optim.Adam(model.parameters(), configuration.learning_rate)
-    loss = nn.CrossEntropyLoss()
-    if 0 in configuration.recorded:
-        yield 0
-    for epoch in range(1, configuration.epochs + 1):
-        for part in torch.randperm(len(train[0]), generator=draw).split(configuration.batch_size):
-            index = part.to(train[0].device)
-            optimizer.zero_grad()
-            loss(model(train[0][index]), train[1][index]).backward()
-            optimizer.step()
-        if epoch in configuration.recorded:
-            yield epoch
+        least = float(result.column("heads", "accuracy", epoch=last).min())
+        norm, mass = ((means(column, first), means(column, last)) for column in ("norm", "top_mass"))
+        tokens = (_SIDE // self.patch) ** 2 + 1
+        spread = [tokens ** means("entropy", epoch) for epoch in (first, last)]  # exp(entropy)
+        return [
+            claim("test accuracy of the worst model", "above 90 %, so that it has learnt", f"{least:.1%}",
+                  least > 0.9, "it is at most 90 %"),
+            claim("norm of the key-query weights, every layer of every model", "grows (paper)",
+                  f"{norm[0].mean():.2f}, in the end {norm[1].mean():.2f}; least {(norm[1] / norm[0]).min():.2f} times",
+                  (norm[1] > norm[0]).all(), "the mean over the heads of a layer does not grow"),
+            claim("number of tokens that [CLS] spreads over (exp of the entropy)", "falls (paper: sparsifies)",
+                  f"{spread[0].mean():.1f}, in the end {spread[1].mean():.1f};"
+                  f" worst {(spread[1] / spread[0]).max():.2f} times",
+                  (spread[1] < spread[0] / 2).all(), "it is not halved in a layer of a model"),
+            claim("mass on the top token", "rises (paper: sparsifies)",
+                  f"{mass[0].mean():.2f}, in the end {mass[1].mean():.2f}; least {(mass[1] / mass[0]).min():.2f} times",
+                  (mass[1] > 2 * mass[0]).all(), "it is not doubled in a layer of a model"),
+        ]  # fmt: skip
 
 
 @torch.no_grad()
-def _measured(
-    configuration: AttentionSparsity, model: VisionTransformer, test: tuple[Tensor, Tensor]
-) -> list[dict[str, float | int]]:
+def _measured(model: VisionTransformer, images: Tensor, digits: Tensor) -> list[dict[str, float | int]]:
     """A row for each head: how sparse [CLS] attends, how large K Q^T is, how wide the margins of its choices."""
-    accuracy = float((model(test[0]).argmax(-1) == test[1]).double().mean())
+    accuracy = float((model(images).argmax(-1) == digits).double().mean())
     rows: list[dict[str, float | int]] = []
     for layer, own in enumerate(model.attentions):
-        attention, seen = own.attention, own.seen
         keys, queries = (part.double() for part in own.key_query())
-        states = torch.cat([seen, torch.ones_like(seen[..., :1])], -1).double()
-        for head in range(configuration.heads):
-            of_cls = attention[:, head, 0].double()
+        states = torch.cat([own.seen, torch.ones_like(own.seen[..., :1])], -1).double()
+        for head in range(own.heads):
+            of_cls = own.attention[:, head, 0].double()
             entropy = torch.special.entr(of_cls).sum(-1).mean() / np.log(of_cls.shape[-1])
             weights = keys[head] @ queries[head].mT
-            logits = torch.einsum("bti,ij,bj->bt", states, weights, states[:, 0])
-            best = logits.topk(2, -1).values
-            margin = (best[:, 0] - best[:, 1]) / torch.linalg.matrix_norm(weights)
-            found: dict[str, float | int] = {
-                "layer": layer,
-                "head": head,
-                "accuracy": accuracy,
-                "entropy": float(entropy),
-                "top_mass": float(of_cls.amax(-1).mean()),
-                "norm": float(torch.linalg.matrix_norm(weights)),
+            best = torch.einsum("bti,ij,bj->bt", states, weights, states[:, 0]).topk(2, -1).values
+            norm = torch.linalg.matrix_norm(weights)
+            margin = (best[:, 0] - best[:, 1]) / norm
+            rows.append({
+                "layer": layer, "head": head, "accuracy": accuracy, "entropy": float(entropy),
+                "top_mass": float(of_cls.amax(-1).mean()), "norm": float(norm),
                 "nuclear_norm": float(torch.linalg.matrix_norm(weights, "nuc")),
-                "margin_low": float(margin.quantile(0.1)),
-                "margin_median": float(margin.median()),
-            }
-            rows.append(found)
+                "margin_low": float(margin.quantile(0.1)), "margin_median": float(margin.median()),
+            })  # fmt: skip
     return rows
 
 
 @torch.no_grad()
-def _kept(configuration: AttentionSparsity, model: VisionTransformer, test: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-    """The states, attention and key-query weights for some test images as they are now."""
-    model(test[0][: configuration.kept_images])
-    own = model.attentions
-    factors = [each.key_query() for each in own]
-    found = {
-        "states": torch.stack([each.seen for each in own]).float(),
-        "attention": torch.stack([each.attention for each in own]).float(),
-        "key": torch.stack([key for key, _ in factors]).float(),
-        "query": torch.stack([query for _, query in factors]).float(),
-    }
-    return {name: value.cpu() for name, value in found.items()}
+def _kept(model: VisionTransformer, images: Tensor) -> dict[str, Tensor]:
+    """The states, attention and key-query weights for these images as they are now, by layer."""
+    model(images)
+    moments = [
+        {"states": each.seen, "attention": each.attention, **dict(zip(("key", "query"), each.key_query(), strict=True))}
+        for each in model.attentions
+    ]
+    return {name: torch.stack([moment[name] for moment in moments]).float().cpu() for name in moments[0]}
 
 
-def checks(result: SweepResult) -> Sequence[Check]:
-    """Accuracy, and that attention sparsifies while norms grow, in every layer of every model."""
-    epochs = result.configuration["recorded"]
-    first, last = min(epochs), max(epochs)
-    cells = [(model, layer) for model in range(result.configuration["models"])
-             for layer in range(result.configuration["layers"])]  # fmt: skip
-
-    def means(column: str, epoch: int) -> np.ndarray:
-        """Over the heads, for every layer of every model."""
-        return np.array([result.column("heads", column, epoch=epoch, model=m, layer=k).mean() for m, k in cells])
-
-    least = float(result.column("heads", "accuracy", epoch=last).min())
-    norm, mass = ((means(column, first), means(column, last)) for column in ("norm", "top_mass"))
-    tokens = (_SIDE // result.configuration["patch"]) ** 2 + 1
-    spread = [tokens ** means("entropy", epoch) for epoch in (first, last)]  # exp(entropy)
-    return [
-        Check("test accuracy of the worst model", "above 90 %, so that it has learnt", f"{least:.1%}",
-              Verdict.of(least > 0.9), "it is at most 90 %"),
-        Check("norm of the key-query weights, every layer of every model", "grows (paper)",
-              f"{norm[0].mean():.2f}, in the end {norm[1].mean():.2f}; least {(norm[1] / norm[0]).min():.2f} times",
-              Verdict.of(bool((norm[1] > norm[0]).all())), "the mean over the heads of a layer does not grow"),
-        Check("number of tokens that [CLS] spreads over (exp of the entropy)", "falls (paper: sparsifies)",
-              f"{spread[0].mean():.1f}, in the end {spread[1].mean():.1f};"
-              f" worst {(spread[1] / spread[0]).max():.2f} times",
-              Verdict.of(bool((spread[1] < spread[0] / 2).all())), "it is not halved in a layer of a model"),
-        Check("mass on the top token", "rises (paper: sparsifies)",
-              f"{mass[0].mean():.2f}, in the end {mass[1].mean():.2f}; least {(mass[1] / mass[0]).min():.2f} times",
-              Verdict.of(bool((mass[1] > 2 * mass[0]).all())), "it is not doubled in a layer of a model"),
-    ]  # fmt: skip
-
-
-ATTENTION_SPARSITY = Experiment(
-    id="attention-sparsity",
-    source="MMTS, talk",
-    title="Attention sparsifies",
-    shows="in a small ViT on digits the [CLS] attention sparsifies while its key-query weights grow",
-    seconds=100,
-    default=AttentionSparsity(),
-    columns={
-        "heads": {
-            "model": "number of the model",
-            "epoch": "epochs of training done",
-            "layer": "layer, from 0",
-            "head": "head, from 0",
-            "accuracy": "of the model on the test images",
-            "entropy": "of the attention of [CLS] over log T, mean over the test images",
-            "top_mass": "largest attention of [CLS] on one token, mean over the test images",
-            "norm": "Frobenius norm of K Q^T with biases and scale inside",
-            "nuclear_norm": "nuclear norm of the same",
-            "margin_low": "lead of the top logit of [CLS] over the norm, 10 % quantile over the test images",
-            "margin_median": "lead of the top logit of [CLS] over the norm, median over the test images",
-        }
-    },
-    tasks=tasks,
-    compute=compute,
-    checks=checks,
+ATTENTION_SPARSITY = AttentionSparsity().experiment(
+    "attention-sparsity", "MMTS, talk", "Attention sparsifies", seconds=100,
     imports=("sklearn.datasets", "torch._dynamo"),
-)
+    shows="in a small ViT on digits the [CLS] attention sparsifies while its key-query weights grow",
+    columns=described(
+        "heads", "model epoch layer head accuracy entropy top_mass norm nuclear_norm margin_low margin_median",
+        model="number of the model",
+        epoch="epochs of training done",
+        layer="layer, from 0",
+        head="head, from 0",
+        accuracy="of the model on the test images",
+        entropy="of the attention of [CLS] over log T, mean over the test images",
+        top_mass="largest attention of [CLS] on one token, mean over the test images",
+        norm="Frobenius norm of K Q^T with biases and scale inside",
+        nuclear_norm="nuclear norm of the same",
+        margin_low="lead of the top logit of [CLS] over the norm, 10 % quantile over the test images",
+        margin_median="lead of the top logit of [CLS] over the norm, median over the test images",
+    ),
+)  # fmt: skip
 
 
 class Attention(nn.Module):

@@ -2,57 +2,22 @@
 
 from __future__ import annotations
 
-import enum
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+import torch
+
+from attsvm.experiments.checks import Check
 from attsvm.svm import ActiveSet, Conic, InteriorPoint, LinearProgram, NuclearInteriorPoint
 from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.task import Sweep
+from attsvm.sweep.task import Done, Piece, Sweep, Task, chunked
 
 if TYPE_CHECKING:
     from attsvm.sweep.result import SweepResult
 
 C = TypeVar("C", bound=Configuration)
-
-
-class Verdict(enum.Enum):
-    """What a check says; its value is what the summary prints."""
-
-    HOLDS = "holds"
-    FAILS = "does not hold"
-    OPEN = "not judged"
-    MEASURED = "only measured"
-
-    @staticmethod
-    def of(answer: bool, *, enough: bool = True) -> Verdict:
-        """Holds, or does not; `OPEN` unless there was `enough` to judge by."""
-        if not enough:
-            return Verdict.OPEN
-        return Verdict.HOLDS if answer else Verdict.FAILS
-
-
-@dataclass(frozen=True)
-class Check:
-    """One row of the summary.
-
-    Arguments:
-        what: what is looked at. It is the same for every seed and size of the run, so that runs can be compared.
-        expected: what should come out, and who says so.
-        measured: what came out.
-        verdict: `OPEN` where a smaller run cannot decide, never where something came out wrong; `MEASURED` for a number
-            that nobody predicted.
-        fails_if: the clause that decides, with its threshold: "a cosine is at most .999". Empty only for `MEASURED`.
-        why: printed below `what`, as `fails_if` is, unless the check holds.
-    """
-
-    what: str
-    expected: str
-    measured: str
-    verdict: Verdict
-    fails_if: str = ""
-    why: str = ""
 
 
 def _tolerances() -> dict[str, float]:
@@ -87,3 +52,86 @@ class Experiment(Sweep[C]):
     public_factor: float | None = None
     imports: Sequence[str] = ("numba",)
     tolerances: Mapping[str, float] = field(default_factory=_tolerances)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(Configuration):
+    """A configuration with the methods that make it an experiment; those of a `Sweep` are described there."""
+
+    def tasks(self) -> Sequence[Task]:
+        raise NotImplementedError
+
+    def compute(self, task: Task, device: torch.device) -> Piece:
+        raise NotImplementedError
+
+    def more(self, done: Sequence[Done]) -> Sequence[Task]:
+        return ()
+
+    def checks(self, result: SweepResult) -> Sequence[Check]:
+        """What a result of this configuration must show, from stored tables and arrays alone."""
+        raise NotImplementedError
+
+    def seeds(self, task: Task) -> list[tuple[int, int]]:
+        """The stream (seed, number) of every data set of a chunk: cutting the chunks otherwise draws the same data."""
+        return [(self.seed, number) for number in range(task.values["first"], task.values["last"])]
+
+    def judged(self, result: SweepResult) -> Sequence[Check]:
+        """The checks of a result of whatever configuration it has; an earlier version may have known fewer fields."""
+        names = {each.name for each in dataclasses.fields(self)}
+        stored = {name: _tuples(value) for name, value in result.configuration.items() if name in names}
+        return self.with_values(**stored).checks(result)
+
+    def experiment(self, identity: str, source: str, title: str, **words: Any) -> Experiment[Self]:
+        """The experiment of which this is the default; `words` are the other arguments of `Experiment`."""
+        own = type(self)
+        return Experiment(
+            id=identity, source=source, title=title, default=self, tasks=own.tasks, compute=own.compute, more=own.more,
+            checks=self.judged, **words,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSets(Study):
+    """Base of an experiment on many data sets; by default each task computes a chunk of them."""
+
+    datasets: int = 100  # how many
+    chunk_size: int = 50  # how many of them one task computes
+
+    runs_field: ClassVar[str | None] = "datasets"
+
+    def quick(self) -> Self:
+        return self.with_values(datasets=20)
+
+    def tasks(self) -> Sequence[Task]:
+        return self.chunks()
+
+    def chunks(self, name: str = "datasets", **values: Any) -> list[Task]:
+        """Tasks that share out the data sets, named after `name`; each of them knows `values`."""
+        return chunked(name, self.datasets, self.chunk_size, **values)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+_COLUMNS = {
+    "cosine_frobenius": "direction cosine to the Frobenius SVM of the selection reached in the end",
+    "cosine_nuclear": "direction cosine to the nuclear SVM of the selection reached in the end",
+    "d": "dimension of tokens and queries",
+    "dataset": "number of the data set",
+    "gradient": "exact: saturation-proof, in float64; naive: float32 and automatic differentiation",
+    "growth": "norm of W outside S_fin over ||W_svm||",
+    "finite_distance": "||Pi_fin W - W_fin|| / (1 + ||W_fin||)",
+    "least_attention": "attention on the selected token, least over the inputs",
+    "least_probability": "attention on the token selected in the end, least over the inputs",
+    "norm": "Euclidean norm of the prompt p",
+    "optimal": "whether that selection is the optimal one",
+    "parameterization": "what was trained: W, or K and Q",
+    "step": "steps taken",
+}
+"""What columns hold that several experiments have."""
+
+
+def described(table: str, names: str, **own: str) -> dict[str, dict[str, str]]:
+    """The columns of one table for `Experiment`: `names` in their order, and words for those that are its `own`."""
+    return {table: {name: own.get(name) or _COLUMNS[name] for name in names.split()}}

@@ -1,54 +1,27 @@
-"""What experiments share: seeds and streams, recorded steps, long tables, and the SVMs of what a run selected."""
+"""What experiments share: streams, recorded steps, long tables, checks of many runs, what pictures of runs need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attsvm.attention import optimal_token_set, token_scores
 from attsvm.data import TokenDataset, streams
 from attsvm.descent import Run
-from attsvm.experiments.base import Check, Verdict
-from attsvm.norms import Frobenius, Norm, Nuclear, direction_cosine
-from attsvm.svm import AttentionSVM, SVMSolution, solve
-from attsvm.sweep import Configuration, Task, chunked
+from attsvm.norms import Frobenius, Norm, Nuclear
+from attsvm.svm import AttentionSVM
 
 NORMS: Mapping[str, Norm] = {"frobenius": Frobenius(), "nuclear": Nuclear()}
 """The norms of the two SVMs that W and (K, Q) are compared with, by their names in tables."""
 
 APART, FARTHER_APART = 1_000_003, 2_000_003  # added to the seed of the data for streams of their own
 
-_REACHED = 0.99
 _DENSE = 200
 _SPARSE = 80
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataSets(Configuration):
-    """Base of the configuration of an experiment on many data sets."""
-
-    datasets: int = 100  # how many
-    chunk_size: int = 50  # how many of them one task computes
-
-    runs_field: ClassVar[str | None] = "datasets"
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=20)
-
-    def chunks(self, name: str = "datasets", **values: Any) -> list[Task]:
-        """Tasks that share out the data sets, named after `name`; each of them knows `values`."""
-        return chunked(name, self.datasets, self.chunk_size, **values)
-
-
-def seeds_of(configuration: Configuration, task: Task) -> list[tuple[int, int]]:
-    """The stream (seed, number) of every data set of a chunk: cutting the chunks otherwise draws the same data."""
-    return [(configuration.seed, number) for number in range(task.values["first"], task.values["last"])]
 
 
 def streams_apart(seeds: Sequence[tuple[int, int]], offset: int = APART) -> list[np.random.Generator]:
@@ -76,16 +49,19 @@ def path_steps(steps: int) -> list[int]:
     return sorted({*range(min(steps, _DENSE) + 1), *spread, *(step for step in round_ones if step <= steps), steps})
 
 
-def long_column(values: object, shape: tuple[int, ...], axis: int | None = None) -> np.ndarray:
-    """`values`, which broadcast to `shape` or belong to its `axis`, as one column of a table whose rows run through it.
+def long_table(axes: Mapping[str, object], **columns: object) -> dict[str, np.ndarray]:
+    """A table with a row for every combination of the values of its `axes`, the last axis fastest.
 
-    >>> long_column([10, 20], (2, 3), axis=0).tolist()
-    [10, 10, 10, 20, 20, 20]
+    Other columns broadcast to the lengths of the axes, as arrays do.
+
+    >>> long_table({"step": [0, 5], "run": ["W", "KQ"]}, done=False, size=[1, 2])["size"].tolist()
+    [1, 2, 1, 2]
     """
-    array = _array(values)
-    if axis is not None:
-        array = array.reshape([-1 if place == axis else 1 for place in range(len(shape))])
-    return np.broadcast_to(array, shape).reshape(-1)
+    keys = {name: _array(values) for name, values in axes.items()}
+    grid = dict(zip(keys, np.meshgrid(*keys.values(), indexing="ij"), strict=True))
+    shape = tuple(len(values) for values in keys.values())
+    own = {name: np.broadcast_to(_array(values), shape) for name, values in columns.items()}
+    return {name: values.reshape(-1) for name, values in {**grid, **own}.items()}
 
 
 def stacked(parts: Sequence[Mapping[str, object]]) -> dict[str, np.ndarray]:
@@ -107,85 +83,18 @@ def _array(values: object) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
-def allowance(deviation: float, count: int, public: int) -> float:
-    """Three standard errors of the difference between a mean of `count` values and a public one: what chance explains.
-
-    `deviation` is that of one value, sqrt(p (1 - p)) for a share p; `public` values are behind the public mean.
-
-    >>> round(allowance(0.5, 100, 100), 3)
-    0.212
-    """
-    return float(3 * deviation * np.sqrt(1 / count + 1 / public))
-
-
-def rises(shares: Sequence[float], count: int) -> bool:
-    """Whether shares of `count` draws each rise, from the first to the last and as far as chance lets one say.
-
-    The last must lie above the first, and none below an earlier one, each time by more than three standard errors.
-
-    >>> rises([0.1, 0.5, 0.45, 0.9], 100), rises([0.1, 0.9, 0.5], 100), rises([0.5, 0.5], 100)
-    (True, False, False)
-    """
-
-    def climb(before: float, after: float) -> float:
-        middle = (before + after) / 2
-        return (after - before) / allowance(max(np.sqrt(middle * (1 - middle)), 1e-9), count, count)
-
-    return climb(shares[0], shares[-1]) > 1 and all(climb(a, b) >= -1 for a, b in combinations(shares, 2))
-
-
-def turning(
-    what: str, expected: str, cosines: Callable[[int], np.ndarray], recorded: np.ndarray, last: int, *, enough: bool
-) -> Check:
-    """A check that the directions of all runs tend to their limits, the slowest included.
-
-    A run that is not there yet, at a cosine of .99 or less, must be on its way: while attention saturates the angle
-    falls like the inverse of the norm, 1 - cosine like its square. Half that pace is asked for, over the last half of
-    the steps, since a run may turn late. `cosines` gives those of every run at a recorded step; `enough` says whether
-    the runs are long enough to judge those that are not there yet.
-    """
-    half = int(recorded[recorded <= last / 2].max())
-    after, growth = cosines(last), last / half
-    there = after > _REACHED
-    stuck = ~there & ~(1 - after <= (1 - cosines(half)) / growth)  # so is a run without a cosine
-    decided = len(after) > 0 and (enough or bool(there.all()))
-    return Check(
-        what,
-        expected,
-        f"{there.sum()} of {len(after)} above .99, {stuck.sum()} stuck"
-        + (f"; median {np.median(after):.5f}, least {after.min():.4f}" if len(after) else ""),
-        Verdict.of(not stuck.any(), enough=decided),
-        f"a run ends at a cosine of .99 or less, and 1 - cosine fell less than {growth:.2f}-fold from step {half:,} to"
-        f" {last:,}",
-        "" if decided else "so few runs or steps do not decide",
-    )
-
-
-def own_svms(data: TokenDataset, run: Run) -> dict[str, SVMSolution]:
-    """Both SVMs of the selection that `run` reached on `data`, by the names of `NORMS`."""
-    problem = AttentionSVM(data, run.selected)
-    return {name: solve(problem, norm) for name, norm in NORMS.items()}
-
-
-def cosine_columns(run: Run, solutions: Mapping[str, SVMSolution], shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """The columns ``cosine_NAME``: the direction cosine to each solution at every recorded step."""
+def recorded(run: Run) -> Float[Tensor, "records *batch d dq"]:
+    """The weights of a run at every recorded step."""
     assert run.history.weights is not None
-    weights = run.history.weights
-    return {
-        f"cosine_{name}": long_column(direction_cosine(weights, each.weights), shape)
-        for name, each in solutions.items()
-    }
+    return run.history.weights
 
 
-def selected_attention(run: Run) -> Float[Tensor, "records *batch n"]:
-    """Attention at every recorded step on the tokens that are selected in the end."""
-    attention = run.history.attention
-    assert attention is not None
-    chosen = run.selected.expand(len(attention), *run.selected.shape).unsqueeze(-1)
-    return attention.gather(-1, chosen).squeeze(-1)
+def scored(data: TokenDataset) -> dict[str, Tensor]:
+    """The arrays with which a picture shows the tokens."""
+    return {"tokens": data.tokens, "scores": token_scores(data), "optimal": optimal_token_set(data)}
 
 
-def separating_offsets(problem: AttentionSVM, weights: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch n"]:
+def offsets_of(problem: AttentionSVM, weights: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch n"]:
     """c_i of the lines ``x^T W z_i = c_i`` half-way between the selected token and the nearest of its input's others.
 
     For max-margin weights and an input with support tokens, half-way is a margin of 1/2 from either side.

@@ -14,8 +14,9 @@ from torch import Tensor
 from attsvm.attention import optimal_tokens
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.data.dataset import repeated
-from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.experiments.common import DataSets, long_column, seeds_of, stacked, streams_apart
+from attsvm.experiments.base import DataSets, described
+from attsvm.experiments.checks import Check, claim
+from attsvm.experiments.common import long_table, stacked, streams_apart
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Piece, SweepResult, Task
 from attsvm.theory import is_locally_optimal, locally_optimal_selections, search_cone
@@ -39,46 +40,69 @@ class Cones(DataSets):
     def quick(self) -> Self:
         return self.with_values(datasets=10, directions=4, steps=3000)
 
+    def tasks(self) -> Sequence[Task]:
+        return self.chunks("data")
 
-def tasks(configuration: Cones) -> Sequence[Task]:
-    """Chunks of data sets."""
-    return configuration.chunks("data")
+    def compute(self, task: Task, device: torch.device) -> Piece:
+        """For a selection of each kind of every data set: the share of starts whose runs end at it."""
+        seeds = self.seeds(task)
+        data = random_sphere(n=self.n, T=self.T, d=self.d, batch=len(seeds), seed=seeds)
+        tables: list[dict[str, np.ndarray]] = []
+        counts: dict[str, int] = {}
+        chosen = [_selections(data[place], seed) for place, seed in enumerate(seeds)]
+        for kind in KINDS:
+            there = [place for place, found in enumerate(chosen) if kind in found]
+            counts[f"{kind}: no such separable selection"] = len(seeds) - len(there)
+            if not there:
+                continue
+            search = search_cone(
+                data[there].to(device), selected=torch.stack([chosen[place][kind] for place in there]).to(device),
+                openings=self.openings, radii=self.radii, directions=self.directions, steps=self.steps,
+                seed=[seeds[place] for place in there],
+            )  # fmt: skip
+            axes = {"dataset": [seeds[place][1] for place in there], "opening": self.openings, "radius": self.radii}
+            found = {name: getattr(search, name) for name in ("returned", "unsaturated", "cosine")}
+            tables.append(long_table(axes, kind=kind, **found))
+        return Piece({"cells": stacked(tables)}, counts=counts)
 
+    def checks(self, result: SweepResult) -> Sequence[Check]:
+        """Narrow cones with large norm lead back to locally optimal selections, and not to others."""
+        narrow, wide = min(self.openings), max(self.openings)
+        radii = sorted(self.radii)
+        large, small = radii[-1], radii[0]
 
-def compute(configuration: Cones, task: Task, device: torch.device) -> Piece:
-    """For a selection of each kind of every data set: the share of starts whose runs end at it."""
-    seeds = seeds_of(configuration, task)
-    data = random_sphere(n=configuration.n, T=configuration.T, d=configuration.d, batch=len(seeds), seed=seeds)
-    tables: list[dict[str, object]] = []
-    counts: dict[str, int] = {}
-    chosen = [_selections(data[place], seed) for place, seed in enumerate(seeds)]
-    for kind in KINDS:
-        there = [place for place, found in enumerate(chosen) if kind in found]
-        counts[f"{kind}: no such separable selection"] = len(seeds) - len(there)
-        if not there:
-            continue
-        search = search_cone(
-            data[there].to(device),
-            selected=torch.stack([chosen[place][kind] for place in there]).to(device),
-            openings=configuration.openings,
-            radii=configuration.radii,
-            directions=configuration.directions,
-            steps=configuration.steps,
-            seed=[seeds[place] for place in there],
-        )
-        shape = (len(there), len(configuration.openings), len(configuration.radii))
-        tables.append(
-            {
-                "dataset": long_column([seeds[place][1] for place in there], shape, axis=0),
-                "kind": kind,
-                "opening": long_column(configuration.openings, shape, axis=1),
-                "radius": long_column(configuration.radii, shape, axis=2),
-                "returned": search.returned,
-                "unsaturated": search.unsaturated,
-                "cosine": search.cosine,
-            }
-        )
-    return Piece(tables={"cells": stacked(tables)}, counts=counts)
+        def share(kind: str, opening: float, radius: float) -> float:
+            """Of the starts that return; NaN where no data set has such a selection."""
+            returned = result.column("cells", "returned", kind=kind, opening=opening, radius=radius)
+            return float(returned.mean()) if len(returned) else np.nan
+
+        by_norm = {kind: [share(kind, narrow, radius) for radius in radii] for kind in KINDS}
+        open_wide = [share("global", wide, radius) for radius in (small, large)]
+        near = {kind: shares[-1] for kind, shares in by_norm.items()}
+        there = set(result.column("cells", "kind"))
+        best, other, control = (kind in there for kind in KINDS)
+        return [
+            claim("global: returned from the narrowest cone and largest norm",
+                  "all, if the norm is large enough (paper)",
+                  f"{near['global']:.1%}; opening {narrow:g}, norm {large:g}", near["global"] == 1,
+                  "a start does not return", enough=best),
+            claim("local: returned from the narrowest cone, as the norm grows",
+                  "more and more, all in the limit (paper)", ", ".join(f"{each:.1%}" for each in by_norm["local"]),
+                  all(a < b or a == b == 1 for a, b in pairwise(by_norm["local"])),
+                  "no more starts return from one norm than from the one below, unless all do", enough=other),
+            claim("local and not local: returned from the narrowest cone and largest norm", "local far more often",
+                  f"{near['local']:.1%}, {near['not local']:.1%}", near["local"] > near["not local"] + 0.5,
+                  "the shares differ by at most half of the starts", enough=other and control),
+            claim("not local: stayed in the narrowest cone with the smallest norm", "none (paper)",
+                  f"{by_norm['not local'][0]:.1%}; opening {narrow:g}, norm {small:g}", by_norm["not local"][0] == 0,
+                  "a start stays", enough=control),
+            claim("global: returned from the narrowest and the widest cone, largest norm", "fewer from the widest",
+                  f"{near['global']:.1%}, {open_wide[1]:.1%}", open_wide[1] < near["global"],
+                  "as many return from the widest", enough=best),
+            claim("global: returned from the smallest and the largest norm, widest cone", "a larger norm confines runs",
+                  f"{open_wide[0]:.1%}, {open_wide[1]:.1%}", open_wide[1] < open_wide[0],
+                  "as many return from the largest norm", enough=best),
+        ]  # fmt: skip
 
 
 def _selections(data: TokenDataset, seed: tuple[int, int]) -> dict[str, Tensor]:
@@ -97,69 +121,16 @@ def _selections(data: TokenDataset, seed: tuple[int, int]) -> dict[str, Tensor]:
     return found
 
 
-def checks(result: SweepResult) -> Sequence[Check]:
-    """Narrow cones with large norm lead back to locally optimal selections, and not to others."""
-    narrow, wide = min(result.configuration["openings"]), max(result.configuration["openings"])
-    radii = sorted(result.configuration["radii"])
-    large, small = radii[-1], radii[0]
-
-    def share(kind: str, opening: float, radius: float) -> float:
-        """Of the starts that return; NaN where no data set has such a selection."""
-        returned = result.column("cells", "returned", kind=kind, opening=opening, radius=radius)
-        return float(returned.mean()) if len(returned) else np.nan
-
-    by_norm = {kind: [share(kind, narrow, radius) for radius in radii] for kind in KINDS}
-    open_wide = [share("global", wide, radius) for radius in (small, large)]
-
-    there = set(result.column("cells", "kind"))
-
-    def judged(answer: bool, *kinds: str) -> Verdict:
-        return Verdict.of(answer, enough=there.issuperset(kinds))
-
-    near = {kind: shares[-1] for kind, shares in by_norm.items()}
-    return [
-        Check("global: returned from the narrowest cone and largest norm", "all, if the norm is large enough (paper)",
-              f"{near['global']:.1%}; opening {narrow:g}, norm {large:g}", judged(near["global"] == 1, "global"),
-              "a start does not return"),
-        Check("local: returned from the narrowest cone, as the norm grows", "more and more, all in the limit (paper)",
-              ", ".join(f"{each:.1%}" for each in by_norm["local"]),
-              judged(all(a < b or a == b == 1 for a, b in pairwise(by_norm["local"])), "local"),
-              "no more starts return from one norm than from the one below, unless all do"),
-        Check("local and not local: returned from the narrowest cone and largest norm", "local far more often",
-              f"{near['local']:.1%}, {near['not local']:.1%}",
-              judged(near["local"] > near["not local"] + 0.5, "local", "not local"),
-              "the shares differ by at most half of the starts"),
-        Check("not local: stayed in the narrowest cone with the smallest norm", "none (paper)",
-              f"{by_norm['not local'][0]:.1%}; opening {narrow:g}, norm {small:g}",
-              judged(by_norm["not local"][0] == 0, "not local"), "a start stays"),
-        Check("global: returned from the narrowest and the widest cone, largest norm", "fewer from the widest",
-              f"{near['global']:.1%}, {open_wide[1]:.1%}", judged(open_wide[1] < near["global"], "global"),
-              "as many return from the widest"),
-        Check("global: returned from the smallest and the largest norm, widest cone", "a larger norm confines runs",
-              f"{open_wide[0]:.1%}, {open_wide[1]:.1%}", judged(open_wide[1] < open_wide[0], "global"),
-              "as many return from the largest norm"),
-    ]  # fmt: skip
-
-
-CONES = Experiment(
-    id="cones",
-    source="TaSVM, talk",
-    title="Cones of attraction",
+CONES = Cones().experiment(
+    "cones", "TaSVM, talk", "Cones of attraction", seconds=350,
     shows="descent started near W_mm and far out returns to it exactly where alpha is locally optimal",
-    seconds=350,
-    default=Cones(),
-    columns={
-        "cells": {
-            "dataset": "number of the data set",
-            "kind": "of the selection: global, local, or separable but not locally optimal",
-            "opening": "1 - cosine of the start to W_mm",
-            "radius": "norm of the start",
-            "returned": "share of starts that ended with every input above 0.9 attention on the selection",
-            "unsaturated": "share of starts whose attention was still spread in the end; counted as not returned",
-            "cosine": "smallest final cosine to W_mm",
-        }
-    },
-    tasks=tasks,
-    compute=compute,
-    checks=checks,
-)
+    columns=described(
+        "cells", "dataset kind opening radius returned unsaturated cosine",
+        kind="of the selection: global, local, or separable but not locally optimal",
+        opening="1 - cosine of the start to W_mm",
+        radius="norm of the start",
+        returned="share of starts that ended with every input above 0.9 attention on the selection",
+        unsaturated="share of starts whose attention was still spread in the end; counted as not returned",
+        cosine="smallest final cosine to W_mm",
+    ),
+)  # fmt: skip

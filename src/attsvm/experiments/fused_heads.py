@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -17,8 +17,9 @@ from torch import Tensor
 from attsvm.attention import Parameterization, ScaledTensor
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import InverseSqrt, SteepestDescent, fit
-from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.experiments.common import DataSets, long_column, seeds_of, spread_steps, stacked
+from attsvm.experiments.base import DataSets, described
+from attsvm.experiments.checks import Check, claim
+from attsvm.experiments.common import long_table, recorded, spread_steps, stacked
 from attsvm.norms import Spectral, SpectralOfHeads
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Piece, SweepResult, Task
@@ -96,60 +97,89 @@ class FusedConfiguration(DataSets):
     def quick(self) -> Self:
         return self.with_values(datasets=6, steps=1000)
 
+    def draw(self, seeds: Sequence[tuple[int, int]]) -> TokenDataset:
+        """The data sets, the query of input i in the block of head i // n."""
+        data = random_sphere(n=self.heads * self.n, T=self.T, d=self.d, batch=len(seeds), seed=list(seeds))
+        block = torch.arange(self.heads * self.n) // self.n
+        queries = torch.nn.functional.one_hot(block, self.heads).double()[..., None] * data.queries[..., None, :]
+        return TokenDataset(data.tokens, queries.flatten(-2), data.labels, head=data.head)
 
-def draw(configuration: FusedConfiguration, seeds: Sequence[tuple[int, int]]) -> TokenDataset:
-    """The data sets, the query of input i in the block of head i // n."""
-    c = configuration
-    data = random_sphere(n=c.heads * c.n, T=c.T, d=c.d, batch=len(seeds), seed=list(seeds))
-    block = torch.arange(c.heads * c.n) // c.n
-    queries = torch.nn.functional.one_hot(block, c.heads).double()[..., None] * data.queries[..., None, :]
-    return TokenDataset(data.tokens, queries.flatten(-2), data.labels, head=data.head)
+    def compute(self, task: Task, device: torch.device) -> Piece:
+        """Train both ways; solve in the norm of fused heads and in that of each head alone; compare."""
+        seeds, schedule = self.seeds(task), InverseSqrt(self.step_size)
+        data, norm = self.draw(seeds), SpectralOfHeads(self.heads)
+        marks = spread_steps(10, self.steps, 60)
+        sums = np.concatenate([[0.0], np.cumsum(schedule.sizes(0, self.steps))])[marks[1:]]
+        axes = {"step": marks[1:], "dataset": [number for _, number in seeds], "head": range(self.heads)}
+        history, counts = [], {}
+        for stored, way in zip(STORED, (FusedHeads, SeparateHeads), strict=True):
+            run = fit(
+                data, parameterization=way(self.heads, self.d), optimizer=SteepestDescent(Spectral(), schedule),
+                seed=seeds, steps=self.steps, record=marks, keep=("weights",),
+            )  # fmt: skip
+            problem = AttentionSVM(data, run.selected)
+            solution = solve(problem, norm)
+            proof = solution.certificate
+            counts[f"{stored}: SVM of fused heads not solved"] = int((~solution.solved).sum())
+            parts = [(head, slice(head * self.n, (head + 1) * self.n)) for head in range(self.heads)]
+            alone = torch.stack([
+                solve(AttentionSVM(_inputs(data, head, self.n), run.selected[..., own]), Spectral())
+                .certificate.primal_value
+                for head, own in parts
+            ])  # fmt: skip
+            margins = torch.stack([problem.margins(weights) for weights in recorded(run)[1:]])
+            margins = margins.masked_fill(~problem.rows, torch.inf).amin(-1)
+            margins = margins.unflatten(-1, (self.heads, self.n)).amin(-1)  # times, data sets, heads
+            best = proof.primal_value[:, None].expand(-1, self.heads) if stored == "fused" else alone.T
+            weights, gap = run.weights, margins[-1].amin(-1)
+            brackets, value = np.array([norm.bracket(each) for each in weights]), norm.value(weights)
+            ends = {
+                "norm": value, "low": brackets[:, 0], "high": brackets[:, 1],
+                "efficiency_fused": gap / value * proof.primal_value,
+                "efficiency_per_head": gap / Spectral().value(_apart(weights, self.heads)).amax(-1) * alone.amax(0),
+                "relative_gap": proof.relative_gap, "price": proof.primal_value / alone.amax(0),
+            }  # fmt: skip
+            history.append(long_table(
+                axes, stored=stored, gap=margins, law=torch.from_numpy(sums**2)[:, None, None] / best,
+                **{name: each[:, None] for name, each in ends.items()},
+            ))  # fmt: skip
+        return Piece({"history": stacked(history)}, counts=counts)
 
+    def checks(self, result: SweepResult) -> Sequence[Check]:
+        """Each way wins in its own norm, the bracket holds, and gaps follow their laws."""
+        heads, end = self.heads, {"step": self.steps}
+        found = []
 
-def tasks(configuration: FusedConfiguration) -> Sequence[Task]:
-    """Chunks of data sets."""
-    return configuration.chunks()
+        def ends(name: str, **where: object) -> np.ndarray:
+            return result.column("history", name, head=0, **end, **where)
 
-
-def compute(configuration: FusedConfiguration, task: Task, device: torch.device) -> Piece:
-    """Train both ways; solve in the norm of fused heads and in that of each head alone; compare."""
-    c, seeds = configuration, seeds_of(configuration, task)
-    data, norm = draw(c, seeds), SpectralOfHeads(c.heads)
-    numbers, marks = [number for _, number in seeds], spread_steps(10, c.steps, 60)
-    sums = np.concatenate([[0.0], np.cumsum(InverseSqrt(c.step_size).sizes(0, c.steps))])[marks[1:]]
-    history, counts = [], {}
-    for stored, kind in zip(STORED, (FusedHeads(c.heads, c.d), SeparateHeads(c.heads, c.d)), strict=True):
-        rule = SteepestDescent(Spectral(), InverseSqrt(c.step_size))
-        settings: dict[str, Any] = {"parameterization": kind, "optimizer": rule, "seed": seeds}
-        run = fit(data, steps=c.steps, record=marks, keep=("weights",), **settings)
-        problem = AttentionSVM(data, run.selected)
-        fused = solve(problem, norm)
-        counts[f"{stored}: SVM of fused heads not solved"] = int((~fused.solved).sum())
-        alone = torch.stack([
-            solve(AttentionSVM(_inputs(data, head, c.n), run.selected[..., head * c.n : (head + 1) * c.n]),
-                  Spectral()).certificate.primal_value
-            for head in range(c.heads)
-        ])  # fmt: skip
-        assert run.history.weights is not None
-        margins = torch.stack([problem.margins(weights) for weights in run.history.weights[1:]])
-        margins = margins.masked_fill(~problem.rows, torch.inf).amin(-1).unflatten(-1, (c.heads, c.n)).amin(-1)
-        shape = tuple(margins.shape)  # times, data sets, heads
-        best = fused.certificate.primal_value[:, None].expand(-1, c.heads) if stored == "fused" else alone.T
-        weights, gap = run.weights, margins[-1].amin(-1)
-        brackets, value = np.array([norm.bracket(each) for each in weights]), norm.value(weights)
-        ends = {
-            "dataset": numbers, "norm": value, "low": brackets[:, 0], "high": brackets[:, 1],
-            "efficiency_fused": gap / value * fused.certificate.primal_value,
-            "efficiency_per_head": gap / Spectral().value(_apart(weights, c.heads)).amax(-1) * alone.amax(0),
-            "relative_gap": fused.certificate.relative_gap, "price": fused.certificate.primal_value / alone.amax(0),
-        }  # fmt: skip
-        history.append({
-            "stored": stored, "step": long_column(marks[1:], shape, axis=0),
-            "head": long_column(range(c.heads), shape, axis=2), "gap": margins,
-            "law": torch.from_numpy(sums**2)[:, None, None] / best,
-            **{name: long_column(each, shape, axis=1) for name, each in ends.items()},
-        })  # fmt: skip
-    return Piece(tables={"history": stacked(history)}, counts=counts)
+        for stored, own, other in (("fused", "fused", "per_head"), ("per head", "per_head", "fused")):
+            mine, theirs = (ends(f"efficiency_{name}", stored=stored) for name in (own, other))
+            won = f"larger on {(mine > theirs).sum()} of {len(mine)}"
+            gap, law = (
+                result.column("history", name, stored=stored, **end).reshape(-1, heads) for name in ("gap", "law")
+            )
+            # Fused, there is one rate for all heads: the law is that of the slowest.
+            ratio = gap.min(1) / law[:, 0] if stored == "fused" else gap / law
+            found += [
+                claim(f"{stored}: margin efficiency in its own norm", "larger than in the other norm (derived)",
+                      f"mean {mine.mean():.3f} against {theirs.mean():.3f}; {won}", mine.mean() > theirs.mean(),
+                      "its mean over the data sets is not larger"),
+                claim(f"{stored}: gap over its law in the end", "tends to 1 (derived)",
+                      f"median {np.median(ratio):.3f}, least {ratio.min():.3f}", abs(np.median(ratio) - 1) <= 0.1,
+                      "its median is off by more than a tenth"),
+            ]  # fmt: skip
+        below, above = ends("norm") / ends("low"), ends("norm") / ends("high")
+        price = ends("price", stored="fused")
+        return [
+            *found,
+            claim("norm of fused heads between its bounds", "always (derived)",
+                  f"from {below.min():.6f} of the lower, to {above.max():.6f} of the upper",
+                  below.min() >= 1 - 1e-6 and above.max() <= 1 + 1e-6, "it lies outside once"),
+            claim("smallest fused norm over the largest of the heads alone", "from 1 to the number of heads (derived)",
+                  f"median {np.median(price):.3f}, from {price.min():.3f} to {price.max():.3f}",
+                  price.min() >= 1 - 1e-6 and price.max() <= heads + 1e-6, "it lies outside on a data set"),
+        ]  # fmt: skip
 
 
 def _inputs(data: TokenDataset, head: int, n: int) -> TokenDataset:
@@ -159,68 +189,23 @@ def _inputs(data: TokenDataset, head: int, n: int) -> TokenDataset:
     return TokenDataset(data.tokens[..., own, :, :], queries, data.labels[..., own])
 
 
-def checks(result: SweepResult) -> Sequence[Check]:
-    """Each way wins in its own norm, the bracket holds, and gaps follow their laws."""
-    heads, found = result.configuration["heads"], []
-    end = {"step": result.configuration["steps"]}
-
-    def ends(name: str, **where: object) -> np.ndarray:
-        return result.column("history", name, head=0, **end, **where)
-
-    for stored, own, other in (("fused", "fused", "per_head"), ("per head", "per_head", "fused")):
-        mine, theirs = (ends(f"efficiency_{name}", stored=stored) for name in (own, other))
-        won = f"larger on {(mine > theirs).sum()} of {len(mine)}"
-        gap, law = (result.column("history", name, stored=stored, **end).reshape(-1, heads) for name in ("gap", "law"))
-        # Fused, there is one rate for all heads: the law is that of the slowest.
-        ratio = gap.min(1) / law[:, 0] if stored == "fused" else gap / law
-        found += [
-            Check(f"{stored}: margin efficiency in its own norm", "larger than in the other norm (derived)",
-                  f"mean {mine.mean():.3f} against {theirs.mean():.3f}; {won}",
-                  Verdict.of(bool(mine.mean() > theirs.mean())), "its mean over the data sets is not larger"),
-            Check(f"{stored}: gap over its law in the end", "tends to 1 (derived)",
-                  f"median {np.median(ratio):.3f}, least {ratio.min():.3f}",
-                  Verdict.of(bool(abs(np.median(ratio) - 1) <= 0.1)), "its median is off by more than a tenth"),
-        ]  # fmt: skip
-    below, above = ends("norm") / ends("low"), ends("norm") / ends("high")
-    price = ends("price", stored="fused")
-    return [
-        *found,
-        Check("norm of fused heads between its bounds", "always (derived)",
-              f"from {below.min():.6f} of the lower, to {above.max():.6f} of the upper",
-              Verdict.of(bool(below.min() >= 1 - 1e-6 and above.max() <= 1 + 1e-6)), "it lies outside once"),
-        Check("smallest fused norm over the largest of the heads alone", "from 1 to the number of heads (derived)",
-              f"median {np.median(price):.3f}, from {price.min():.3f} to {price.max():.3f}",
-              Verdict.of(bool(price.min() >= 1 - 1e-6 and price.max() <= heads + 1e-6)),
-              "it lies outside on a data set"),
-    ]  # fmt: skip
-
-
-FUSED_HEADS = Experiment(
-    id="fused-heads",
-    source="new",
-    title="Fused or per-head Muon",
+FUSED_HEADS = FusedConfiguration().experiment(
+    "fused-heads", "new", "Fused or per-head Muon", seconds=20, imports=("numba", "clarabel"),
     shows="Muon on the keys of all heads in one matrix solves another SVM, in which heads share one rate of growth",
-    seconds=20,
-    default=FusedConfiguration(),
-    columns={
-        "history": {
-            "stored": "keys of all heads in one matrix (fused), or one matrix per head",
-            "step": "number of steps taken",
-            "dataset": "number of the data set",
-            "head": "number of the head",
-            "gap": "least margin of the head's selected tokens",
-            "law": "gamma S^2, gamma of the fused problem or of the head alone",
-            "norm": "norm of fused heads of the W in the end, by its semidefinite program",
-            "low": "bound below it: largest spectral norm of a signed sum of the heads",
-            "high": "bound above it, from the absolute values of the heads",
-            "efficiency_fused": "least margin at norm 1 over the best possible, in the norm of fused heads",
-            "efficiency_per_head": "the same in the largest spectral norm of a head",
-            "relative_gap": "certified relative duality gap of the fused solution",
-            "price": "smallest fused norm over the largest that a head needs alone",
-        },
-    },
-    tasks=tasks,
-    compute=compute,
-    checks=checks,
-    imports=("numba", "clarabel"),
-)
+    columns=described(
+        "history", "stored step dataset head gap law norm low high efficiency_fused efficiency_per_head"
+        " relative_gap price",
+        stored="keys of all heads in one matrix (fused), or one matrix per head",
+        step="number of steps taken",
+        head="number of the head",
+        gap="least margin of the head's selected tokens",
+        law="gamma S^2, gamma of the fused problem or of the head alone",
+        norm="norm of fused heads of the W in the end, by its semidefinite program",
+        low="bound below it: largest spectral norm of a signed sum of the heads",
+        high="bound above it, from the absolute values of the heads",
+        efficiency_fused="least margin at norm 1 over the best possible, in the norm of fused heads",
+        efficiency_per_head="the same in the largest spectral norm of a head",
+        relative_gap="certified relative duality gap of the fused solution",
+        price="smallest fused norm over the largest that a head needs alone",
+    ),
+)  # fmt: skip

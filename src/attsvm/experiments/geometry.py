@@ -10,30 +10,21 @@ reached. Three experiments share this: optimizers of W, optimizers of W and of (
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 
+from attsvm import descent
 from attsvm.attention import KeyQuery, Parameterization, Weights, optimal_tokens
 from attsvm.data import random_sphere
-from attsvm.descent import (
-    Adam,
-    InverseSqrt,
-    JointSteepestDescent,
-    Lion,
-    NewtonSchulzDescent,
-    NormalizedGradientDescent,
-    NormalizedMirrorDescent,
-    Optimizer,
-    SteepestDescent,
-    fit,
-)
-from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.experiments.common import DataSets, seeds_of, stacked
+from attsvm.descent import InverseSqrt, NormalizedGradientDescent, SteepestDescent, fit
+from attsvm.experiments.base import DataSets, Experiment, described
+from attsvm.experiments.checks import Check, claim, reported
+from attsvm.experiments.common import stacked
 from attsvm.norms import Entrywise, Frobenius, LargestColumn, LargestRow, MaxEntry, Norm, Spectral, SpectralOfRank
 from attsvm.svm import AttentionSVM
 from attsvm.sweep import Piece, SweepResult, Task
@@ -53,7 +44,7 @@ class Row:
         kind: what is trained.
     """
 
-    optimizer: Optimizer
+    optimizer: descent.Optimizer
     match: str | None = None
     share: float | None = None
     kind: Parameterization = field(default_factory=Weights)
@@ -81,6 +72,86 @@ class Geometry(DataSets):
     def norms(self) -> Mapping[str, Norm]:
         """The norms by name."""
 
+    def tasks(self) -> Sequence[Task]:
+        plain = str.maketrans(dict.fromkeys("(),=", "") | {" ": "-"})
+        names = {name: name.lower().translate(plain) for name in self.rows()}
+        return [task for name, short in names.items() for task in self.chunks(short, optimizer=name)]
+
+    def compute(self, task: Task, device: torch.device) -> Piece:
+        """Train, solve for the reached selection in every norm, measure cosine and margin efficiency."""
+        name, seeds = task.values["optimizer"], self.seeds(task)
+        data = random_sphere(n=self.n, T=self.T, d=self.d, batch=len(seeds), seed=seeds).to(device)
+        row = self.rows()[name]
+        run = fit(
+            data, optimizer=row.optimizer, parameterization=row.kind, steps=self.steps, record=[self.steps], keep=(),
+            seed=seeds,
+        )  # fmt: skip
+        problem = AttentionSVM(data, run.selected)
+        best = (run.selected == optimal_tokens(data)).all(-1)
+        tables: list[dict[str, object]] = []
+        counts: dict[str, int] = {}
+        for label, found in in_every_norm(run.weights, problem, self.norms()):
+            solution = found.solution
+            counts[f"{label} SVM of the reached selection infeasible"] = int(solution.infeasible.sum())
+            counts[f"{label} SVM not decided"] = int((~solution.solved & ~solution.infeasible).sum())
+            tables.append({
+                "optimizer": name, "dataset": [number for _, number in seeds], "norm": label, "cosine": found.cosine,
+                "efficiency": found.efficiency, "unique": solution.unique,
+                "relative_gap": solution.certificate.relative_gap,
+                "least_attention": run.attention.amax(-1).amin(-1), "optimal": best,
+            })  # fmt: skip
+        return Piece({"pairs": stacked(tables)}, counts=counts)
+
+    def means(self, result: SweepResult, column: str) -> np.ndarray:
+        """Means over the data sets, ``[optimizers, norms]``."""
+        return np.array([
+            [np.nanmean(result.column("pairs", column, optimizer=name, norm=norm)) for norm in self.norms()]
+            for name in self.rows()
+        ])  # fmt: skip
+
+    def _solved(self, result: SweepResult, column: str, name: str) -> dict[str, np.ndarray]:
+        """By norm, the numbers of the data sets that have solutions in all of them."""
+        values = {norm: result.column("pairs", column, optimizer=name, norm=norm) for norm in self.norms()}
+        solved = ~np.isnan(np.stack(list(values.values()))).any(0)
+        return {norm: each[solved] for norm, each in values.items()}
+
+    def checks(self, result: SweepResult) -> Sequence[Check]:
+        """In how many data sets the efficiency in the matching norm is the largest; for other rows, which norm's is.
+
+        A data set without a certified solution in some norm is won by none, and counts.
+        """
+        found = []
+        for name, row in self.rows().items():
+            values = self._solved(result, "efficiency", name)
+            table, labels = np.stack(list(values.values())), list(values)
+            count = len(np.unique(result.column("pairs", "dataset", optimizer=name)))
+            best = table.argmax(0) if table.size else np.zeros(0, int)
+            if row.match and table.size:  # level with another norm: the two problems have a solution in common
+                best[values[row.match] >= table.max(0) - _GAP] = labels.index(row.match)
+            wins = dict(zip(labels, np.bincount(best, minlength=len(table)).tolist(), strict=True))
+            order = sorted(values, key=wins.__getitem__, reverse=True)
+            first = row.match or order[0]
+            rival = next(norm for norm in order if norm != first)
+            middle = f"{np.median(values[first]):.3f}" if table.size else "-"
+            left = f"; {count - table.shape[1]} not solved in all norms" if table.shape[1] < count else ""
+            measured = f"{first} on {wins[first]} of {count}, median {middle}; next {rival} on {wins[rival]}{left}"
+            if row.share is None:
+                what = f"{name}: the norm of the largest efficiency" + (f" ({row.match} framed)" if row.match else "")
+                found.append(reported(what, "reported", measured))
+            else:
+                found.append(
+                    claim(f"{name}: largest efficiency in the {row.match} norm", f"in {row.share:.0%} of the data sets",
+                          measured, wins[first] >= row.share * count,
+                          f"it is the largest in fewer than {row.share:.0%} of them", enough=count > 0)
+                )  # fmt: skip
+        gaps = result.column("pairs", "relative_gap")[~np.isnan(result.column("pairs", "efficiency"))]
+        largest = float(gaps.max()) if len(gaps) else np.nan
+        return [
+            *found,
+            claim("relative gap of the solutions, largest", f"at most {_GAP:g}", f"{largest:.1e}", largest <= _GAP,
+                  f"a gap is above {_GAP:g}", enough=len(gaps) > 0),
+        ]  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerGeometry(Geometry):
@@ -103,15 +174,34 @@ class OptimizerGeometry(Geometry):
             "gradient": Row(NormalizedGradientDescent(schedule), "Frobenius"),
             "sign": Row(SteepestDescent(MaxEntry(), schedule), "max entry"),
             "spectral": Row(SteepestDescent(Spectral(), schedule), "spectral"),
-            "mirror 1.1": Row(NormalizedMirrorDescent(1.1, schedule), "l_1.1"),
-            "mirror 1.75": Row(NormalizedMirrorDescent(1.75, schedule), "l_1.75"),
-            "mirror 3": Row(NormalizedMirrorDescent(3.0, schedule), "l_3"),
-            "Adam": Row(Adam(schedule), "max entry"),
+            "mirror 1.1": Row(descent.NormalizedMirrorDescent(1.1, schedule), "l_1.1"),
+            "mirror 1.75": Row(descent.NormalizedMirrorDescent(1.75, schedule), "l_1.75"),
+            "mirror 3": Row(descent.NormalizedMirrorDescent(3.0, schedule), "l_3"),
+            "Adam": Row(descent.Adam(schedule), "max entry"),
         }
 
     def norms(self) -> Mapping[str, Norm]:
         powers = {f"l_{p:g}": Entrywise(p) for p in (1.1, 1.75, 3.0)}
         return {"Frobenius": Frobenius(), "max entry": MaxEntry(), "spectral": Spectral(), **powers}
+
+    def checks(self, result: SweepResult) -> Sequence[Check]:
+        """The matching entry of every row should win, in cosine and in margin efficiency."""
+        found = []
+        for column, (name, row) in product(("cosine", "efficiency"), self.rows().items()):
+            assert row.match is not None
+            others = self._solved(result, column, name)
+            own = others.pop(row.match)
+            sums = {norm: float(each.sum()) for norm, each in others.items()}
+            rival = max(sums, key=sums.__getitem__)
+            won = int((own > np.stack(list(others.values())).max(0)).sum())
+            mean, next_mean = own.sum() / max(len(own), 1), sums[rival] / max(len(own), 1)
+            found.append(
+                claim(f"{name}: {column} to the {row.match} solution", "largest of its row",
+                      f"{mean:.3f}, next {rival} {next_mean:.3f}; largest on {won} of {len(own)} data sets",
+                      mean > next_mean, "the mean over the data sets is as large for another norm",
+                      enough=len(own) > 0, why="no data set has solutions in all norms")
+            )  # fmt: skip
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,15 +224,15 @@ class FactorGeometry(Geometry):
             each = {
                 "gradient": Row(NormalizedGradientDescent(steps), "nuclear" if factors else "Frobenius", 0.95, kind),
                 "Muon": Row(muon, "spectral", 0.95, kind),
-                "Muon, Newton-Schulz": Row(NewtonSchulzDescent(steps, 0.0), kind=kind),
+                "Muon, Newton-Schulz": Row(descent.NewtonSchulzDescent(steps, 0.0), kind=kind),
                 "sign": Row(SteepestDescent(MaxEntry(), short), "projective" if factors else "max entry", kind=kind),
-                "Adam": Row(Adam(short), kind=kind),
-                "AdamW": Row(Adam(short, weight_decay=self.decay), kind=kind),
-                "Lion": Row(Lion(short), kind=kind),
+                "Adam": Row(descent.Adam(short), kind=kind),
+                "AdamW": Row(descent.Adam(short, weight_decay=self.decay), kind=kind),
+                "Lion": Row(descent.Lion(short), kind=kind),
                 "rows": Row(SteepestDescent(LargestRow(), steps), "gamma_2" if factors else None, None, kind),
             }
             if factors:
-                joint = JointSteepestDescent(Frobenius(), steps)
+                joint = descent.JointSteepestDescent(Frobenius(), steps)
                 each |= {
                     "columns": Row(SteepestDescent(LargestColumn(), steps), "nuclear", None, kind),
                     "gradient, joint": Row(joint, "nuclear", 0.95, kind),
@@ -171,7 +261,7 @@ class AdamGeometry(Geometry):
         ):
             sign, factors = beta2 == 0, kind == KeyQuery()
             match = ("projective" if factors else "max entry") if sign else None
-            rule = Adam(InverseSqrt(times * self.step_size), beta1, beta2, epsilon)
+            rule = descent.Adam(InverseSqrt(times * self.step_size), beta1, beta2, epsilon)
             made[f"{name} {beta1:g}, {beta2:g}, {epsilon:g}"] = Row(rule, match, 0.5 if sign else None, kind)
         return made
 
@@ -179,174 +269,26 @@ class AdamGeometry(Geometry):
         return {name: NORMS[name] for name in ("Frobenius", "nuclear", "spectral", "l_3", "max entry", "projective")}
 
 
-def tasks(configuration: Geometry) -> Sequence[Task]:
-    """Chunks of data sets for every optimizer."""
-    plain = str.maketrans(dict.fromkeys("(),=", "") | {" ": "-"})
-    names = {name: name.lower().translate(plain) for name in configuration.rows()}
-    return [task for name, short in names.items() for task in configuration.chunks(short, optimizer=name)]
-
-
-def compute(configuration: Geometry, task: Task, device: torch.device) -> Piece:
-    """Train, solve for the reached selection in every norm, measure cosine and margin efficiency."""
-    name, seeds = task.values["optimizer"], seeds_of(configuration, task)
-    data = random_sphere(n=configuration.n, T=configuration.T, d=configuration.d, batch=len(seeds), seed=seeds)
-    data = data.to(device)
-    steps, row = configuration.steps, configuration.rows()[name]
-    run = fit(
-        data, optimizer=row.optimizer, parameterization=row.kind, steps=steps, record=[steps], keep=(), seed=seeds
-    )
-    problem = AttentionSVM(data, run.selected)
-    best = (run.selected == optimal_tokens(data)).all(-1)
-    tables: list[dict[str, object]] = []
-    counts: dict[str, int] = {}
-    for label, found in in_every_norm(run.weights, problem, configuration.norms()):
-        solution = found.solution
-        counts[f"{label} SVM of the reached selection infeasible"] = int(solution.infeasible.sum())
-        counts[f"{label} SVM not decided"] = int((~solution.solved & ~solution.infeasible).sum())
-        tables.append(
-            {
-                "optimizer": name,
-                "dataset": [number for _, number in seeds],
-                "norm": label,
-                "cosine": found.cosine,
-                "efficiency": found.efficiency,
-                "unique": solution.unique,
-                "relative_gap": solution.certificate.relative_gap,
-                "least_attention": run.attention.amax(-1).amin(-1),
-                "optimal": best,
-            }
-        )
-    return Piece(tables={"pairs": stacked(tables)}, counts=counts)
-
-
-def means(result: SweepResult, column: str) -> np.ndarray:
-    """Means over the data sets, ``[optimizers, norms]``."""
-    setup = GEOMETRIES[result.id].default
-    return np.array([
-        [np.nanmean(result.column("pairs", column, optimizer=name, norm=norm)) for norm in setup.norms()]
-        for name in setup.rows()
-    ])  # fmt: skip
-
-
-def _solved(result: SweepResult, column: str, name: str) -> dict[str, np.ndarray]:
-    """By norm, the numbers of the data sets that have solutions in all of them."""
-    norms = GEOMETRIES[result.id].default.norms()
-    values = {norm: result.column("pairs", column, optimizer=name, norm=norm) for norm in norms}
-    solved = ~np.isnan(np.stack(list(values.values()))).any(0)
-    return {norm: each[solved] for norm, each in values.items()}
-
-
-def mean_checks(result: SweepResult) -> Sequence[Check]:
-    """The matching entry of every row should win, in cosine and in margin efficiency."""
-    found = []
-    for column, (name, row) in product(("cosine", "efficiency"), GEOMETRIES[result.id].default.rows().items()):
-        assert row.match is not None
-        others = _solved(result, column, name)
-        own = others.pop(row.match)
-        rival = max(others, key=lambda norm: float(others[norm].sum()))
-        won = int((own > np.stack(list(others.values())).max(0)).sum())
-        mean, next_mean = own.sum() / max(len(own), 1), others[rival].sum() / max(len(own), 1)
-        found.append(
-            Check(f"{name}: {column} to the {row.match} solution", "largest of its row",
-                  f"{mean:.3f}, next {rival} {next_mean:.3f}; largest on {won} of {len(own)} data sets",
-                  Verdict.of(bool(mean > next_mean), enough=len(own) > 0),
-                  "the mean over the data sets is as large for another norm",
-                  "" if len(own) else "no data set has solutions in all norms")
-        )  # fmt: skip
-    return found
-
-
-def win_checks(result: SweepResult) -> Sequence[Check]:
-    """In how many data sets the efficiency in the matching norm is the largest; for other rows, which norm's is.
-
-    A data set without a certified solution in some norm is won by none, and counts.
-    """
-    found = []
-    for name, row in GEOMETRIES[result.id].default.rows().items():
-        values = _solved(result, "efficiency", name)
-        table = np.stack(list(values.values()))
-        count = len(np.unique(result.column("pairs", "dataset", optimizer=name)))
-        best = table.argmax(0) if table.size else np.zeros(0, int)
-        if row.match and table.size:  # level with another norm: the two problems have a solution in common
-            best[values[row.match] >= table.max(0) - _GAP] = list(values).index(row.match)
-        wins = np.bincount(best, minlength=len(table))
-        order = sorted(values, key=lambda norm: -wins[list(values).index(norm)])
-        first = row.match or order[0]
-        rival = next(norm for norm in order if norm != first)
-        won, behind = (int(wins[list(values).index(norm)]) for norm in (first, rival))
-        middle = f"{np.median(values[first]):.3f}" if table.size else "-"
-        left = f"; {count - table.shape[1]} not solved in all norms" if table.shape[1] < count else ""
-        measured = f"{first} on {won} of {count}, median {middle}; next {rival} on {behind}{left}"
-        if row.share is None:
-            what = f"{name}: the norm of the largest efficiency" + (f" ({row.match} framed)" if row.match else "")
-            found.append(Check(what, "reported", measured, Verdict.MEASURED))
-        else:
-            found.append(
-                Check(f"{name}: largest efficiency in the {row.match} norm", f"in {row.share:.0%} of the data sets",
-                      measured, Verdict.of(won >= row.share * count, enough=count > 0),
-                      f"it is the largest in fewer than {row.share:.0%} of them")
-            )  # fmt: skip
-    gaps = result.column("pairs", "relative_gap")[~np.isnan(result.column("pairs", "efficiency"))]
-    largest = float(gaps.max()) if len(gaps) else np.nan
-    found.append(
-        Check("relative gap of the solutions, largest", f"at most {_GAP:g}", f"{largest:.1e}",
-              Verdict.of(largest <= _GAP, enough=len(gaps) > 0), f"a gap is above {_GAP:g}")
-    )  # fmt: skip
-    return found
-
-
-def _experiment(
-    identity: str, title: str, shows: str, seconds: float, default: Geometry, checks: Callable[..., Sequence[Check]]
-) -> Experiment[Geometry]:
-    return Experiment(
-        id=identity,
-        source="new",
-        title=title,
-        shows=shows,
-        seconds=seconds,
-        default=default,
-        columns={
-            "pairs": {
-                "optimizer": "which rule trained what",
-                "dataset": "number of the data set",
-                "norm": "in which the SVM of the reached selection was solved",
-                "cosine": "direction cosine of the trained W and that solution",
-                "efficiency": "margin of W at norm 1 over the best possible, in that norm",
-                "unique": "whether the solution is proved to be the only one",
-                "relative_gap": "certified relative duality gap of the solution",
-                "least_attention": "attention on the selected token, least over the inputs",
-                "optimal": "whether the reached selection is the optimal one",
-            }
-        },
-        tasks=tasks,
-        compute=compute,
-        checks=checks,
-        imports=("numba", "clarabel"),
-    )
-
-
-OPTIMIZER_GEOMETRY = _experiment(
-    "optimizer-geometry",
-    "Geometry of optimizers",
-    "whether each optimizer turns to the max-margin solution in its own norm (a measurement, not a theorem)",
-    400,
-    OptimizerGeometry(),
-    mean_checks,
-)
-FACTOR_GEOMETRY = _experiment(
-    "factor-geometry",
-    "Optimizers of K and Q",
-    "which norm the optimizers of transformers follow on K and Q, and on W (a measurement, not a theorem)",
-    2700,
-    FactorGeometry(),
-    win_checks,
-)
-ADAM = _experiment(
-    "adam",
-    "Which norm Adam follows",
-    "how the norm that fits Adam best depends on its memory and on epsilon (a measurement, not a theorem)",
-    400,
-    AdamGeometry(),
-    win_checks,
-)
-GEOMETRIES: Mapping[str, Experiment[Geometry]] = {each.id: each for each in (OPTIMIZER_GEOMETRY, FACTOR_GEOMETRY, ADAM)}
+_COLUMNS = described(
+    "pairs", "optimizer dataset norm cosine efficiency unique relative_gap least_attention optimal",
+    optimizer="which rule trained what",
+    norm="in which the SVM of the reached selection was solved",
+    cosine="direction cosine of the trained W and that solution",
+    efficiency="margin of W at norm 1 over the best possible, in that norm",
+    unique="whether the solution is proved to be the only one",
+    relative_gap="certified relative duality gap of the solution",
+    optimal="whether the reached selection is the optimal one",
+)  # fmt: skip
+OPTIMIZER_GEOMETRY = OptimizerGeometry().experiment(
+    "optimizer-geometry", "new", "Geometry of optimizers", seconds=400, imports=("numba", "clarabel"), columns=_COLUMNS,
+    shows="whether each optimizer turns to the max-margin solution in its own norm (a measurement, not a theorem)",
+)  # fmt: skip
+FACTOR_GEOMETRY = FactorGeometry().experiment(
+    "factor-geometry", "new", "Optimizers of K and Q", seconds=2700, imports=("numba", "clarabel"), columns=_COLUMNS,
+    shows="which norm the optimizers of transformers follow on K and Q, and on W (a measurement, not a theorem)",
+)  # fmt: skip
+ADAM = AdamGeometry().experiment(
+    "adam", "new", "Which norm Adam follows", seconds=400, imports=("numba", "clarabel"), columns=_COLUMNS,
+    shows="how the norm that fits Adam best depends on its memory and on epsilon (a measurement, not a theorem)",
+)  # fmt: skip
+GEOMETRIES: Mapping[str, Experiment[Any]] = {each.id: each for each in (OPTIMIZER_GEOMETRY, FACTOR_GEOMETRY, ADAM)}

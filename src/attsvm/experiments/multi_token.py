@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,10 +31,11 @@ from attsvm.attention import ReluHead, TwoScales
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import InverseSqrt, NormalizedGradientDescent, Optimizer, Run, TwoPartDescent, fit
 from attsvm.descent.optimizers.base import State, Step
-from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.experiments.common import FARTHER_APART, allowance, streams_apart
+from attsvm.experiments.base import Study, described
+from attsvm.experiments.checks import Check, allowance, claim, reported
+from attsvm.experiments.common import FARTHER_APART, streams_apart
 from attsvm.norms import direction_cosine
-from attsvm.sweep import Configuration, Done, Piece, SweepResult, Task, cut
+from attsvm.sweep import Done, Piece, SweepResult, Task, cut
 from attsvm.theory import generalized_components
 
 PROTOCOLS = ("paper", "public constant", "decaying", "split")
@@ -44,13 +46,20 @@ CHANGED = "other tokens kept when followed on"
 INFEASIBLE = "SVM or finite component without a solution"
 ALL_POSITIVE = "labels all positive (skipped)"
 OUTCOMES = (ACCEPTED, ALL_POSITIVE, AMBIGUOUS, NOTHING_DROPPED, CHANGED, INFEASIBLE)
+_PUBLIC = {
+    "distance_generalized": (0.035, 0.017, 0.011, 0.006),
+    "distance_svm": (0.07, 0.043, 0.015, 0.009),
+    "distance_one_token": (0.15, 0.145, 0.135, 0.12),
+}
+_PUBLIC_SHARES = (0.15, 0.11, 0.04, 0.014)
+_MEASURED = (*_PUBLIC, "distance_outside", "silent", "largest_masked", "kept")
 _CONSTANT = 1e-9
 _NEAR = 1e-3
 _JUDGED = 5  # draws of a kind
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiToken(Configuration):
+class MultiToken(Study):
     """Random data on the sphere, head 1^T relu(V^T x) with V Gaussian of Frobenius norm 1, W from PyTorch's start."""
 
     n: int = 3
@@ -78,6 +87,173 @@ class MultiToken(Configuration):
         """As many accepted draws for each d, and four times as many draws of the other protocols."""
         return super().with_runs(runs).with_values(draws=4 * runs)
 
+    def tasks(self) -> Sequence[Task]:
+        paper = [_task("paper", d, 0, self.chunk_size) for d in self.dimensions]
+        others, chunks = product(PROTOCOLS[1:], self.dimensions), cut(self.draws, self.chunk_size)
+        return [*paper, *(_task(protocol, d, *chunk) for protocol, d in others for chunk in chunks)]
+
+    def more(self, done: Sequence[Done]) -> Sequence[Task]:
+        """As many further chunks as the share accepted so far calls for, up to the cap."""
+        further = []
+        for d in self.dimensions:
+            own = [each for each in done if each.task.values["protocol"] == "paper" and each.task.values["d"] == d]
+            drawn = max(each.task.values["last"] for each in own)
+            accepted = sum(each.counts[_named("paper", d, ACCEPTED)] for each in own)
+            if accepted < self.accepted and drawn < self.cap:
+                rate = max(accepted, 1) / drawn
+                wanted = min(int(np.ceil((self.accepted - accepted) / rate)), self.cap - drawn)
+                further += [_task("paper", d, drawn + a, drawn + b) for a, b in cut(wanted, self.chunk_size)]
+        return further
+
+    def compute(self, task: Task, device: torch.device) -> Piece:
+        """Draw, train, decide what each run keeps, compare the accepted ones with the three predictions."""
+        protocol, d, first, last = (task.values[name] for name in ("protocol", "d", "first", "last"))
+        data, head, places = self._drawn(task, device)
+        run = self._trained(protocol, data, head, first + places)
+        attention, weights = run.attention, run.weights
+        if protocol == "decaying":
+            kept, ambiguous = self._by_trend(run)
+            dropped = ~kept
+        else:
+            kept, dropped = attention >= self.threshold, attention <= self.ambiguous
+            ambiguous = (attention > self.ambiguous) & (attention <= self.threshold)
+        outcome = np.full(last - first, ALL_POSITIVE, dtype=object)
+        unclear, fewer = (mask.any(-1).any(-1).cpu() for mask in (ambiguous, dropped))
+        outcome[places] = np.where(unclear, AMBIGUOUS, np.where(fewer, ACCEPTED, NOTHING_DROPPED))
+        candidates = torch.from_numpy(np.flatnonzero(outcome[places] == ACCEPTED)).to(device)
+        values: dict[str, np.ndarray] = {name: np.full(last - first, np.nan) for name in _MEASURED}
+        silent = torch.full((len(candidates),), torch.nan)
+        if protocol == "split" and len(candidates):
+            weights, attention = weights.clone(), attention.clone()
+            own = ReluHead(head.matrix[candidates])
+            further = self._followed(data[candidates], own, weights[candidates], kept[candidates])
+            weights[candidates], attention[candidates] = further.weights, further.attention
+            lost = (attention < self.threshold) & kept | (attention > self.ambiguous) & ~kept
+            changed = lost.any(-1).any(-1)[candidates]
+            outcome[places[candidates[changed].cpu().numpy()]] = CHANGED
+            silent = _silent(data[candidates], own, further, kept[candidates])[~changed].double()
+            candidates = candidates[~changed]
+        if len(candidates):
+            mine, own_kept = weights[candidates], kept[candidates]
+            parts = generalized_components(data[candidates], attention[candidates], mine, selected_set=own_kept)
+            solved = (parts.finite_solution.solved & parts.svm_solution.solved).cpu().numpy()
+            rows = places[candidates.cpu().numpy()]
+            outcome[rows[~solved]] = INFEASIBLE
+            measured = {
+                "distance_generalized": 1 - parts.cosine,
+                "distance_svm": 1 - parts.svm_cosine,
+                "distance_one_token": 1 - parts.one_token_cosine,
+                "distance_outside": 1 - direction_cosine(mine - parts.finite_component, parts.svm_component),
+                "silent": silent,
+                "largest_masked": attention[candidates].masked_fill(own_kept, 0.0).amax((-1, -2)),
+                "kept": own_kept.sum((-1, -2)).double(),
+            }
+            for name, found in measured.items():
+                values[name][rows[solved]] = found.cpu().numpy()[solved]
+        counts = {_named(protocol, d, reason): int((outcome == reason).sum()) for reason in OUTCOMES}
+        table = {"protocol": protocol, "d": d, "draw": np.arange(first, last), "outcome": outcome.astype(str), **values}
+        return Piece({"draws": table}, counts=counts)
+
+    def _drawn(self, task: Task, device: torch.device) -> tuple[TokenDataset, ReluHead, np.ndarray]:
+        """The draws whose labels are not all positive, their heads, and their places among all."""
+        seeds, d = self.seeds(task), task.values["d"]
+        data = random_sphere(n=self.n, T=self.T, d=d, batch=len(seeds), seed=seeds)
+        matrices = np.stack([stream.standard_normal((d, d)) for stream in streams_apart(seeds)])
+        matrices /= np.linalg.norm(matrices, axis=(1, 2), keepdims=True)
+        places = np.flatnonzero((data.labels < 0).any(-1).numpy())
+        return data[places].with_head(None).to(device), ReluHead(torch.from_numpy(matrices[places]).to(device)), places
+
+    def _trained(self, protocol: str, data: TokenDataset, head: ReluHead, elements: np.ndarray) -> Run:
+        optimizers: Mapping[str, Optimizer] = {
+            "paper": NormalizedGradientDescent(0.1),
+            "split": NormalizedGradientDescent(0.1),
+            "public constant": _PublicDescent(0.1),
+            "decaying": NormalizedGradientDescent(InverseSqrt(self.decaying_step)),
+        }
+        decaying = protocol == "decaying"
+        steps = self.decaying_steps if decaying else self.steps
+        return fit(
+            data, head, optimizer=optimizers[protocol], steps=steps,
+            record=[steps // 16, steps] if decaying else [steps], keep=("attention",) if decaying else (),
+            seed=[(self.seed + FARTHER_APART, int(element)) for element in elements],
+        )  # fmt: skip
+
+    def _followed(self, data: TokenDataset, head: ReluHead, weights: Tensor, kept: Tensor) -> Run:
+        """Runs of the paper's protocol go on with the split gradient."""
+        steps = self.split_steps
+        return fit(
+            data, head, parameterization=TwoScales(data, kept), optimizer=TwoPartDescent(0.25, 0.1), steps=steps,
+            record=[0, steps // 4, steps // 2, steps], keep=("attention",),
+            initial={"finite": weights, "growing": torch.zeros_like(weights)},
+        )  # fmt: skip
+
+    def _by_trend(self, run: Run) -> tuple[Tensor, Tensor]:
+        """Masks of kept and of ambiguous tokens, from k in s ~ (distance walked)^k; the distance grows like sqrt(t)."""
+        history: Any = run.history.attention
+        before, after = history[0].clamp(min=1e-300).log(), history[-1].clamp(min=1e-300).log()
+        steps = run.history.step
+        slope = (after - before) / (0.5 * float(np.log(int(steps[-1]) / int(steps[0]))))
+        # A token that was gone before the trend was measured is dropped, whatever its trend.
+        gone = history[-1] <= self.ambiguous
+        return (slope > self.steady) & ~gone, (slope <= self.steady) & (slope >= self.falling) & ~gone
+
+    def checks(self, result: SweepResult) -> Sequence[Check]:
+        """Means beside the public ones, medians, the order of the three predictions, and what each protocol loses."""
+        dimensions = self.dimensions
+        full = dimensions == MultiToken.dimensions and self.accepted >= MultiToken.accepted
+        few = f"asked of {MultiToken.accepted} accepted draws for each d of the paper"
+        words = dict(zip(_PUBLIC, ("W_fin + C W_svm", "W_svm", "one-token SVM"), strict=True))
+
+        def medians(protocol: str) -> list[list[float]]:
+            return [[float(np.median(used(result, column, d, protocol))) for d in dimensions] for column in words]
+
+        def against_public(what: str, column: str, protocol: str) -> Check:
+            values = [used(result, column, d, protocol) for d in dimensions]
+            met = full and all(
+                each.mean() <= public + allowance(each.std(), len(each), MultiToken.accepted)
+                for each, public in zip(values, _PUBLIC[column], strict=True)
+            )
+            return claim(f"1 - cosine to {words[column]}{what}, means", "public about " + _listed(_PUBLIC[column]),
+                         _listed([float(each.mean()) for each in values]), met,
+                         "a mean exceeds the public one by more than three standard errors", enough=full,
+                         why=few)  # fmt: skip
+
+        def exact(what: str, kind: float) -> Check:
+            far = followed(result, kind)
+            found = f"; median {np.median(far):.1e}, largest {far.max():.1e}" if len(far) else ""
+            return claim(f"split gradient, {what}: 1 - cosine to W_svm outside S_fin", "tends to 0 (conjecture)",
+                         f"{(far <= _NEAR).sum()} of {len(far)} at .001 or less{found}", (far <= _NEAR).all(),
+                         "one is above .001", enough=len(far) >= _JUDGED or (far > _NEAR).any(),
+                         why=f"asked of {_JUDGED} draws")  # fmt: skip
+
+        middle, alone = medians("paper"), medians("decaying")
+        nearest = min(
+            np.mean(used(result, "distance_generalized", d) < used(result, "distance_svm", d)) for d in dimensions
+        )
+        paper, decaying = ([share_accepted(result, d, name) for d in dimensions] for name in ("paper", "decaying"))
+        accepted = [len(used(result, "draw", d)) for d in dimensions]
+        return [
+            *(against_public("", column, "paper") for column in words),
+            against_public(" with the public 1e-9", "distance_generalized", "public constant"),
+            claim("medians: generalized, SVM alone, one token", "in this order for every d (conjecture)",
+                  "; ".join(map(_listed, middle)) + f"; generalized nearer than SVM alone on {nearest:.0%} or more",
+                  all(a < b < c for a, b, c in zip(*middle, strict=True)),
+                  "two of them are in another order for a d", enough=full, why=few),
+            claim("decaying steps: medians, generalized and SVM alone", "in this order for every d (conjecture)",
+                  f"{_listed(alone[0])}; {_listed(alone[1])}",
+                  all(a < b for a, b in zip(alone[0], alone[1], strict=True)),
+                  "the generalized one is not smaller for a d", enough=full, why=few),
+            exact("every input that drops a token has a gradient", 0.0),
+            exact("an input that drops a token is silent", 1.0),
+            reported("share accepted, paper's protocol",
+                     f"(public {_listed(_PUBLIC_SHARES)}: runs stand still at 1e-9)", _listed(paper)),
+            claim("share accepted, decaying steps", "more than by the paper's protocol for every d", _listed(decaying),
+                  all(a > b for a, b in zip(decaying, paper, strict=True)),
+                  "it is not larger than that of the paper's protocol for a d"),
+            claim("accepted instances, paper's protocol", f"{self.accepted} for each d", " ".join(map(str, accepted)),
+                  min(accepted) >= self.accepted, "the draws came to their cap before for a d"),
+        ]  # fmt: skip
+
 
 @dataclass(frozen=True)
 class _PublicDescent(Optimizer):
@@ -94,166 +270,12 @@ class _PublicDescent(Optimizer):
         return moved, state
 
 
-def tasks(configuration: MultiToken) -> Sequence[Task]:
-    """A first chunk of the paper's protocol for every d; the fixed draws of the others."""
-    first = [_task("paper", d, 0, configuration.chunk_size) for d in configuration.dimensions]
-    rest = [
-        _task(protocol, d, begin, end)
-        for protocol in PROTOCOLS[1:]
-        for d in configuration.dimensions
-        for begin, end in cut(configuration.draws, configuration.chunk_size)
-    ]
-    return [*first, *rest]
-
-
-def more(configuration: MultiToken, done: Sequence[Done]) -> Sequence[Task]:
-    """As many further chunks as the share accepted so far calls for, up to the cap."""
-    further = []
-    for d in configuration.dimensions:
-        own = [each for each in done if each.task.values["protocol"] == "paper" and each.task.values["d"] == d]
-        drawn = max(each.task.values["last"] for each in own)
-        accepted = sum(each.counts[_named("paper", d, ACCEPTED)] for each in own)
-        if accepted < configuration.accepted and drawn < configuration.cap:
-            rate = max(accepted, 1) / drawn
-            wanted = min(int(np.ceil((configuration.accepted - accepted) / rate)), configuration.cap - drawn)
-            further += [_task("paper", d, drawn + a, drawn + b) for a, b in cut(wanted, configuration.chunk_size)]
-    return further
-
-
-def compute(configuration: MultiToken, task: Task, device: torch.device) -> Piece:
-    """Draw, train, decide what each run keeps, compare the accepted ones with the three predictions."""
-    protocol, d, first, last = (task.values[name] for name in ("protocol", "d", "first", "last"))
-    data, head, places = _drawn(configuration, d, first, last, device)
-    run = _trained(configuration, protocol, data, head, first + places)
-    attention, weights = run.attention, run.weights
-    kept, ambiguous = (
-        _by_trend(configuration, run)
-        if protocol == "decaying"
-        else (attention >= configuration.threshold, _between(configuration, attention))
-    )
-    dropped = (attention <= configuration.ambiguous) if protocol != "decaying" else ~kept
-    outcome = np.full(last - first, ALL_POSITIVE, dtype=object)
-    outcome[places] = np.where(
-        ambiguous.any(-1).any(-1).cpu(), AMBIGUOUS, np.where(dropped.any(-1).any(-1).cpu(), ACCEPTED, NOTHING_DROPPED)
-    )
-    candidates = torch.from_numpy(np.flatnonzero(outcome[places] == ACCEPTED)).to(device)
-    values: dict[str, np.ndarray] = {name: np.full(last - first, np.nan) for name in _MEASURED}
-    silent = torch.full((len(candidates),), torch.nan)
-    if protocol == "split" and len(candidates):
-        weights, attention = weights.clone(), attention.clone()
-        own = ReluHead(head.matrix[candidates])
-        further = _followed(configuration, data[candidates], own, weights[candidates], kept[candidates])
-        weights[candidates], attention[candidates] = further.weights, further.attention
-        lost = (attention < configuration.threshold) & kept | (attention > configuration.ambiguous) & ~kept
-        changed = lost.any(-1).any(-1)[candidates]
-        outcome[places[candidates[changed].cpu().numpy()]] = CHANGED
-        silent = _silent(data[candidates], own, further, kept[candidates])[~changed].double()
-        candidates = candidates[~changed]
-    if len(candidates):
-        parts = generalized_components(
-            data[candidates], attention[candidates], weights[candidates], selected_set=kept[candidates]
-        )
-        solved = (parts.finite_solution.solved & parts.svm_solution.solved).cpu().numpy()
-        rows = places[candidates.cpu().numpy()]
-        outcome[rows[~solved]] = INFEASIBLE
-        masked = attention[candidates].masked_fill(kept[candidates], 0.0).amax((-1, -2))
-        measured = {
-            "distance_generalized": 1 - parts.cosine,
-            "distance_svm": 1 - parts.svm_cosine,
-            "distance_one_token": 1 - parts.one_token_cosine,
-            "distance_outside": 1 - direction_cosine(weights[candidates] - parts.finite_component, parts.svm_component),
-            "silent": silent,
-            "largest_masked": masked,
-            "kept": kept[candidates].sum((-1, -2)).double(),
-        }
-        for name, found in measured.items():
-            values[name][rows[solved]] = found.cpu().numpy()[solved]
-    counts = {_named(protocol, d, reason): int((outcome == reason).sum()) for reason in OUTCOMES}
-    table = {
-        "protocol": protocol,
-        "d": d,
-        "draw": np.arange(first, last),
-        "outcome": outcome.astype(str),
-        **values,
-    }
-    return Piece(tables={"draws": table}, counts=counts)
-
-
-_MEASURED = (
-    "distance_generalized", "distance_svm", "distance_one_token", "distance_outside", "silent", "largest_masked",
-    "kept",
-)  # fmt: skip
-
-
-def _drawn(
-    configuration: MultiToken, d: int, first: int, last: int, device: torch.device
-) -> tuple[TokenDataset, ReluHead, np.ndarray]:
-    """The draws whose labels are not all positive, their heads, and their places among all."""
-    seeds = [(configuration.seed, number) for number in range(first, last)]
-    data = random_sphere(n=configuration.n, T=configuration.T, d=d, batch=len(seeds), seed=seeds)
-    matrices = np.stack([stream.standard_normal((d, d)) for stream in streams_apart(seeds)])
-    matrices /= np.linalg.norm(matrices, axis=(1, 2), keepdims=True)
-    places = np.flatnonzero((data.labels < 0).any(-1).numpy())
-    return data[places].with_head(None).to(device), ReluHead(torch.from_numpy(matrices[places]).to(device)), places
-
-
-def _trained(configuration: MultiToken, protocol: str, data: TokenDataset, head: ReluHead, elements: np.ndarray) -> Run:
-    optimizers: Mapping[str, Optimizer] = {
-        "paper": NormalizedGradientDescent(0.1),
-        "split": NormalizedGradientDescent(0.1),
-        "public constant": _PublicDescent(0.1),
-        "decaying": NormalizedGradientDescent(InverseSqrt(configuration.decaying_step)),
-    }
-    decaying = protocol == "decaying"
-    steps = configuration.decaying_steps if decaying else configuration.steps
-    return fit(
-        data,
-        head,
-        optimizer=optimizers[protocol],
-        steps=steps,
-        record=[steps // 16, steps] if decaying else [steps],
-        keep=("attention",) if decaying else (),
-        seed=[(configuration.seed + FARTHER_APART, int(element)) for element in elements],
-    )
-
-
-def _followed(configuration: MultiToken, data: TokenDataset, head: ReluHead, weights: Tensor, kept: Tensor) -> Run:
-    """Runs of the paper's protocol go on with the split gradient."""
-    steps = configuration.split_steps
-    return fit(
-        data,
-        head,
-        parameterization=TwoScales(data, kept),
-        optimizer=TwoPartDescent(0.25, 0.1),
-        steps=steps,
-        record=[0, steps // 4, steps // 2, steps],
-        keep=("attention",),
-        initial={"finite": weights, "growing": torch.zeros_like(weights)},
-    )
-
-
 def _silent(data: TokenDataset, head: ReluHead, run: Run, kept: Tensor) -> Tensor:
     """Whether an input that drops a token has no gradient at a recorded step: every ReLU is 0."""
     assert run.history.attention is not None
     mixed = torch.einsum("rbnt,bntd->rbnd", run.history.attention, data.tokens)
     dead = (mixed @ head.matrix <= 0).all(-1)
     return (dead & (~kept).any(-1)).any(-1).any(0)
-
-
-def _between(configuration: MultiToken, attention: Tensor) -> Tensor:
-    return (attention > configuration.ambiguous) & (attention <= configuration.threshold)
-
-
-def _by_trend(configuration: MultiToken, run: Run) -> tuple[Tensor, Tensor]:
-    """Masks of kept and of ambiguous tokens, from k in s ~ (distance walked)^k; the distance grows like sqrt(t)."""
-    history: Any = run.history.attention
-    before, after = history[0].clamp(min=1e-300).log(), history[-1].clamp(min=1e-300).log()
-    steps = run.history.step
-    slope = (after - before) / (0.5 * float(np.log(int(steps[-1]) / int(steps[0]))))
-    kept = slope > configuration.steady
-    # A token that was gone before the trend was measured is dropped, whatever its trend.
-    gone = history[-1] <= configuration.ambiguous
-    return kept & ~gone, (slope <= configuration.steady) & (slope >= configuration.falling) & ~gone
 
 
 def _task(protocol: str, d: int, first: int, last: int) -> Task:
@@ -284,105 +306,26 @@ def followed(result: SweepResult, silent: float, column: str = "distance_outside
     return result.column("draws", column, protocol="split", outcome=ACCEPTED, silent=silent)
 
 
-_PUBLIC = {
-    "distance_generalized": (0.035, 0.017, 0.011, 0.006),
-    "distance_svm": (0.07, 0.043, 0.015, 0.009),
-    "distance_one_token": (0.15, 0.145, 0.135, 0.12),
-}
-_PUBLIC_SHARES = (0.15, 0.11, 0.04, 0.014)
-
-
-def checks(result: SweepResult) -> Sequence[Check]:
-    """Means beside the public ones, medians, the order of the three predictions, and what each protocol loses."""
-    dimensions = tuple(result.configuration["dimensions"])
-    full = dimensions == MultiToken.dimensions and result.configuration["accepted"] >= MultiToken.accepted
-    few = "" if full else f"asked of {MultiToken.accepted} accepted draws for each d of the paper"
-    words = {"distance_generalized": "W_fin + C W_svm", "distance_svm": "W_svm", "distance_one_token": "one-token SVM"}
-
-    def medians(protocol: str) -> list[list[float]]:
-        return [[float(np.median(used(result, column, d, protocol))) for d in dimensions] for column in words]
-
-    def against_public(what: str, column: str, protocol: str) -> Check:
-        values = [used(result, column, d, protocol) for d in dimensions]
-        met = full and all(
-            each.mean() <= public + allowance(each.std(), len(each), MultiToken.accepted)
-            for each, public in zip(values, _PUBLIC[column], strict=True)
-        )
-        return Check(f"1 - cosine to {words[column]}{what}, means", "public about " + _listed(_PUBLIC[column]),
-                     _listed([float(each.mean()) for each in values]), Verdict.of(met, enough=full),
-                     "a mean exceeds the public one by more than three standard errors", few)  # fmt: skip
-
-    middle, alone = medians("paper"), medians("decaying")
-    nearest = [np.mean(used(result, "distance_generalized", d) < used(result, "distance_svm", d)) for d in dimensions]
-    shares = {protocol: [share_accepted(result, d, protocol) for d in dimensions] for protocol in ("paper", "decaying")}
-    enough = [len(used(result, "draw", d)) for d in dimensions]
-    wanted = result.configuration["accepted"]
-
-    def exact(what: str, kind: float) -> Check:
-        far = followed(result, kind)
-        enough = len(far) >= _JUDGED or bool((far > _NEAR).any())
-        return Check(f"split gradient, {what}: 1 - cosine to W_svm outside S_fin", "tends to 0 (conjecture)",
-                     f"{(far <= _NEAR).sum()} of {len(far)} at .001 or less"
-                     + (f"; median {np.median(far):.1e}, largest {far.max():.1e}" if len(far) else ""),
-                     Verdict.of(bool((far <= _NEAR).all()), enough=enough), "one is above .001",
-                     "" if enough else f"asked of {_JUDGED} draws")  # fmt: skip
-
-    return [
-        *(against_public("", column, "paper") for column in words),
-        against_public(" with the public 1e-9", "distance_generalized", "public constant"),
-        Check("medians: generalized, SVM alone, one token", "in this order for every d (conjecture)",
-              "; ".join(map(_listed, middle)) + f"; generalized nearer than SVM alone on {min(nearest):.0%} or more",
-              Verdict.of(all(a < b < c for a, b, c in zip(*middle, strict=True)), enough=full),
-              "two of them are in another order for a d", few),
-        Check("decaying steps: medians, generalized and SVM alone", "in this order for every d (conjecture)",
-              f"{_listed(alone[0])}; {_listed(alone[1])}",
-              Verdict.of(all(a < b for a, b in zip(alone[0], alone[1], strict=True)), enough=full),
-              "the generalized one is not smaller for a d", few),
-        exact("every input that drops a token has a gradient", 0.0),
-        exact("an input that drops a token is silent", 1.0),
-        Check("share accepted, paper's protocol", f"(public {_listed(_PUBLIC_SHARES)}: runs stand still at 1e-9)",
-              _listed(shares["paper"]), Verdict.MEASURED),
-        Check("share accepted, decaying steps", "more than by the paper's protocol for every d",
-              _listed(shares["decaying"]),
-              Verdict.of(all(a > b for a, b in zip(shares["decaying"], shares["paper"], strict=True))),
-              "it is not larger than that of the paper's protocol for a d"),
-        Check("accepted instances, paper's protocol", f"{wanted} for each d",
-              " ".join(str(each) for each in enough), Verdict.of(min(enough) >= wanted),
-              "the draws came to their cap before for a d"),
-    ]  # fmt: skip
-
-
 def _listed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.3g}" for value in values)
 
 
-MULTI_TOKEN = Experiment(
-    id="multi-token",
-    source="TaSVM",
-    title="Several tokens kept",
+MULTI_TOKEN = MultiToken().experiment(
+    "multi-token", "TaSVM", "Several tokens kept", seconds=150,
     shows="behind a ReLU head trained weights are near W_fin + C W_svm, closer than to either SVM alone",
-    seconds=150,
-    default=MultiToken(),
-    columns={
-        "draws": {
-            "protocol": "paper, public constant, decaying or split",
-            "d": "dimension of tokens and queries",
-            "draw": "number of the draw",
-            "outcome": "accepted, or why not",
-            "distance_generalized": "1 - cosine of the trained W and W_fin + C W_svm",
-            "distance_svm": "1 - cosine of the trained W and W_svm alone",
-            "distance_one_token": "1 - cosine of the trained W and the SVM of the most probable tokens",
-            "distance_outside": "1 - cosine of the trained W and W_svm, both outside S_fin",
-            "silent": "split: 1 where an input that drops a token has no gradient at a recorded step, 0 elsewhere",
-            "largest_masked": "largest probability among the dropped tokens",
-            "kept": "number of tokens kept, over all inputs",
-        }
-    },
-    tasks=tasks,
-    compute=compute,
-    checks=checks,
-    more=more,
-    public_seconds=9.6 * 3600,
-    public_tasks="paper",
-    public_factor=100.0,
-)
+    public_seconds=9.6 * 3600, public_tasks="paper", public_factor=100.0,
+    columns=described(
+        "draws", "protocol d draw outcome distance_generalized distance_svm distance_one_token distance_outside"
+        " silent largest_masked kept",
+        protocol="paper, public constant, decaying or split",
+        draw="number of the draw",
+        outcome="accepted, or why not",
+        distance_generalized="1 - cosine of the trained W and W_fin + C W_svm",
+        distance_svm="1 - cosine of the trained W and W_svm alone",
+        distance_one_token="1 - cosine of the trained W and the SVM of the most probable tokens",
+        distance_outside="1 - cosine of the trained W and W_svm, both outside S_fin",
+        silent="split: 1 where an input that drops a token has no gradient at a recorded step, 0 elsewhere",
+        largest_masked="largest probability among the dropped tokens",
+        kept="number of tokens kept, over all inputs",
+    ),
+)  # fmt: skip

@@ -8,31 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.experiments.common import rises
+from attsvm import next_token
+from attsvm.experiments.base import Study, described
+from attsvm.experiments.checks import Check, claim, reported, rises
 from attsvm.experiments.next_token import DISTANCE
-from attsvm.next_token import (
-    LimitPrediction,
-    NextTokenData,
-    from_text,
-    predict_limit,
-    respond,
-    train,
-    verify,
-    village,
-    words,
-)
-from attsvm.sweep import Configuration, Piece, SweepResult, Task
+from attsvm.next_token import LimitPrediction, NextTokenData
+from attsvm.sweep import Piece, SweepResult, Task
+
+_DRAWS = 6
+_ASKED = (
+    "cosine", "growth", "finite_distance", "largest_seen", "largest_by_graph", "largest_by_svm", "by_graph", "by_svm",
+    "open",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class BundledText(Configuration):
+class BundledText(Study):
     """The first words of the text that comes with the package; the words after them give fresh windows."""
 
     words: int = 1000  # how many of the text are learned
@@ -47,51 +45,83 @@ class BundledText(Configuration):
     def quick(self) -> Self:
         return self.with_values(dimensions=(16, 48, 96), fresh=50)
 
+    def tasks(self) -> Sequence[Task]:
+        return [Task(f"d{d:03d}", {"d": d}) for d in self.dimensions]
 
-def tasks(configuration: BundledText) -> Sequence[Task]:
-    """One task for each d."""
-    return [Task(f"d{d:03d}", {"d": d}) for d in configuration.dimensions]
+    def compute(self, task: Task, device: torch.device) -> Piece:
+        """Find the graph, solve or find the clash for each draw; train on the first draw and ask the layer."""
+        tokens, d = next_token.words(next_token.village()), task.values["d"]
+        learned, rest = " ".join(tokens[: self.words]), tokens[self.words :]
+        rows: list[dict[str, Any]] = []
+        answers = np.empty((0, 4))
+        for draw in range(self.draws):
+            data = next_token.from_text(learned, window=self.window, d=d, seed=[(self.seed, 1000 * d + draw)])
+            limit = next_token.predict_limit(data)
+            graph, solution = limit.graph, limit.solution
+            several = sum(len(each) > 1 for each in graph.members)
+            rows.append({
+                "d": d, "draw": draw, "K": data.K, "samples": data.n, "left_out": data.left_out,
+                "relations": len(graph.last), "strict": int(graph.strict.sum()), "components": len(graph.level),
+                "shared": several, "feasible": bool(solution.solved), "infeasible": bool(solution.infeasible),
+                "clash": len(limit.clash), **dict.fromkeys(_ASKED, np.nan),
+            })  # fmt: skip
+            if draw == 0 and limit.finite is not None:
+                fresh = self._windows(data, rest)
+                measured, answers = _asked(limit, next_token.train(limit, self.steps).weights, fresh)
+                rows[-1] |= measured
+        table = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        counts = {f"d={d}: relations clash": int(table["infeasible"].sum())}
+        return Piece({"texts": table}, {"answers": answers}, counts)
 
+    def _windows(self, data: NextTokenData, rest: Sequence[str]) -> list[list[str]]:
+        """The first windows of the rest of the text that hold known words only and end in a last token of the data."""
+        last = {data.words[token] for token in data.last.tolist()}
+        every = (list(rest[start : start + self.window]) for start in range(len(rest) - self.window))
+        known = (window for window in every if set(window) <= set(data.words) and window[-1] in last)
+        return list(islice(known, self.fresh))
 
-def compute(configuration: BundledText, task: Task, device: torch.device) -> Piece:
-    """Find the graph, solve or find the clash for each draw; train on the first draw and ask the layer."""
-    tokens, d = words(village()), task.values["d"]
-    learned, rest = " ".join(tokens[: configuration.words]), tokens[configuration.words :]
-    rows: list[dict[str, Any]] = []
-    answers = np.empty((0, 4))
-    for draw in range(configuration.draws):
-        data = from_text(learned, window=configuration.window, d=d, seed=[(configuration.seed, 1000 * d + draw)])
-        limit = predict_limit(data)
-        graph = limit.graph
-        several = sum(len(each) > 1 for each in graph.members)
-        rows.append({
-            "d": d, "draw": draw, "K": data.K, "samples": data.n, "left_out": data.left_out,
-            "relations": len(graph.last), "strict": int(graph.strict.sum()), "components": len(graph.level),
-            "shared": several, "feasible": bool(limit.solution.solved), "infeasible": bool(limit.solution.infeasible),
-            "clash": len(limit.clash), **dict.fromkeys(_ASKED, np.nan),
-        })  # fmt: skip
-        if draw == 0 and limit.finite is not None:
-            fresh = _windows(configuration, data, rest)
-            measured, answers = _asked(limit, train(limit, configuration.steps).weights, fresh)
-            rows[-1] |= measured
-    table = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    counts = {f"d={d}: relations clash": int(table["infeasible"].sum())}
-    return Piece(tables={"texts": table}, arrays={"answers": answers}, counts=counts)
+    def checks(self, result: SweepResult) -> Sequence[Check]:
+        """What the graph holds, where relations clash, and whether the trained layer is the predicted automaton."""
+        table = {name: result.column("texts", name) for name in result.tables["texts"].column_names}
+        shares = [float(result.column("texts", "feasible", d=d).mean()) for d in self.dimensions]
+        independent = table["d"] >= table["K"]
+        undecided = int((~table["feasible"] & ~table["infeasible"]).sum())
+        trained = ~np.isnan(table["growth"]) & (table["draw"] == 0)
+        long, short = self.steps >= BundledText.steps, f"asked after {BundledText.steps:,} steps"
+        first = {name: int(table[name][0]) for name in ("relations", "strict", "samples", "K", "shared", "components")}
+        graph, svm, open_ = (int(table[name][trained].sum()) for name in ("by_graph", "by_svm", "open"))
+        cosine = table["cosine"][trained]
 
+        def met(what: str, name: str, bound: float, many: str = "") -> Check:
+            largest = table[name][trained]
+            return claim(what, "tends to 0 (theorem)", f"largest {largest.max():.1e} of {len(largest)} layers{many}",
+                         (largest <= bound).all(), f"one is above {bound:g}", enough=long, why=short)  # fmt: skip
 
-_ASKED = (
-    "cosine", "growth", "finite_distance", "largest_seen", "largest_by_graph", "largest_by_svm", "by_graph", "by_svm",
-    "open",
-)  # fmt: skip
-
-
-def _windows(configuration: BundledText, data: NextTokenData, rest: Sequence[str]) -> list[list[str]]:
-    """The first windows of the rest of the text that hold known words only and end in a last token of the data."""
-    last = {data.words[token] for token in data.last.tolist()}
-    size = configuration.window
-    every = (list(rest[start : start + size]) for start in range(len(rest) - size))
-    known = (window for window in every if set(window) <= set(data.words) and window[-1] in last)
-    return [window for _, window in zip(range(configuration.fresh), known, strict=False)]
+        return [
+            reported("the graph", "(read off the text)",
+                     "{relations:,} relations, {strict:,} strict, in {samples} samples of {K} words; {shared} of"
+                     " {components:,} components hold several words".format(**first)),
+            claim("neither solved nor proved to clash", "none", f"{undecided} of {len(table['d'])}", undecided == 0,
+                  "there is one"),
+            claim("clashes with independent embeddings, d >= K", "none: weights can order them in any way",
+                  f"{table['infeasible'][independent].sum()} of {independent.sum()}",
+                  not table["infeasible"][independent].any(), "there is one", enough=independent.any(),
+                  why="no d is as large as the vocabulary"),
+            claim("share of draws without a clash, over all d", "rises to 1",
+                  ", ".join(f"{share:.2f} at {d}" for share, d in zip(shares, self.dimensions, strict=True)),
+                  rises(shares, self.draws) and shares[-1] == 1,
+                  "it falls, or does not rise, by more than chance, or does not come to 1", enough=self.draws >= _DRAWS,
+                  why=f"asked of {_DRAWS} draws"),
+            claim("trained layers: cosine with W_svm outside S_fin", "tends to 1 (theorem)",
+                  f"least {cosine.min():.5f} of {len(cosine)} layers", (cosine >= 0.99).all(), "one is below .99",
+                  enough=long, why=short),
+            met("trained layers: distance from W_fin over 1 + ||W_fin||", "finite_distance", DISTANCE),
+            met("windows of the text: trained attention against the automaton, total variation", "largest_seen", 1e-3),
+            met("fresh windows that the graph decides: the same", "largest_by_graph", 1e-3, f", {graph} windows"),
+            reported("fresh windows that W_svm decides: the same",
+                     "(tends to 0, more slowly where its margin is small)",
+                     f"largest {table['largest_by_svm'][trained].max():.1e}, {svm} windows; {open_} left open"),
+        ]  # fmt: skip
 
 
 def _asked(limit: LimitPrediction, weights: Tensor, fresh: list[list[str]]) -> tuple[dict[str, float], np.ndarray]:
@@ -101,10 +131,10 @@ def _asked(limit: LimitPrediction, weights: Tensor, fresh: list[list[str]]) -> t
         Numbers by name, and for every word of every fresh window: d, who decides (0: the graph, 1: W_svm, 2: the limit
         leaves open how words share), predicted and trained probability.
     """
-    found, data = verify(limit, weights), limit.data
+    found, data = next_token.verify(limit, weights), limit.data
 
     def apart(window: Sequence[str] | Sequence[int]) -> tuple[float, int, list[tuple[float, ...]]]:
-        said, trained = limit.answer(window), respond(data, weights, window)
+        said, trained = limit.answer(window), next_token.respond(data, weights, window)
         predicted = dict(zip(said.words, said.probabilities, strict=True))
         kind = 0 if said.by_graph else 1 if said.decided else 2
         rows: list[tuple[float, ...]] = [
@@ -126,94 +156,30 @@ def _asked(limit: LimitPrediction, weights: Tensor, fresh: list[list[str]]) -> t
     }, np.array([row for *_, rows in asked for row in rows])
 
 
-def checks(result: SweepResult) -> Sequence[Check]:
-    """What the graph holds, where relations clash, and whether the trained layer is the predicted automaton."""
-    table = {name: result.column("texts", name) for name in result.tables["texts"].column_names}
-    dimensions, draws = result.configuration["dimensions"], result.configuration["draws"]
-    shares = [float(result.column("texts", "feasible", d=d).mean()) for d in dimensions]
-    independent = table["d"] >= table["K"]
-    undecided = int((~table["feasible"] & ~table["infeasible"]).sum())
-    trained = ~np.isnan(table["growth"]) & (table["draw"] == 0)
-    long = result.configuration["steps"] >= BundledText.steps
-    short = "" if long else f"asked after {BundledText.steps:,} steps"
-
-    def first(name: str) -> int:
-        return int(table[name][0])
-
-    def met(what: str, expected: str, name: str, bound: float, many: str) -> Check:
-        largest = table[name][trained]
-        return Check(what, expected, f"largest {largest.max():.1e} of {len(largest)} layers{many}",
-                     Verdict.of(bool((largest <= bound).all()), enough=long), f"one is above {bound:g}",
-                     short)  # fmt: skip
-
-    graph, svm, open_ = (int(table[name][trained].sum()) for name in ("by_graph", "by_svm", "open"))
-    cosine = table["cosine"][trained]
-    return [
-        Check("the graph", "(read off the text)",
-              f"{first('relations'):,} relations, {first('strict'):,} strict, in {first('samples')} samples of"
-              f" {first('K')} words; {first('shared')} of {first('components'):,} components hold several words",
-              Verdict.MEASURED),
-        Check("neither solved nor proved to clash", "none", f"{undecided} of {len(table['d'])}",
-              Verdict.of(undecided == 0), "there is one"),
-        Check("clashes with independent embeddings, d >= K", "none: weights can order them in any way",
-              f"{table['infeasible'][independent].sum()} of {independent.sum()}",
-              Verdict.of(not table["infeasible"][independent].any(), enough=bool(independent.any())), "there is one",
-              "" if independent.any() else "no d is as large as the vocabulary"),
-        Check("share of draws without a clash, over all d", "rises to 1",
-              ", ".join(f"{share:.2f} at {d}" for share, d in zip(shares, dimensions, strict=True)),
-              Verdict.of(rises(shares, draws) and shares[-1] == 1, enough=draws >= _DRAWS),
-              "it falls, or does not rise, by more than chance, or does not come to 1",
-              "" if draws >= _DRAWS else f"asked of {_DRAWS} draws"),
-        Check("trained layers: cosine with W_svm outside S_fin", "tends to 1 (theorem)",
-              f"least {cosine.min():.5f} of {len(cosine)} layers",
-              Verdict.of(bool((cosine >= 0.99).all()), enough=long), "one is below .99", short),
-        met("trained layers: distance from W_fin over 1 + ||W_fin||", "tends to 0 (theorem)", "finite_distance",
-            DISTANCE, ""),
-        met("windows of the text: trained attention against the automaton, total variation", "tends to 0 (theorem)",
-            "largest_seen", 1e-3, ""),
-        met("fresh windows that the graph decides: the same", "tends to 0 (theorem)", "largest_by_graph", 1e-3,
-            f", {graph} windows"),
-        Check("fresh windows that W_svm decides: the same", "(tends to 0, more slowly where its margin is small)",
-              f"largest {table['largest_by_svm'][trained].max():.1e}, {svm} windows; {open_} left open",
-              Verdict.MEASURED),
-    ]  # fmt: skip
-
-
-_DRAWS = 6
-
-NEXT_TOKEN_TEXT = Experiment(
-    id="next-token-text",
-    source="new",
-    title="What a layer learns from a text",
+NEXT_TOKEN_TEXT = BundledText().experiment(
+    "next-token-text", "new", "What a layer learns from a text", seconds=40,
     shows="in few dimensions priorities clash; in enough, the trained layer is the automaton that the graph predicts",
-    seconds=40,
-    default=BundledText(),
-    columns={
-        "texts": {
-            "d": "dimension of an embedding",
-            "draw": "number of the draw of embeddings",
-            "K": "different words",
-            "samples": "windows whose next word occurs in them",
-            "left_out": "windows whose next word does not",
-            "relations": "edges of the priority graphs",
-            "strict": "those between components",
-            "components": "of all graphs",
-            "shared": "components of several words",
-            "feasible": "whether the certificate proves a solution of the Graph-SVM",
-            "infeasible": "whether the certificate proves that relations clash",
-            "clash": "relations in the proof of a clash",
-            "cosine": "of the trained W and W_svm outside S_fin; NaN where nothing was trained, as below",
-            "growth": "norm of W outside S_fin over ||W_svm||",
-            "finite_distance": "||Pi_fin W - W_fin|| / (1 + ||W_fin||)",
-            "largest_seen": "largest total variation between trained attention and automaton, windows of the text",
-            "largest_by_graph": "the same, fresh windows that the graph decides",
-            "largest_by_svm": "the same, fresh windows that W_svm decides",
-            "by_graph": "fresh windows that the graph decides",
-            "by_svm": "fresh windows that W_svm decides",
-            "open": "fresh windows of which the limit leaves open how words share",
-        }
-    },
-    tasks=tasks,
-    compute=compute,
-    checks=checks,
-)
+    columns=described(
+        "texts", "d draw K samples left_out relations strict components shared feasible infeasible clash cosine"
+        " growth finite_distance largest_seen largest_by_graph largest_by_svm by_graph by_svm open",
+        d="dimension of an embedding",
+        draw="number of the draw of embeddings",
+        K="different words",
+        samples="windows whose next word occurs in them",
+        left_out="windows whose next word does not",
+        relations="edges of the priority graphs",
+        strict="those between components",
+        components="of all graphs",
+        shared="components of several words",
+        feasible="whether the certificate proves a solution of the Graph-SVM",
+        infeasible="whether the certificate proves that relations clash",
+        clash="relations in the proof of a clash",
+        cosine="of the trained W and W_svm outside S_fin; NaN where nothing was trained, as below",
+        largest_seen="largest total variation between trained attention and automaton, windows of the text",
+        largest_by_graph="the same, fresh windows that the graph decides",
+        largest_by_svm="the same, fresh windows that W_svm decides",
+        by_graph="fresh windows that the graph decides",
+        by_svm="fresh windows that W_svm decides",
+        open="fresh windows of which the limit leaves open how words share",
+    ),
+)  # fmt: skip

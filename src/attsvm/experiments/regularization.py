@@ -18,11 +18,12 @@ from torch import Tensor
 from attsvm.attention import KeyQuery, ReluHead, optimal_tokens
 from attsvm.data import TokenDataset, example, random_sphere, starting_points
 from attsvm.descent import fit
-from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.experiments.common import long_column, spread_steps, stacked, streams_apart
+from attsvm.experiments.base import Study, described
+from attsvm.experiments.checks import Check, claim
+from attsvm.experiments.common import long_table, recorded, spread_steps, stacked, streams_apart
 from attsvm.norms import Nuclear, direction_cosine
 from attsvm.svm import AttentionSVM, distance_to_solution_set, solve
-from attsvm.sweep import Configuration, Piece, SweepResult, Task
+from attsvm.sweep import Piece, SweepResult, Task
 from attsvm.theory import joint_prediction, one_winner, regularization_path
 
 _STANDING = {"W": "proved of plain gradient descent", "KQ": "conjecture"}  # what is known of the limit of descent
@@ -31,7 +32,7 @@ PATHS = ("W", "KQ", "joint tight", "joint relaxed", "relu")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegularizationPaths(Configuration):
+class RegularizationPaths(Study):
     """Small random data on the sphere for W, (K, Q) and the ReLU head; the paper's examples for joint training."""
 
     n: int = 3
@@ -54,128 +55,110 @@ class RegularizationPaths(Configuration):
         """The radii."""
         return [float(each) for each in np.geomspace(self.least_radius, self.largest_radius, self.radii)]
 
+    def tasks(self) -> Sequence[Task]:
+        return [Task(name.lower().replace(" ", "-"), {"path": name}) for name in PATHS]
 
-def tasks(configuration: RegularizationPaths) -> Sequence[Task]:
-    """One task for each kind of path."""
-    return [Task(name.lower().replace(" ", "-"), {"path": name}) for name in PATHS]
+    def compute(self, task: Task, device: torch.device) -> Piece:
+        """Follow the path, run descent beside it, measure both against the max-margin solution."""
+        name = task.values["path"]
+        return self._joint(name) if name.startswith("joint") else self._single(name, device)
 
+    def _single(self, name: str, device: torch.device) -> Piece:
+        count = self.datasets
+        data = random_sphere(n=self.n, T=self.T, d=self.d, batch=count, seed=self.seed)
+        head: Any = None
+        counts: dict[str, int] = {}
+        if name == "relu":
+            own = streams_apart([(self.seed, number) for number in range(count)])
+            matrices = [stream.standard_normal((self.d, self.width)) for stream in own]
+            data = TokenDataset(data.tokens, data.queries, torch.ones_like(data.labels))
+            head = ReluHead(torch.from_numpy(np.stack(matrices)))
+            winner = one_winner(data, head).holds
+            counts["relu: no single winner, or winner not proved"] = int((~winner).sum())
+            keep = torch.nonzero(winner).flatten()
+            data, head = data[keep], ReluHead(head.matrix[keep])
+        kind = KeyQuery() if name == "KQ" else None
+        norm = Nuclear() if name == "KQ" else None
+        problem = AttentionSVM(data, optimal_tokens(data, head))
+        solution = solve(problem, norm)
+        counts[f"{name}: SVM of the optimal tokens not solved"] = int((~solution.solved).sum())
+        path = regularization_path(data, head, self.grid, parameterization=kind, seed=self.seed)
+        counts[f"{name}: points of the path not stationary to the tolerance"] = int((~path.converged).sum())
+        run = fit(
+            data.to(device), head, parameterization=kind, steps=self.steps, keep=("weights",),
+            record=spread_steps(5, self.steps, 50), seed=self.seed,
+        )  # fmt: skip
+        reached = (run.selected.cpu() == problem.reference).all(-1)
+        counts[f"{name}: descent reached another selection (left out)"] = int((~reached).sum())
 
-def compute(configuration: RegularizationPaths, task: Task, device: torch.device) -> Piece:
-    """Follow the path, run descent beside it, measure both against the max-margin solution."""
-    name = task.values["path"]
-    if name.startswith("joint"):
-        return _joint(configuration, name)
-    return _single(configuration, name, device)
+        def away(weights: Tensor) -> Tensor:
+            if name != "KQ":
+                return 1 - direction_cosine(weights, solution.weights)
+            return torch.stack([distance_to_solution_set(each, problem, norm, solution=solution) for each in weights])
 
+        def size(weights: Tensor) -> Tensor:
+            return (norm.value if norm is not None else torch.linalg.matrix_norm)(weights)
 
-def _single(configuration: RegularizationPaths, name: str, device: torch.device) -> Piece:
-    count = configuration.datasets
-    data = random_sphere(n=configuration.n, T=configuration.T, d=configuration.d, batch=count, seed=configuration.seed)
-    head: Any = None
-    counts: dict[str, int] = {}
-    if name == "relu":
-        own = streams_apart([(configuration.seed, number) for number in range(count)])
-        matrices = [stream.standard_normal((configuration.d, configuration.width)) for stream in own]
-        data = TokenDataset(data.tokens, data.queries, torch.ones_like(data.labels))
-        head = ReluHead(torch.from_numpy(np.stack(matrices)))
-        winner = one_winner(data, head).holds
-        counts["relu: no single winner, or winner not proved"] = int((~winner).sum())
-        keep = torch.nonzero(winner).flatten()
-        data, head = data[keep], ReluHead(head.matrix[keep])
-    kind = KeyQuery() if name == "KQ" else None
-    norm = Nuclear() if name == "KQ" else None
-    problem = AttentionSVM(data, optimal_tokens(data, head))
-    solution = solve(problem, norm)
-    counts[f"{name}: SVM of the optimal tokens not solved"] = int((~solution.solved).sum())
-    path = regularization_path(data, head, configuration.grid, parameterization=kind, seed=configuration.seed)
-    counts[f"{name}: points of the path not stationary to the tolerance"] = int((~path.converged).sum())
-    run = fit(
-        data.to(device), head, parameterization=kind, steps=configuration.steps, keep=("weights",),
-        record=spread_steps(5, configuration.steps, 50), seed=configuration.seed,
-    )  # fmt: skip
-    reached = (run.selected.cpu() == problem.reference).all(-1)
-    counts[f"{name}: descent reached another selection (left out)"] = int((~reached).sum())
+        walked = recorded(run).cpu()
+        points = [
+            _rows(name, "path", path.radii[:, None], away(path.weights)),
+            _rows(name, "descent", size(walked)[:, reached], away(walked)[:, reached]),
+        ]
+        return Piece({"points": stacked(points)}, counts=counts)
 
-    def away(weights: Tensor) -> Tensor:
-        if name != "KQ":
-            return 1 - direction_cosine(weights, solution.weights)
-        return torch.stack([distance_to_solution_set(each, problem, norm, solution=solution) for each in weights])
-
-    def size(weights: Tensor) -> Tensor:
-        return (norm.value if norm is not None else torch.linalg.matrix_norm)(weights)
-
-    assert run.history.weights is not None
-    walked = run.history.weights.cpu()
-    points = [
-        _rows(name, "path", path.radii[:, None], away(path.weights)),
-        _rows(name, "descent", size(walked)[:, reached], away(walked)[:, reached]),
-    ]
-    return Piece(tables={"points": stacked(points)}, counts=counts)
-
-
-def _joint(configuration: RegularizationPaths, name: str) -> Piece:
-    """The prompt examples: p tends to the SVM of the support inputs, tight or relaxed."""
-    identity = name.replace("joint ", "joint-training-")
-    data, start = example(identity), starting_points(identity)
-    assert start.head is not None
-    expected = joint_prediction(data, torch.ones(data.n, dtype=torch.int64))
-    radii = configuration.grid
-    path = regularization_path(
-        data, start.head[0], radii, train_head=True, head_radii=[radius**2 for radius in radii], seed=configuration.seed
-    )
-    run = fit(
-        data, start.head[0], initial={"weights": start.weights[0], "head": start.head[0]}, train_head=True,
-        steps=configuration.steps, record=spread_steps(5, configuration.steps, 50), keep=("weights",),
-    )  # fmt: skip
-    assert run.history.weights is not None
-    found = [
-        _rows(name, source, norms[:, None], (1 - direction_cosine(weights, expected.weights))[:, None])
-        for source, norms, weights in (
-            ("path", path.radii, path.weights),
-            ("descent", torch.linalg.matrix_norm(run.history.weights), run.history.weights),
+    def _joint(self, name: str) -> Piece:
+        """The prompt examples: p tends to the SVM of the support inputs, tight or relaxed."""
+        identity = name.replace("joint ", "joint-training-")
+        data, start = example(identity), starting_points(identity)
+        assert start.head is not None
+        expected = joint_prediction(data, torch.ones(data.n, dtype=torch.int64))
+        radii = self.grid
+        path = regularization_path(
+            data, start.head[0], radii, train_head=True, head_radii=[radius**2 for radius in radii], seed=self.seed
         )
-    ]
-    counts = {f"{name}: points of the path not stationary to the tolerance": int((~path.converged).sum())}
-    return Piece(tables={"points": stacked(found)}, counts=counts)
+        run = fit(
+            data, start.head[0], initial={"weights": start.weights[0], "head": start.head[0]}, train_head=True,
+            steps=self.steps, record=spread_steps(5, self.steps, 50), keep=("weights",),
+        )  # fmt: skip
+        found = [
+            _rows(name, source, norms[:, None], (1 - direction_cosine(weights, expected.weights))[:, None])
+            for source, norms, weights in (
+                ("path", path.radii, path.weights),
+                ("descent", torch.linalg.matrix_norm(recorded(run)), recorded(run)),
+            )
+        ]
+        counts = {f"{name}: points of the path not stationary to the tolerance": int((~path.converged).sum())}
+        return Piece({"points": stacked(found)}, counts=counts)
+
+    def checks(self, result: SweepResult) -> Sequence[Check]:
+        """Every path comes to its SVM, and so does descent, the slowest data set included."""
+        wide = self.largest_radius >= 100 * self.least_radius
+        found = []
+        for name in PATHS:
+            measure = "distance to the nuclear solution set" if name == "KQ" else "1 - cosine"
+            first, last = (_at_end(result, name, "path", end) for end in (0, -1))
+            trained = _at_end(result, name, "descent", -1)
+            # A distance of unit vectors is the root of 2 (1 - cosine).
+            limit = np.sqrt(2 * _NEAR) if name == "KQ" else _NEAR
+            worst = f"median {np.median(trained):.1e}, worst {trained.max():.1e}; " if len(trained) else ""
+            found += [
+                claim(f"{name}: {measure} along the path",
+                      f"tends to 0 (theorem): at R = {self.largest_radius:g} and {self.least_radius:g}",
+                      f"median {np.median(last):.1e}, worst {last.max():.1e}; from {np.median(first):.1e}",
+                      (last < first / 10).all(), "it does not fall below a tenth on a data set",
+                      enough=wide, why="asked of a hundredfold R"),
+                claim(f"{name}: {measure} of descent in the end",
+                      f"the same limit ({_STANDING.get(name, 'proved of the path alone')})",
+                      f"{worst}{len(trained)} of {len(last)} data sets", (trained < limit).all(),
+                      f"it is {limit:.2g} or more on a data set where descent reaches the same tokens",
+                      enough=len(trained) > 0, why="descent reached other tokens on all of them"),
+            ]  # fmt: skip
+        return found
 
 
-def _rows(name: str, source: str, radius: Tensor, away: Tensor) -> dict[str, object]:
-    shape = tuple(away.shape)  # points, data sets
-    return {
-        "path": name,
-        "source": source,
-        "dataset": long_column(range(shape[1]), shape, axis=1),
-        "point": long_column(range(shape[0]), shape, axis=0),
-        "radius": long_column(radius, shape),
-        "distance": away,
-    }
-
-
-def checks(result: SweepResult) -> Sequence[Check]:
-    """Every path comes to its SVM, and so does descent, the slowest data set included."""
-    largest, least = result.configuration["largest_radius"], result.configuration["least_radius"]
-    wide = largest >= 100 * least
-    found = []
-    for name in PATHS:
-        measure = "distance to the nuclear solution set" if name == "KQ" else "1 - cosine"
-        first, last = (_at_end(result, name, "path", end) for end in (0, -1))
-        trained = _at_end(result, name, "descent", -1)
-        # A distance of unit vectors is the root of 2 (1 - cosine).
-        limit = np.sqrt(2 * _NEAR) if name == "KQ" else _NEAR
-        found += [
-            Check(f"{name}: {measure} along the path", f"tends to 0 (theorem): at R = {largest:g} and {least:g}",
-                  f"median {np.median(last):.1e}, worst {last.max():.1e}; from {np.median(first):.1e}",
-                  Verdict.of(bool((last < first / 10).all()), enough=wide),
-                  "it does not fall below a tenth on a data set", "" if wide else "asked of a hundredfold R"),
-            Check(f"{name}: {measure} of descent in the end",
-                  f"the same limit ({_STANDING.get(name, 'proved of the path alone')})",
-                  f"median {np.median(trained):.1e}, worst {trained.max():.1e}; {len(trained)} of {len(last)} data sets"
-                  if len(trained) else f"0 of {len(last)} data sets",
-                  Verdict.of(bool((trained < limit).all()), enough=len(trained) > 0),
-                  f"it is {limit:.2g} or more on a data set where descent reaches the same tokens",
-                  "" if len(trained) else "descent reached other tokens on all of them"),
-        ]  # fmt: skip
-    return found
+def _rows(name: str, source: str, radius: Tensor, away: Tensor) -> dict[str, np.ndarray]:
+    points, datasets = map(range, away.shape)
+    return long_table({"point": points, "dataset": datasets}, path=name, source=source, radius=radius, distance=away)
 
 
 def _at_end(result: SweepResult, name: str, source: str, end: int) -> np.ndarray:
@@ -184,24 +167,15 @@ def _at_end(result: SweepResult, name: str, source: str, end: int) -> np.ndarray
     return result.column("points", "distance", path=name, source=source, point=points[end] if len(points) else 0)
 
 
-REGULARIZATION_PATH = Experiment(
-    id="regularization-path",
-    source="MMTS, TaSVM",
-    title="Regularization paths",
+REGULARIZATION_PATH = RegularizationPaths().experiment(
+    "regularization-path", "MMTS, TaSVM", "Regularization paths", seconds=60,
     shows="the best weights in a ball turn to the max-margin solution as the ball grows; descent is drawn beside it",
-    seconds=60,
-    default=RegularizationPaths(),
-    columns={
-        "points": {
-            "path": "W, KQ, joint tight, joint relaxed or relu",
-            "source": "path: the best weights in a ball; descent: normalized gradient descent",
-            "dataset": "number of the data set",
-            "point": "number of the radius or of the recorded step",
-            "radius": "R, or the norm of the iterate (nuclear for KQ, Frobenius otherwise)",
-            "distance": "1 - cosine to the max-margin solution; for KQ the distance to the nuclear solution set",
-        }
-    },
-    tasks=tasks,
-    compute=compute,
-    checks=checks,
-)
+    columns=described(
+        "points", "path source dataset point radius distance",
+        path="W, KQ, joint tight, joint relaxed or relu",
+        source="path: the best weights in a ball; descent: normalized gradient descent",
+        point="number of the radius or of the recorded step",
+        radius="R, or the norm of the iterate (nuclear for KQ, Frobenius otherwise)",
+        distance="1 - cosine to the max-margin solution; for KQ the distance to the nuclear solution set",
+    ),
+)  # fmt: skip

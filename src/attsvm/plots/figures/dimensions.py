@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attsvm.experiments.convergence_types import TYPES
+from attsvm.experiments.dimensions import TYPES
 from attsvm.experiments.multi_token import PROTOCOLS, followed, share_accepted, used
 from attsvm.experiments.rank import TOLERANCE
 from attsvm.plots.curves import draw_shares, label_ends

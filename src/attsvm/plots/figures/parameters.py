@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from attsvm.experiments.cones import KINDS
-from attsvm.experiments.geometry import GEOMETRIES, Geometry, means
+from attsvm.experiments.geometry import GEOMETRIES, Geometry
 from attsvm.experiments.regularization import PATHS
 from attsvm.plots.curves import label_ends
 from attsvm.plots.style import FAINT, INK, KQ_LINE, PALETTE, W_LINE, new_figure
@@ -127,8 +127,8 @@ def draw_geometry(result: SweepResult) -> Mapping[str, Figure]:
     setup = GEOMETRIES[result.id].default
     figure = new_figure(10.4 if len(setup.norms()) < 7 else 12.4, 1.4 + 0.4 * len(setup.rows()), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
-    _draw_table(panels[0], means(result, "cosine"), "Cosine to the max-margin solution", setup)
-    _draw_table(panels[1], means(result, "efficiency"), "Margin efficiency", setup)
+    _draw_table(panels[0], setup.means(result, "cosine"), "Cosine to the max-margin solution", setup)
+    _draw_table(panels[1], setup.means(result, "efficiency"), "Margin efficiency", setup)
     return {result.id: figure}
 
 

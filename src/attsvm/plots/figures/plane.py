@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure, SubFigure
 
-from attsvm.experiments.plane_runs import PICTURE
+from attsvm.experiments.weights_and_factors import PICTURE
 from attsvm.plots.curves import band, label_ends, series
 from attsvm.plots.plane import Path, SeparatingLine, Tokens, rays_along
 from attsvm.plots.scene import PlaneScene

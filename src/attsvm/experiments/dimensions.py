@@ -1,0 +1,234 @@
+"""[TaSVM, over-parameterization] Where runs end in growing dimensions, when all tokens support, first gradients.
+
+Definitions, after `steps` steps of normalized descent with step 0.1, alpha the token of largest attention per input:
+
+- **not saturated**: in some input that token has less than `saturation` of the attention;
+- **global**: saturated, and alpha is the optimal selection;
+- **local**: saturated, another selection, which is locally optimal: each selected token out-scores the support tokens
+  (margin at most 1 + 1e-6) of the Frobenius SVM of alpha;
+- **not local**: saturated, another selection, not locally optimal, among them those that no weights separate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attsvm.attention import gradient, optimal_tokens
+from attsvm.data import TokenDataset, random_sphere
+from attsvm.descent import fit
+from attsvm.experiments.base import DataSets, described
+from attsvm.experiments.checks import NOT_RISING, Check, claim, rises
+from attsvm.experiments.common import recorded, stacked, streams_apart
+from attsvm.svm import AttentionSVM
+from attsvm.sweep import Piece, SweepResult, Task
+from attsvm.theory import (
+    all_tokens_support,
+    all_tokens_support_everywhere,
+    favourable_first_gradient,
+    in_margin_cone,
+    is_locally_optimal,
+)
+from attsvm.theory.paths.landscapes import reduced_spans
+
+TYPES = ("global", "local", "not local", "not saturated")
+_MANY = 500  # favourable data sets among which a run that leaves the cone should be found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Dimensions(DataSets):
+    """Random data on the sphere in growing dimensions."""
+
+    n: int = 4
+    T: int = 6
+    dimensions: tuple[int, ...] = ()
+    datasets: int = 400  # for each dimension
+
+    def tasks(self) -> Sequence[Task]:
+        return [task for d in self.dimensions for task in self.chunks(f"d{d:04d}", d=d)]
+
+    def _drawn(self, task: Task, device: torch.device) -> tuple[TokenDataset, TokenDataset, Tensor, Tensor]:
+        """The data of a chunk; the same in the spans of token differences and of queries; bases of these spans.
+
+        Gradients lie in these spans: there the run is the same, and far smaller.
+        """
+        seeds = self.seeds(task)
+        data = random_sphere(n=self.n, T=self.T, d=task.values["d"], batch=len(seeds), seed=seeds)
+        small, left, right = reduced_spans(data)
+        spanned = TokenDataset(small.tokens, small.queries, data.labels, values=data.tokens, head=data.head)
+        return data, spanned.to(device), left, right
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvergenceTypes(_Dimensions):
+    """W(0) = 0 and W(0) random."""
+
+    dimensions: tuple[int, ...] = (2, 5, 10, 20, 40, 60, 84, 120, 160, 240, 320)
+    everywhere: int = 50  # data sets of each dimension: do all tokens support *every* SVM?
+    steps: int = 20_000
+    saturation: float = 0.999  # least attention on the selected token of every input that counts as saturated
+
+    def quick(self) -> Self:
+        return self.with_values(dimensions=(2, 10, 20, 84, 320), datasets=40, everywhere=8, steps=5000, chunk_size=40)
+
+    def compute(self, task: Task, device: torch.device) -> Piece:
+        """Train from zero and from a random start, and tell the types of the selections that were reached."""
+        d, first, last = (task.values[name] for name in ("d", "first", "last"))
+        seeds = self.seeds(task)
+        data, spanned, left, right = self._drawn(task, device)
+        bound = 1 / np.sqrt(d)
+        drawn = [stream.uniform(-bound, bound, (d, d)) for stream in streams_apart(seeds)]
+        starts = {
+            "zero": torch.zeros(len(seeds), spanned.d, spanned.dq, dtype=torch.float64),
+            "random": left.mT @ torch.from_numpy(np.stack(drawn)) @ right,
+        }
+        best = optimal_tokens(data)
+        supported = all_tokens_support(data).holds
+        asked = max(0, min(last, self.everywhere) - first)
+        everywhere = torch.full((len(seeds),), float("nan"), dtype=torch.float64)
+        if asked:
+            everywhere[:asked] = all_tokens_support_everywhere(spanned[:asked].to("cpu")).holds.double()
+        tables: list[dict[str, object]] = []
+        undecided = 0
+        for name, start in starts.items():
+            run = fit(spanned, steps=self.steps, record=[0], keep=(), initial=start.to(device), seed=seeds)
+            selected, largest = run.selected.cpu(), run.attention.cpu().amax(-1)
+            local = is_locally_optimal(data, None, selected)
+            undecided += int(local.undecided.sum())
+            kind = np.where((selected == best).all(-1), TYPES[0], np.where(local.holds.numpy(), TYPES[1], TYPES[2]))
+            tables.append({
+                "d": d, "dataset": np.arange(first, last), "start": name,
+                "type": np.where((largest >= self.saturation).all(-1).numpy(), kind, TYPES[3]),
+                "least_attention": largest.amin(-1), "separable": local.feasible, "all_support": supported,
+                "all_support_everywhere": everywhere,
+            })  # fmt: skip
+        return Piece({"runs": stacked(tables)}, counts={"local optimality not decided": undecided})
+
+    def checks(self, result: SweepResult) -> Sequence[Check]:
+        """Shares of global runs and of B1 rise to one; nearly every saturated run is locally optimal."""
+        most = max(self.dimensions)
+        types = {d: result.column("runs", "type", d=d) for d in self.dimensions}
+        shares = [float((types[d] == TYPES[0]).mean()) for d in self.dimensions]
+        supported = [float(result.column("runs", "all_support", d=d, start="zero").mean()) for d in self.dimensions]
+        stray = [int((types[d] == TYPES[2]).sum()) for d in self.dimensions]
+        saturated = [int((types[d] != TYPES[3]).sum()) for d in self.dimensions]
+        worst = max(each / max(whole, 1) for each, whole in zip(stray, saturated, strict=True))
+        elsewhere = result.column("runs", "type", all_support_everywhere=1.0)
+        return [
+            claim("global, at the largest d", "tends to 1 (paper)", f"{shares[-1]:.1%} at d = {most}",
+                  shares[-1] > 0.99, "99 % of the runs or fewer are global"),
+            claim("share of global, over all d", "rises with d (paper)", _listed(shares),
+                  rises(shares, self.datasets), NOT_RISING),
+            claim("saturated runs that are not locally optimal", "nearly none (paper)",
+                  f"{sum(stray)} of {sum(saturated):,}; worst d {worst:.1%}", worst <= 0.05,
+                  "they are more than 5 % of the saturated runs of a d", enough=min(saturated) >= 100,
+                  why="asked of 100 saturated runs for each d"),
+            claim("B1, all tokens support the optimal SVM, at the largest d", "tends to 1 (paper)",
+                  f"{supported[-1]:.1%} at d = {most}", supported[-1] > 0.95,
+                  "it holds of 95 % of the data sets or fewer", enough=most >= 320, why="asked at d = 320"),
+            claim("share of B1, over all d", "rises with d (paper)", _listed(supported),
+                  rises(supported, self.datasets), NOT_RISING),
+            claim("all tokens support every SVM: runs that end at another local optimum", "none (theorem)",
+                  f"{np.sum(elsewhere == TYPES[1])} of {len(elsewhere)}", not (elsewhere == TYPES[1]).any(),
+                  "there is such a run", enough=len(elsewhere) > 0, why="there is no such data set"),
+        ]  # fmt: skip
+
+
+def _listed(shares: Sequence[float]) -> str:
+    return " ".join(f"{share:.2f}" for share in shares)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstGradient(_Dimensions):
+    """Normalized descent with step 0.1."""
+
+    dimensions: tuple[int, ...] = (5, 10, 20, 40, 80, 160, 320)
+    steps: int = 2000
+    record: int = 5  # steps from one look to the next: is the run where the optimal tokens are ranked first?
+    large_step: float = 100.0  # norm of W(1) where the first step is a large one
+    chunk_size: int = 100
+
+    def quick(self) -> Self:
+        return self.with_values(dimensions=(5, 20, 80, 320), datasets=60, chunk_size=60)
+
+    def compute(self, task: Task, device: torch.device) -> Piece:
+        """Judge the first gradient, then run from zero in small steps and after one large step along it."""
+        spanned = self._drawn(task, device)[1]
+        numbers = [number for _, number in self.seeds(task)]
+        condition = favourable_first_gradient(spanned)
+        best = optimal_tokens(spanned)
+        zero = torch.zeros(len(numbers), spanned.d, spanned.dq, dtype=torch.float64, device=device)
+        ahead = -self.large_step * gradient(spanned, zero)["weights"].normalized().double()
+        table: dict[str, Tensor | list[int] | int] = {
+            "d": task.values["d"], "dataset": numbers, "favourable": condition.holds, "margin": condition.margin,
+        }  # fmt: skip
+        problem = AttentionSVM(spanned, best)
+        for name, start in (("small", zero), ("large", ahead)):
+            run = fit(spanned, steps=self.steps, initial=start, record=self.record, keep=("weights",))
+            table[f"{name}_optimal"] = (run.selected == best).all(-1)
+            table[f"{name}_stayed"] = in_margin_cone(recorded(run)[1:], problem, 0.0).all(0)
+        return Piece({"datasets": table})
+
+    def checks(self, result: SweepResult) -> Sequence[Check]:
+        """Favourable gradients become likely with d; after a large first step such runs stay in the cone."""
+        favourable = [result.column("datasets", "favourable", d=d) for d in self.dimensions]
+        shares = [float(each.mean()) for each in favourable]
+        reached_from_zero = [result.column("datasets", "small_optimal", d=d) for d in self.dimensions]
+        stayed = result.column("datasets", "large_stayed", favourable=True)
+        reached = result.column("datasets", "large_optimal", favourable=True)
+        left = ~result.column("datasets", "small_stayed", favourable=True)
+        both = [
+            (reach[good].mean(), reach[~good].mean())
+            for good, reach in zip(favourable, reached_from_zero, strict=True)
+            if 0 < good.sum() < len(good)
+        ]
+        good, reach = np.concatenate(favourable), np.concatenate(reached_from_zero)
+        return [
+            claim("share of favourable first gradients, over all d", "rises with d", _listed(shares),
+                  rises(shares, self.datasets), NOT_RISING),
+            claim("favourable, one large step: stay in the margin cone", "all (theorem)",
+                  f"{stayed.sum()} of {len(stayed)}", stayed.all(), "a run leaves it", enough=len(stayed) > 0),
+            claim("favourable, one large step: reach the optimal selection", "all (theorem)",
+                  f"{reached.sum()} of {len(reached)}", reached.all(), "a run selects other tokens",
+                  enough=len(stayed) > 0),
+            claim("favourable, small steps: leave the cone for a while",
+                  "some: the theorem asks for a large first step", f"{left.sum()} of {len(left)}", left.any(),
+                  "no run does", enough=len(left) >= _MANY or left.any(),
+                  why=f"asked of {_MANY} favourable data sets"),
+            claim("optimal selection reached from zero: favourable, not favourable",
+                  "at least as often where favourable",
+                  f"{reach[good].mean():.1%}, {reach[~good].mean():.1%}" if both else "all favourable, or none",
+                  all(yes >= no for yes, no in both), "it is rarer at a d", enough=bool(both)),
+        ]  # fmt: skip
+
+
+CONVERGENCE_TYPES = ConvergenceTypes().experiment(
+    "convergence-types", "TaSVM", "Types of convergence", seconds=130,
+    shows="as d grows runs end at the global optimum, and all tokens become support tokens",
+    columns=described(
+        "runs", "d dataset start type least_attention separable all_support all_support_everywhere",
+        start="W(0): zero or random (PyTorch's default)",
+        type="how the run ended: global, local, not local or not saturated",
+        separable="whether some weights separate the selection that was reached",
+        all_support="B1: all tokens support the SVM of the optimal selection",
+        all_support_everywhere="the same for every separable selection: 1, 0, or NaN where not asked",
+    ),
+)  # fmt: skip
+FIRST_GRADIENT = FirstGradient().experiment(
+    "first-gradient", "TaSVM", "The first gradient", seconds=14,
+    shows="the first gradient ranks the optimal tokens first more and more often as d grows",
+    columns=described(
+        "datasets", "d dataset favourable margin small_optimal small_stayed large_optimal large_stayed",
+        favourable="whether minus the gradient at zero ranks the optimal token of every input first",
+        margin="smallest margin of that direction, normalized",
+        small_optimal="whether descent from zero in small steps ends at the optimal selection",
+        small_stayed="whether it ranked the optimal tokens first at every recorded step after zero",
+        large_optimal="the same after a first step of large norm along the gradient",
+        large_stayed="the same after a first step of large norm along the gradient",
+    ),
+)  # fmt: skip
