@@ -182,7 +182,7 @@ NAN = torch.full((4, 3), torch.nan, dtype=torch.float64)
             {"head": ReluHead(np.ones((4, 2))), "optimizer": GradientDescent(LipschitzStep())},
             "lipschitz_bound needs a linear prediction head; got ReluHead",
         ),
-        ({"loss": torch.neg, "optimizer": GradientDescent(LipschitzStep())}, "a custom loss states no bounds"),
+        ({"loss": torch.neg, "optimizer": GradientDescent(LipschitzStep())}, "states no bounds"),
         (
             {"parameterization": KeyQuery(2), "optimizer": GradientDescent(LipschitzStep())},
             r"LipschitzStep\(\) bounds the gradient in W; it needs Weights\(\), got KeyQuery\(rank=2\)",

@@ -1,4 +1,8 @@
-"""The model: softmax attention, its gradient at any norm, prediction heads, losses, parameterizations."""
+"""The model: softmax attention, its gradient at any norm, prediction heads, losses, parameterizations.
+
+Throughout, `data` are ``[*batch]`` data sets, `head` is a prediction head, a vector v, a torch module or None for the
+data's own, and `loss` is `Logistic()` unless given. What does not fit is a `ValueError` that says where.
+"""
 
 from attsvm.attention.evaluate import Evaluation, evaluate, gradient
 from attsvm.attention.linear_maps import logits, logits_adjoint

@@ -39,7 +39,6 @@ def evaluate(
 
     Arguments:
         weights: W, ``[*starts, *batch, d, dq]``.
-        head: a prediction head, a vector v, a torch module, or None for the data's own vector.
 
     >>> import torch
     >>> data = TokenDataset(torch.eye(2)[None], torch.ones(1, 1), [1], head=torch.tensor([1.0, 0.0]))
@@ -51,15 +50,9 @@ def evaluate(
     flat, own = data.flatten(), as_head(head, data).flatten()
     attended = attend(flat, own, flat_logits(flat, matrix))
     risk = as_loss(loss or Logistic()).value(attended.margin).mean(-1)
-    shape = (*lead, data.n)
-    return Evaluation(
-        attention=attended.attention.reshape(*shape, data.T),
-        log_attention=attended.log_attention.reshape(*shape, data.T),
-        selected=attended.winner.reshape(shape),
-        margin=attended.margin.reshape(shape),
-        risk=risk.reshape(lead),
-        invisible=invisible_tokens(flat, own, attended).reshape(*shape, data.T),
-    )
+    invisible = invisible_tokens(flat, own, attended)
+    parts = (attended.attention, attended.log_attention, attended.winner, attended.margin, risk, invisible)
+    return Evaluation(*(part.reshape((*lead, *part.shape[2:])) for part in parts))
 
 
 def gradient(

@@ -36,9 +36,8 @@ class Attended:
 
     @property
     def values(self) -> Float[Tensor, "starts batch n dv"]:
-        """The attended values X_i^T s_i, what the prediction head reads."""
-        if self.mixed is None:
-            raise ValueError("values were not mixed: this pass used the scores of a fixed linear prediction head")
+        """The attended values X_i^T s_i, what the prediction head reads; not mixed where its scores were given."""
+        assert self.mixed is not None
         return self.mixed
 
     @property

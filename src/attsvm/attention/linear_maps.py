@@ -20,7 +20,6 @@ def logits(data: TokenDataset, weights: ArrayLike) -> Float[Tensor, "*lead n T"]
     """Attention logits ``a_it = x_it^T W z_i`` of every token, masked ones included.
 
     Arguments:
-        data: batch of data sets, ``[*batch]``.
         weights: ``[*starts, *batch, d, dq]``; leading axes before the batch are several weights per data set.
 
     Returns:
@@ -39,7 +38,6 @@ def logits_adjoint(data: TokenDataset, multipliers: ArrayLike) -> Float[Tensor, 
     """Adjoint of `logits`: ``sum_it mu_it x_it z_i^T`` over the real tokens.
 
     Arguments:
-        data: batch of data sets, ``[*batch]``.
         multipliers: mu, ``[*starts, *batch, n, T]``; entries at masked tokens are ignored.
 
     Returns:

@@ -25,9 +25,9 @@ class Loss(ABC):
     def log_excess(self, best: Tensor, log_shortfall: Tensor) -> Tensor:
         """log( loss(best - D) - loss(best) ) for D = exp(log_shortfall) >= 0, without cancellation."""
 
-    @abstractmethod
     def slope_bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Suprema of |loss'| and |loss''| over the intervals [low, high]."""
+        """Suprema of |loss'| and |loss''| over the intervals [low, high]; not every loss has, or states, them."""
+        raise ValueError(f"the Lipschitz bound needs a loss of bounded slope: {self!r} states no bounds")
 
 
 def _log_expm1(log_x: Tensor) -> Tensor:
@@ -105,23 +105,16 @@ class Log(Loss):
     """
 
     def value(self, margin: Tensor) -> Tensor:
-        return -self._positive(margin).log()
+        if bool((margin < 0).any()):
+            raise ValueError(f"Log() is a loss of positive margins; got {float(margin.min()):.6g}")
+        return -margin.clamp(min=torch.finfo(margin.dtype).tiny).log()
 
     def log_slope(self, margin: Tensor) -> Tensor:
-        return -self._positive(margin).log()
+        return self.value(margin)
 
     def log_excess(self, best: Tensor, log_shortfall: Tensor) -> Tensor:
         share = log_shortfall - best.log()
         return torch.where(share < -20, share, (-torch.log1p(-share.clamp(max=-1e-16).exp())).log())
-
-    def slope_bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        raise ValueError("the Lipschitz bound needs a loss of bounded slope; that of Log() has no bound near margin 0")
-
-    @staticmethod
-    def _positive(margin: Tensor) -> Tensor:
-        if bool((margin < 0).any()):
-            raise ValueError(f"Log() is a loss of positive margins; got {float(margin.min()):.6g}")
-        return margin.clamp(min=torch.finfo(margin.dtype).tiny)
 
 
 @dataclass(frozen=True)
@@ -166,11 +159,6 @@ class CustomLoss(Loss):
         shortfall = log_shortfall.exp()
         plain = (self.function(best - shortfall) - self.function(best)).clamp(min=0).log()
         return torch.where(shortfall < 1e-6 * (1 + best.abs()), self.log_slope(best) + log_shortfall, plain)
-
-    def slope_bounds(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        raise ValueError(
-            "the Lipschitz bound needs Logistic(), Exponential() or Linear(); a custom loss states no bounds"
-        )
 
 
 def as_loss(loss: Loss | Callable[[Tensor], Tensor]) -> Loss:

@@ -10,7 +10,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -67,11 +67,7 @@ class Head(ABC):
         return self.with_parameters({name: function(value, axes[name]) for name, value in self.parameters().items()})
 
     def __getitem__(self, index: Any) -> Head:
-        """The prediction head of ``data[index]``; tensors without a batch serve all data sets and stay.
-
-        Raises:
-            IndexError: if the index does not fit the batch.
-        """
+        """The prediction head of ``data[index]``; tensors without a batch serve all data sets and stay."""
 
         def some(tensor: Tensor, axes: int) -> Tensor:
             lead = tuple(tensor.shape[: tensor.ndim - axes])
@@ -83,11 +79,11 @@ class Head(ABC):
 
     def flatten(self) -> Head:
         """The prediction head of ``data.flatten()``."""
-        return self.map(
-            lambda tensor, axes: (
-                tensor.reshape(-1, *tensor.shape[tensor.ndim - axes :]) if tensor.ndim > axes else tensor
-            )
-        )
+
+        def flat(tensor: Tensor, axes: int) -> Tensor:
+            return tensor.reshape(-1, *tensor.shape[tensor.ndim - axes :]) if tensor.ndim > axes else tensor
+
+        return self.map(flat)
 
     def broadcast(self, lead: tuple[int, ...]) -> Head:
         """The same h with a copy of its tensors for each element of `lead`."""
@@ -98,27 +94,36 @@ class Head(ABC):
         return self.map(lambda tensor, _: tensor.to(device=device, dtype=dtype))
 
 
-class _VectorHead(Head):
-    """What prediction heads with one trained vector v have in common: ``h(x) = v^T x + (a term without v)``."""
+class _OneTensor(Head):
+    """What prediction heads with one trained tensor, the field `_field` of `_axes` axes, have in common."""
 
-    vector: Tensor
+    _field: ClassVar[str]
+    _axes: ClassVar[int]
 
     def parameters(self) -> dict[str, Tensor]:
-        return {"head": self.vector}
+        return {"head": getattr(self, self._field)}
 
     def with_parameters(self, parameters: Mapping[str, Tensor]) -> Head:
-        return _rebuilt(self, vector=parameters["head"])
+        return _rebuilt(self, **{self._field: parameters["head"]})
+
+    def event_axes(self) -> dict[str, int]:
+        return {"head": self._axes}
+
+    def check(self, data: TokenDataset) -> None:
+        check_parameter(getattr(self, self._field), "head", data, (data.dv, "width")[: self._axes])
+
+
+class _VectorHead(_OneTensor):
+    """``h(x) = v^T x + (a term without v)``."""
+
+    vector: Tensor
+    _field: ClassVar[str] = "vector"
+    _axes: ClassVar[int] = 1
 
     def parameter_gradient(self, values: Tensor, weights: Tensor) -> dict[str, Tensor]:
         return {"head": (weights.unsqueeze(-2) @ values).squeeze(-2)}
 
-    def event_axes(self) -> dict[str, int]:
-        return {"head": 1}
-
-    def check(self, data: TokenDataset) -> None:
-        check_parameter(self.vector, "head", data, (data.dv,))
-
-    def _linear(self, values: Tensor) -> Tensor:
+    def output(self, values: Tensor) -> Tensor:
         return (values @ self.vector.unsqueeze(-1)).squeeze(-1)
 
 
@@ -140,15 +145,12 @@ class LinearHead(_VectorHead):
         check_finite(tensor, "head vector", ("coordinate",))
         object.__setattr__(self, "vector", tensor)
 
-    def output(self, values: Tensor) -> Tensor:
-        return self._linear(values)
-
     def input_gradient(self, values: Tensor) -> Tensor:
         return self.vector.unsqueeze(-2).expand_as(values)
 
 
 @dataclass(frozen=True, eq=False)
-class ReluHead(Head):
+class ReluHead(_OneTensor):
     """h(x) = 1^T relu(V^T x).
 
     Arguments:
@@ -159,13 +161,14 @@ class ReluHead(Head):
     """
 
     matrix: Tensor
+    _field: ClassVar[str] = "matrix"
+    _axes: ClassVar[int] = 2
 
     def __init__(self, matrix: ArrayLike) -> None:
         tensor = as_floating(matrix, "head matrix")
         if tensor.ndim < 2:
-            raise ValueError(
-                f"head matrix must have shape [dv, width] or [*batch, dv, width]; got {list(tensor.shape)}"
-            )
+            shapes = "[dv, width] or [*batch, dv, width]"
+            raise ValueError(f"head matrix must have shape {shapes}; got {list(tensor.shape)}")
         check_finite(tensor, "head matrix", ("row", "column"))
         object.__setattr__(self, "matrix", tensor)
 
@@ -175,21 +178,9 @@ class ReluHead(Head):
     def input_gradient(self, values: Tensor) -> Tensor:
         return ((values @ self.matrix) > 0).to(values.dtype) @ self.matrix.mT
 
-    def parameters(self) -> dict[str, Tensor]:
-        return {"head": self.matrix}
-
-    def with_parameters(self, parameters: Mapping[str, Tensor]) -> ReluHead:
-        return _rebuilt(self, matrix=parameters["head"])
-
     def parameter_gradient(self, values: Tensor, weights: Tensor) -> dict[str, Tensor]:
         active = ((values @ self.matrix) > 0).to(values.dtype)
         return {"head": values.mT @ (active * weights.unsqueeze(-1))}
-
-    def event_axes(self) -> dict[str, int]:
-        return {"head": 2}
-
-    def check(self, data: TokenDataset) -> None:
-        check_parameter(self.matrix, "head", data, (data.dv, "width"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +208,7 @@ class QuadraticHead(_VectorHead):
         object.__setattr__(self, "penalty", weight)
 
     def output(self, values: Tensor) -> Tensor:
-        return self._linear(values) - self.penalty.unsqueeze(-1) * values.square().sum(-1)
+        return super().output(values) - self.penalty.unsqueeze(-1) * values.square().sum(-1)
 
     def input_gradient(self, values: Tensor) -> Tensor:
         return self.vector.unsqueeze(-2) - 2 * self.penalty[..., None, None] * values
@@ -254,8 +245,7 @@ class ModuleHead(Head):
             total = self._forward(at, self.stacked).sum()
             if not total.requires_grad:
                 return torch.zeros_like(values)
-            (gradient,) = torch.autograd.grad(total, at, allow_unused=True)
-        return torch.zeros_like(values) if gradient is None else gradient
+            return torch.autograd.grad(total, at, allow_unused=True, materialize_grads=True)[0]
 
     def parameters(self) -> dict[str, Tensor]:
         if self.stacked is not None:
@@ -279,11 +269,8 @@ class ModuleHead(Head):
         with torch.enable_grad():
             leaves = {name: value.detach().requires_grad_(True) for name, value in self.parameters().items()}
             total = (self._forward(values, leaves) * weights).sum()
-            gradients = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-        return {
-            name: torch.zeros_like(leaf) if gradient is None else gradient
-            for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True)
-        }
+            found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        return dict(zip(leaves, found, strict=True))
 
     def event_axes(self) -> dict[str, int]:
         return {f"head.{name}": value.ndim for name, value in self.module.named_parameters()}
@@ -307,19 +294,16 @@ class ModuleHead(Head):
         if parameters is None:
             return _one_number(self.module(values), values)
         bare = {name.removeprefix("head."): value for name, value in parameters.items()}
-        axes = {name: value.ndim for name, value in self.module.named_parameters()}
+        shapes = {name: value.shape for name, value in self.module.named_parameters()}
+
+        def called(own: dict[str, Tensor], x: Tensor) -> Tensor:
+            return _one_number(torch.func.functional_call(self.module, own, (x,)), x)
+
+        if all(value.shape == shapes[name] for name, value in bare.items()):
+            return called(bare, values)
         lead = values.shape[:-2]
-        if all(value.ndim == axes[name] for name, value in bare.items()):
-            return _one_number(torch.func.functional_call(self.module, bare, (values,)), values)
-        rows = values.reshape(-1, *values.shape[-2:])
-        sets = {
-            name: value.expand(*lead, *value.shape[value.ndim - axes[name] :]).reshape(
-                rows.shape[0], *value.shape[value.ndim - axes[name] :]
-            )
-            for name, value in bare.items()
-        }
-        each = torch.func.vmap(lambda own, x: _one_number(torch.func.functional_call(self.module, own, (x,)), x))
-        return each(sets, rows).reshape(values.shape[:-1])
+        sets = {name: value.expand(*lead, *shapes[name]).reshape(-1, *shapes[name]) for name, value in bare.items()}
+        return torch.func.vmap(called)(sets, values.flatten(0, -3)).reshape(values.shape[:-1])
 
 
 def as_head(head: object, data: TokenDataset) -> Head:

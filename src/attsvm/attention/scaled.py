@@ -63,14 +63,13 @@ class ScaledTensor:
 
     def blend(self, other: ScaledTensor, own: float, others: float) -> ScaledTensor:
         """``own * self + others * other`` for non-negative factors, at the larger of the two scales."""
-        floor = torch.full_like(self.log_scale, -math.inf)
-        mine = torch.where(self._largest() > 0, self.log_scale, floor) + (math.log(own) if own > 0 else -math.inf)
-        theirs = torch.where(other._largest() > 0, other.log_scale, floor) + (
-            math.log(others) if others > 0 else -math.inf
-        )
+
+        def scale_of(part: ScaledTensor, factor: float) -> Tensor:
+            size = part.log_scale.masked_fill(part._largest() == 0, -math.inf)
+            return size + (math.log(factor) if factor > 0 else -math.inf)
+
+        mine, theirs = scale_of(self, own), scale_of(other, others)
         top = torch.maximum(mine, theirs)
         scale = torch.where(torch.isfinite(top), top, torch.zeros_like(top))
-        mixed = self.mantissa * self._spread((mine - scale).exp()) + other.mantissa * self._spread(
-            (theirs - scale).exp()
-        )
-        return ScaledTensor(mixed, scale)
+        first, second = self._spread((mine - scale).exp()), self._spread((theirs - scale).exp())
+        return ScaledTensor(self.mantissa * first + other.mantissa * second, scale)

@@ -20,10 +20,6 @@ def token_scores(data: TokenDataset, head: object = None) -> Float[Tensor, "*bat
 
     Masked tokens score -inf.
 
-    Arguments:
-        data: ``[*batch]`` data sets.
-        head: a prediction head, a vector v, a torch module, or None for the data's own vector.
-
     >>> import numpy as np
     >>> data = TokenDataset(np.eye(2)[None], np.ones((1, 1)), [-1], head=np.array([1.0, 2.0]))
     >>> token_scores(data).tolist()
@@ -96,6 +92,14 @@ def optimal_tokens(data: TokenDataset, head: object = None) -> Int[Tensor, "*bat
     return best.to(torch.uint8).argmax(-1)
 
 
+def linear_only(head: object, data: TokenDataset, name: str) -> LinearHead:
+    """The prediction head, which the function `name` needs to be linear."""
+    own = as_head(head, data)
+    if not isinstance(own, LinearHead):
+        raise ValueError(f"{name} needs a linear prediction head; got {type(own).__name__}")
+    return own
+
+
 def best_risk(
     data: TokenDataset, head: object = None, loss: Loss | Callable[[Tensor], Tensor] | None = None
 ) -> Float[Tensor, "*batch"]:
@@ -107,12 +111,7 @@ def best_risk(
     Raises:
         ValueError: for a nonlinear prediction head, whose best mixture of tokens has no closed form.
     """
-    linear = as_head(head, data)
-    if not isinstance(linear, LinearHead):
-        raise ValueError(
-            f"best_risk needs a linear prediction head; got {type(linear).__name__}, whose best mixture has no"
-            " closed form"
-        )
+    linear = linear_only(head, data, "best_risk")
     return as_loss(loss or Logistic()).value(token_scores(data, linear).amax(-1)).mean(-1)
 
 
@@ -133,10 +132,7 @@ def lipschitz_bound(
     Raises:
         ValueError: for a nonlinear prediction head or a custom loss.
     """
-    linear = as_head(head, data)
-    if not isinstance(linear, LinearHead):
-        raise ValueError(f"lipschitz_bound needs a linear prediction head; got {type(linear).__name__}")
-    flat = data.flatten()
+    linear, flat = linear_only(head, data, "lipschitz_bound"), data.flatten()
     scores = flat_scores(flat, linear.flatten())
     high = scores.amax(-1)
     low = scores.masked_fill(torch.isinf(scores), math.inf).amin(-1)

@@ -1,4 +1,9 @@
-"""Theory as code: optimality, cones, separability, conditions of the theorems, paths, and prediction."""
+"""Theory as code: optimality, cones, separability, conditions of the theorems, paths, and prediction.
+
+Throughout, `data` are ``[*batch]`` data sets, `head` is a prediction head, a vector v, a torch module or None for the
+data's own, `selected` names a token of each input ``[*batch, n]``, `norm` is `Frobenius()` and `loss` is `Logistic()`
+unless given. What does not fit is a `ValueError` that says where.
+"""
 
 from attsvm.theory.conditions import (
     Condition,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attsvm.attention import LinearHead, Loss, evaluate, gradient, lipschitz_bound, optimal_token_set, token_scores
 from attsvm.attention.prediction_heads import as_head
-from attsvm.attention.scores import tie_line
+from attsvm.attention.scores import linear_only, tie_line
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_tensor, check_shape
 from attsvm.norms import Norm
@@ -96,9 +96,7 @@ def all_tokens_support(
     """B1: every token that is not selected is a support token of the SVM [TaSVM, global convergence].
 
     Arguments:
-        data: ``[*batch]`` data sets.
         head: decides the selection, the optimal tokens (the first where several tie).
-        norm: `Frobenius()` by default.
         selected: another selection ``[*batch, n]``.
         solution: of its SVM, if at hand.
 
@@ -124,12 +122,9 @@ def all_tokens_support_everywhere(data: TokenDataset, norm: Norm | None = None, 
     """Whether all tokens support the SVM of *every* selection that can be separated [TaSVM, global convergence].
 
     Then the optimal selection is the only locally optimal one: any other has the better token among its neighbours.
-    All selections are solved, so this is for small problems.
+    All selections are solved, so this is for small problems, of at most `limit` candidate selections.
 
     Margin: the smallest over the selections, as in `all_tokens_support`.
-
-    Raises:
-        ValueError: if a data set has more than `limit` candidate selections.
     """
     flat = data.flatten()
     margins, certain = [], []
@@ -153,9 +148,6 @@ def equal_scores_condition(data: TokenDataset, head: object = None) -> Condition
 
     Margin: minus the largest spread of non-optimal scores (within round-off of 0: holds); -inf if the optimum ties.
     `certain` where it fails, and where the scores are equal in exact arithmetic and not to round-off only.
-
-    Raises:
-        ValueError: for a nonlinear prediction head.
     """
     own = linear_only(head, data, "equal_scores_condition")
     scores = token_scores(data, own).double()
@@ -220,14 +212,9 @@ def step_size_bound(
     """Whether plain gradient descent on W steps at most 1/L, L the Lipschitz bound of the gradient [TaSVM, descent].
 
     Then the risk never increases. Sufficient only, and about ``GradientDescent``: normalized steps have no such bound.
-
-    Arguments:
-        step_size: eta, one positive number or ``[*batch]``.
+    `step_size` is eta, one positive number or ``[*batch]``. Needs a linear head and a loss that states its bounds.
 
     Margin: ``1 / L - eta``; inf where the risk is constant.
-
-    Raises:
-        ValueError: for a nonlinear prediction head or a custom loss, which state no bound.
     """
     bound = lipschitz_bound(data, head, loss).double()
     size = as_tensor(step_size, "step_size").to(device=data.device, dtype=torch.float64)
@@ -244,12 +231,10 @@ def nearly_equal_scores(data: TokenDataset, head: object = None) -> Condition:
     """The talk's form of B2: the scores of non-optimal tokens are nearly equal [TaSVM, talk].
 
     The talk names no bound, so this is never proved: it counts as holding where the scores of the other tokens of every
-    input spread by less than a tenth of the optimal token's lead, and `certain` is False unless they are equal.
+    input spread by less than a tenth of the optimal token's lead, and `certain` is False unless they are equal. Needs a
+    linear head.
 
     Margin: 1 minus the largest spread over lead; -inf if the optimum ties.
-
-    Raises:
-        ValueError: for a nonlinear prediction head.
     """
     exact = equal_scores_condition(data, head)
     lead = leads(token_scores(data, head).double()).amin(-1)
@@ -283,7 +268,6 @@ def below_the_barrier(
     nothing where it fails.
 
     Arguments:
-        data: ``[*batch]`` data sets.
         head: a linear prediction head.
         weights: the start W(0), ``[*batch, d, dq]``.
         loss: strictly decreasing.
@@ -292,9 +276,6 @@ def below_the_barrier(
     Returns:
         A `Condition`; its margin is the logarithm of the smallest barrier over the excess risk of the start (inf where
         there is one token for each input). `certain` only where it holds: it is sufficient, not necessary.
-
-    Raises:
-        ValueError: for a nonlinear prediction head.
     """
     own = linear_only(head, data, "below_the_barrier")
     scores = token_scores(data, own).double()
@@ -313,28 +294,14 @@ def below_the_barrier(
     return Condition("start below the barrier", holds, margin, said, "derived here (docs/proved.md)", holds)
 
 
-def leads(scores: Float[Tensor, "*batch n T"]) -> Float[Tensor, "*batch n"]:
-    """Lead of the best token of every input over the second; inf where there is no second."""
-    if scores.shape[-1] == 1:
-        return torch.full_like(scores[..., 0], math.inf)
-    top = scores.topk(2, dim=-1).values
-    return top[..., 0] - top[..., 1]
-
-
-def leads_of(scores: Float[Tensor, "*batch n T"], chosen: Int[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
-    """Lead of the chosen token of every input over the best other; may be negative."""
-    own = scores.gather(-1, chosen.unsqueeze(-1))
-    return own.squeeze(-1) - scores.scatter(-1, chosen.unsqueeze(-1), -math.inf).amax(-1)
+def leads(
+    scores: Float[Tensor, "*batch n T"], chosen: Int[Tensor, "*batch n"] | None = None
+) -> Float[Tensor, "*batch n"]:
+    """Lead of the chosen token of every input, the best one if None, over the best other; inf where there is none."""
+    index = (scores.argmax(-1) if chosen is None else chosen).unsqueeze(-1)
+    return scores.gather(-1, index).squeeze(-1) - scores.scatter(-1, index, -math.inf).amax(-1)
 
 
 def _excess(margins: Float[Tensor, "*batch n T"]) -> Float[Tensor, "*batch"]:
     """The largest excess of a margin over 1; where there is no row the margin is 0 and exceeds nothing."""
     return (margins - 1).clamp(min=0.0).amax((-1, -2))
-
-
-def linear_only(head: object, data: TokenDataset, name: str) -> LinearHead:
-    """The prediction head, which the function `name` needs to be linear."""
-    own = as_head(head, data)
-    if not isinstance(own, LinearHead):
-        raise ValueError(f"{name} needs a linear prediction head; got {type(own).__name__}")
-    return own

@@ -27,13 +27,8 @@ _SATURATED = 0.9
 class AngleCone:
     """{ W : cos(W, direction) >= 1 - opening }, the neighbourhood in which local results hold [TaSVM, local path].
 
-    Arguments:
-        direction: ``[d, dq]`` or ``[*batch, d, dq]``, for example the max-margin solution of a locally optimal
-            selection.
-        opening: mu, in (0, 1).
-
-    Raises:
-        ValueError: if the direction is zero or not finite, or the opening is out of range.
+    The direction is ``[d, dq]`` or ``[*batch, d, dq]``, for example the max-margin solution of a locally optimal
+    selection; the opening mu lies in (0, 1).
     """
 
     direction: Tensor
@@ -67,16 +62,9 @@ def in_angle_cone(
     """Whether ``cos(W, direction) >= 1 - opening`` and ``||W||_F >= radius`` [TaSVM, local convergence].
 
     Arguments:
-        weights: W, ``[*lead, d, dq]``.
+        weights: W, ``[*lead, d, dq]``. Zero, which has no direction, and NaN lie in no cone.
         direction: ``[*batch, d, dq]``, for example W_mm; leading axes broadcast.
         opening: mu in [0, 2]; 1 - cosine is compared without cancellation, so openings of 1e-20 make sense.
-        radius: R >= 0.
-
-    Returns:
-        ``[*lead]``; False for zero weights, which have no direction, and where an entry is NaN.
-
-    Raises:
-        ValueError: if shapes do not fit, or opening or radius are out of range.
 
     >>> W = torch.tensor([[3.0], [4.0]]).double()
     >>> axis = torch.tensor([[0.0], [1.0]]).double()
@@ -96,16 +84,8 @@ def in_angle_cone(
 def in_margin_cone(weights: ArrayLike, problem: AttentionSVM, opening: float) -> Bool[Tensor, "*lead"]:
     """Whether ``<(x_i,alpha - x_it) z_i^T, W / ||W||_F> >= opening`` for every row [TaSVM, global convergence].
 
-    Arguments:
-        weights: W, ``[*starts, *batch, d, dq]``.
-        problem: ``AttentionSVM(data, selected)``; the paper's cone is that of the optimal tokens.
-        opening: mu; no weights lie in the cone of mu > 1 / ||W_mm||_F.
-
-    Returns:
-        ``[*starts, *batch]``; True for any non-zero weights where there are no rows, False for zero weights.
-
-    Raises:
-        ValueError: if shapes do not fit, or the opening is no finite number.
+    The paper's cone is that of the optimal tokens. No weights lie in the cone of mu > 1 / ||W_mm||_F; zero weights lie
+    in none, and where there are no rows any others do.
     """
     if not math.isfinite(opening):
         raise ValueError(f"opening must be a finite number; got {opening!r}")
@@ -172,8 +152,6 @@ def search_cone(
     the selected token. An empirical answer: it proves nothing about directions not drawn.
 
     Arguments:
-        data: ``[*batch]`` data sets.
-        head: a prediction head, a vector, a torch module, or None for the data's own.
         selected: ``[*batch, n]``; infeasible elements give NaN.
         openings, radii: the grid; openings in [0, 2], radii positive.
         directions: random P for each cell; the same P serve all cells of an element.
@@ -184,9 +162,6 @@ def search_cone(
 
     Returns:
         A `ConeSearch` with the table of shares and the largest opening without a loss.
-
-    Raises:
-        ValueError: if an argument does not fit, or W has one entry only and hence no other direction.
     """
     if selected is None:
         raise ValueError("selected must hold one token index per input; got None")

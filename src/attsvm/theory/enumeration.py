@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -97,9 +98,7 @@ def locally_optimal_selections(
 
     Arguments:
         data: one data set; for a batch use `locally_optimal_selections_of_each`.
-        head: a prediction head, a vector, a torch module, or None for the data's own. Nonlinear ones are judged by
-            their effective scores at each selection.
-        norm: `Frobenius()` by default.
+        head: nonlinear ones are judged by their effective scores at each selection.
         limit: the most candidates to hold at any level of the tree; beyond a quarter of it the tree is also given up
             if pruning at its last rate would leave more than `limit` in the end.
         progress: called with (candidates done, candidates in all).
@@ -107,9 +106,6 @@ def locally_optimal_selections(
 
     Returns:
         A `LocalOptima`, which also counts what was pruned, infeasible, rejected and failed.
-
-    Raises:
-        ValueError: if the data are a batch, or the prediction head does not fit.
 
     >>> from attsvm.data import example
     >>> locally_optimal_selections(example("single-input-local")).selections.tolist()
@@ -122,21 +118,47 @@ def locally_optimal_selections(
             f"data must be one data set; got a batch of shape {list(data.batch_shape)}: use"
             " locally_optimal_selections_of_each"
         )
-    limit = check_count(limit, "limit")
+    limit, starts = check_count(limit, "limit"), check_count(starts, "starts")
     began = time.perf_counter()
     own, norm = as_head(head, data), norm or Frobenius()
     exact = data.to(dtype=torch.float64)
-    candidates, pruned = _candidates(exact, limit)
-    if candidates is None:
-        return _sampled(data, own, norm, check_count(starts, "starts"), steps, seed, began)
-    higher = _higher_scoring(data, own)
-    parts, done = [], 0
-    for copies, part in _chunks(exact, candidates):
-        parts.append(_relaxed_verdicts(copies, higher, norm, part))
+    found, pruned = _candidates(exact, limit)
+    if found is not None:
+        whole, tried, reached, unsaturated = exact, found, None, 0
+        judge: Callable[..., _Verdicts] = partial(_relaxed, _higher_scoring(data, own), norm)
+    else:
+        whole, (tried, reached, unsaturated) = data, _sampled(data, own, starts, steps, seed)
+        judge = partial(_direct, own, norm)
+    no = tried.new_zeros(0, dtype=torch.bool)
+    parts: list[_Verdicts] = [(no, no, no, no, data.tokens.new_zeros(0, data.d, data.dq, dtype=torch.float64))]
+    done = 0
+    for copies, part in _chunks(whole, tried):
+        parts.append(judge(copies, part))
         done += len(part)
         if progress is not None:
-            progress(done, len(candidates))
-    return _assembled(data, own, norm, candidates, parts, exhaustive=True, pruned=pruned, began=began)
+            progress(done, len(tried))
+    accepted, infeasible, undecided, ambiguous, weights = (torch.cat(each) for each in zip(*parts, strict=True))
+    norms = norm.value(weights)
+    order = norms.argsort(stable=True)
+    selections = tried[accepted][order]
+    return LocalOptima(
+        selections=selections,
+        norms=norms[order],
+        weights=weights[order],
+        is_optimal=optimal_token_set(data, own)[torch.arange(data.n, device=data.device), selections].all(-1),
+        reached=None if reached is None else reached[accepted][order],
+        exhaustive=found is not None,
+        norm=norm,
+        candidates=_count(data),
+        pruned=pruned,
+        tried=len(tried),
+        infeasible=int(infeasible.sum()),
+        rejected=int((~accepted & ~infeasible & ~undecided).sum()),
+        failed=tried[undecided],
+        ambiguous=int(ambiguous.sum()),
+        unsaturated=unsaturated,
+        seconds=time.perf_counter() - began,
+    )
 
 
 def locally_optimal_selections_of_each(
@@ -146,27 +168,20 @@ def locally_optimal_selections_of_each(
     limit: int = 200_000,
     progress: Progress | None = None,
     *,
-    starts: int = 256,
-    steps: int = 2000,
     seed: int = 0,
+    **sample: int,
 ) -> list[LocalOptima]:
-    """`locally_optimal_selections` of every data set of a batch, in row-major order.
+    """`locally_optimal_selections` of every data set of a batch, in row-major order, with the same arguments.
 
-    Arguments:
-        data: ``[*batch]`` data sets.
-        progress: called with (data sets done, data sets in all) or, for a single data set, with (candidates done,
-            candidates in all).
-
-    The other arguments are those of `locally_optimal_selections`.
+    `progress` is called with (data sets done, data sets in all) or, for a single data set, with (candidates done,
+    candidates in all).
     """
     flat, own = data.flatten(), as_head(head, data).flatten()
     inner = progress if len(flat) == 1 else None
     results = []
     for element in range(len(flat)):
-        one = locally_optimal_selections(
-            flat[element], own[element], norm, limit, inner, starts=starts, steps=steps, seed=[(seed, element)]
-        )
-        results.append(one)
+        one, key = flat[element], [(seed, element)]
+        results.append(locally_optimal_selections(one, own[element], norm, limit, inner, seed=key, **sample))
         if progress is not None and inner is None:
             progress(element + 1, len(flat))
     return results
@@ -242,99 +257,37 @@ def _higher_scoring(data: TokenDataset, head: Head) -> Bool[Tensor, "n T T"]:
     return scores >= (scores.diagonal(dim1=-2, dim2=-1) - line).unsqueeze(-1)
 
 
-def _sampled(
-    data: TokenDataset, head: Head, norm: Norm, starts: int, steps: int, seed: Seed, began: float
-) -> LocalOptima:
-    """The selections that descent reaches from random starts, and the optimal one, put to the definition."""
+def _sampled(data: TokenDataset, head: Head, starts: int, steps: int, seed: Seed) -> tuple[Tensor, Tensor, int]:
+    """Selections that descent reaches from random starts and the optimal one, how often, and how many were spread."""
     stream = streams(seed, (), purpose=Purpose.SAMPLED_SELECTIONS)[0]
     scales = torch.tensor(_SCALES).repeat(-(-starts // len(_SCALES)))[:starts, None, None] / data.d**0.5
     drawn = torch.from_numpy(stream.uniform(-1.0, 1.0, (starts, data.d, data.dq))) * scales
     run = fit(data, head, initial=drawn.to(data.device, data.dtype), steps=steps, keep=())
-    unsaturated = int((run.attention.amax(-1).amin(-1) < 0.9).sum())
     best = optimal_token_set(data, head).to(torch.int64).argmax(-1)
     selections, counts = torch.unique(torch.cat([run.selected, best[None]]), dim=0, return_counts=True)
     counts[(selections == best).all(-1)] -= 1
-    parts = [_direct_verdicts(copies, head, norm, part) for copies, part in _chunks(data, selections)]
-    return _assembled(
-        data, head, norm, selections, parts, exhaustive=False, reached=counts, unsaturated=unsaturated, began=began
-    )
+    return selections, counts, int((run.attention.amax(-1).amin(-1) < 0.9).sum())
 
 
-@dataclass(frozen=True, eq=False)
-class _Verdicts:
-    """What the SVMs of some candidate selections say; `weights` are those of the accepted ones."""
-
-    accepted: Bool[Tensor, " k"]
-    infeasible: Bool[Tensor, " k"]
-    undecided: Bool[Tensor, " k"]
-    ambiguous: Bool[Tensor, " k"]
-    weights: Float[Tensor, "accepted d dq"]
+# Of candidate selections: accepted, infeasible, undecided, ambiguous, and the weights of the accepted ones.
+_Verdicts = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
-def _relaxed_verdicts(
-    data: TokenDataset, higher: Bool[Tensor, "n T T"], norm: Norm, selections: Int[Tensor, "k n"]
-) -> _Verdicts:
+def _relaxed(higher: Bool[Tensor, "n T T"], norm: Norm, data: TokenDataset, selected: Int[Tensor, "k n"]) -> _Verdicts:
     """By the relaxed problem, as proved in `locally_optimal_selections`."""
-    full = AttentionSVM(data, selections)
-    above = higher[torch.arange(data.n, device=data.device), selections]
-    solution = solve_or_retry(AttentionSVM(full.data, selections, rows=~above), norm)
+    full = AttentionSVM(data, selected)
+    above = higher[torch.arange(data.n, device=data.device), selected]
+    solution = solve_or_retry(AttentionSVM(full.data, selected, rows=~above), norm)
     slack = full.margins(torch.nan_to_num(solution.weights)) - 1
     tight = full.inequalities & above & (slack <= SUPPORT_TOLERANCE)
     close = full.inequalities & (slack > SUPPORT_TOLERANCE / 10) & (slack <= SUPPORT_TOLERANCE * 10)
     accepted = solution.solved & ~tight.any(-1).any(-1)
     undecided, near = ~solution.solved & ~solution.infeasible, close.any(-1).any(-1) & solution.solved
-    return _Verdicts(accepted, solution.infeasible, undecided, near, solution.weights[accepted])
+    return accepted, solution.infeasible, undecided, near, solution.weights[accepted]
 
 
-def _direct_verdicts(data: TokenDataset, head: Head, norm: Norm, selections: Int[Tensor, "k n"]) -> _Verdicts:
+def _direct(head: Head, norm: Norm, data: TokenDataset, selected: Int[Tensor, "k n"]) -> _Verdicts:
     """By the definition: the whole problem is solved."""
-    verdict = is_locally_optimal(data, head, selections, norm)
-    solution = verdict.solution
-    return _Verdicts(
-        verdict.holds, solution.infeasible, verdict.undecided, solution.ambiguous > 0, solution.weights[verdict.holds]
-    )
-
-
-def _assembled(
-    data: TokenDataset,
-    head: Head,
-    norm: Norm,
-    tried: Int[Tensor, "k n"],
-    parts: list[_Verdicts],
-    *,
-    exhaustive: bool,
-    began: float,
-    pruned: int = 0,
-    reached: Int[Tensor, " k"] | None = None,
-    unsaturated: int = 0,
-) -> LocalOptima:
-    def joined(name: str) -> Tensor:
-        return torch.cat([getattr(part, name) for part in parts])
-
-    if not parts:  # every candidate was pruned
-        no, none = tried.new_zeros(0, dtype=torch.bool), data.tokens.new_zeros(0, data.d, data.dq, dtype=torch.float64)
-        parts = [_Verdicts(no, no, no, no, none)]
-    accepted, infeasible, undecided = (joined(name) for name in ("accepted", "infeasible", "undecided"))
-    weights = joined("weights")
-    norms = norm.value(weights)
-    order = norms.argsort(stable=True)
-    selections = tried[accepted][order]
-    best = optimal_token_set(data, head)
-    return LocalOptima(
-        selections=selections,
-        norms=norms[order],
-        weights=weights[order],
-        is_optimal=best[torch.arange(data.n, device=data.device), selections].all(-1),
-        reached=None if reached is None else reached[accepted][order],
-        exhaustive=exhaustive,
-        norm=norm,
-        candidates=_count(data),
-        pruned=pruned,
-        tried=len(tried),
-        infeasible=int(infeasible.sum()),
-        rejected=int((~accepted & ~infeasible & ~undecided).sum()),
-        failed=tried[undecided],
-        ambiguous=int(joined("ambiguous").sum()),
-        unsaturated=unsaturated,
-        seconds=time.perf_counter() - began,
-    )
+    verdict = is_locally_optimal(data, head, selected, norm)
+    found = verdict.solution
+    return verdict.holds, found.infeasible, verdict.undecided, found.ambiguous > 0, found.weights[verdict.holds]

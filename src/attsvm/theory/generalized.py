@@ -104,18 +104,13 @@ def generalized_components(
     attention and weights are read, together with the tokens (keys).
 
     Arguments:
-        data: ``[*batch]`` data sets.
         attention: trained probabilities s, ``[*starts, *batch, n, T]``.
         weights: trained W, ``[*starts, *batch, d, dq]``.
-        threshold: tokens with s >= threshold are selected.
+        threshold: tokens with s >= threshold, at most 1/2, are selected; every input must keep one.
         ambiguous: tokens with s in (ambiguous, threshold] are marked as ambiguous.
         norm: `Frobenius()` (default) for W, `Nuclear()` for (K, Q).
         selected_set: O as a mask ``[*starts, *batch, n, T]``, where something better than a threshold decides, such as
             the trend of the probabilities along the run; nothing is ambiguous then.
-
-    Raises:
-        ValueError: if shapes do not fit, an input keeps no token, a probability is no probability, or the thresholds do
-            not satisfy 0 < ambiguous <= threshold <= 1/2.
 
     >>> from attsvm.data import TokenDataset
     >>> data = TokenDataset(torch.eye(3).double()[None], torch.ones(1, 1).double(), [1])

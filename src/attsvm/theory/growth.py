@@ -151,7 +151,6 @@ def growth(
     """Predict gap and largest logit of a run against its steps.
 
     Arguments:
-        data: ``[*batch]`` data sets.
         run: of one start, whose optimizer, parameterization, selection and steps are taken unless given; None predicts
             from the configuration alone.
         parameterization, optimizer, seed, initial: as for `fit`.

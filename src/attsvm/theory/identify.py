@@ -192,9 +192,6 @@ def identify_norm(
         steps: of training; a quarter, half and all of them are looked at.
         seed: of data and starts.
         progress: called with (steps done, steps).
-
-    Raises:
-        ValueError: for an argument of the wrong kind, or fewer than four steps.
     """
     kind = parameterization or Weights()
     check_kind(optimizer, Optimizer, "optimizer", "an optimizer such as Adam(0.1)")

@@ -70,16 +70,12 @@ def joint_prediction(
 
     Arguments:
         data: ``[*batch]`` data sets; the prediction head reads `values`, attention `tokens`.
-        selected: alpha, ``[*batch, n]``.
         norm: of the attention problem: `Frobenius()` (default) for (v, p) and (v, W), `Nuclear()` for (v, K, Q).
         growth_ratio: rho, one number or ``[*batch]``; `growth_ratio` measures it on a run.
 
     Returns:
         A `JointPrediction`. Where the labels of the selected values cannot be separated there is no label margin: the
         head is NaN, `predicted` is False, and the attention problem is the SVM of the selection.
-
-    Raises:
-        ValueError: if the selection or the ratio does not fit the data.
 
     >>> from attsvm.data import example
     >>> relaxed = joint_prediction(example("joint-training-relaxed"), [1, 1, 1])

@@ -16,7 +16,7 @@ from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike
 from attsvm.data.streams import Purpose, Seed, streams
 from attsvm.svm import AttentionSVM, label_svm
-from attsvm.theory.conditions import Condition, leads, leads_of
+from attsvm.theory.conditions import Condition, leads
 from attsvm.theory.optimality import chosen_values, effective_scores
 
 
@@ -42,7 +42,7 @@ def one_winner(data: TokenDataset, head: object = None, *, samples: int = 256, s
     scores = token_scores(data, own).double()
     best = scores.argmax(-1)
     chords = leads(scores)
-    tangents = leads_of(effective_scores(data, own, best), best)
+    tangents = leads(effective_scores(data, own, best), best)
     positive = data.labels > 0
     certain = torch.ones(data.batch_shape, dtype=torch.bool, device=data.device)
     if isinstance(own, LinearHead):
@@ -80,7 +80,6 @@ def label_margin_assumption(
 
     Arguments:
         data: ``[*batch]`` data sets; the prediction head reads `values`.
-        selected: ``[*batch, n]``.
 
     Margin: the smallest ``(G(selected) - G(s)) / (G(selected) max_i (1 - s_i,alpha_i))`` among the mixtures tried; -inf
     where the labels of the selected tokens cannot be separated, inf where there is nothing to mix.

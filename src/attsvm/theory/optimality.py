@@ -30,14 +30,9 @@ def effective_scores(data: TokenDataset, head: object, selected: ArrayOrList) ->
 
     Arguments:
         data: ``[*batch]`` data sets; the prediction head reads `values`.
-        head: a prediction head, a vector, a torch module, or None for the data's own.
-        selected: alpha, ``[*batch, n]``.
 
     Returns:
         ``[*batch, n, T]`` in float64; -inf at masked tokens.
-
-    Raises:
-        ValueError: if the prediction head or the selection does not fit the data.
 
     >>> from attsvm import QuadraticHead
     >>> one = TokenDataset(torch.eye(2).double()[None], torch.ones(1, 1).double(), [1])
@@ -155,17 +150,11 @@ def is_locally_optimal(
     (nuclear and the like) T_i belongs to the solution that comes back.
 
     Arguments:
-        data: ``[*batch]`` data sets.
-        head: a prediction head, a vector, a torch module, or None for the data's own.
-        selected: alpha, ``[*batch, n]``.
         norm: `Frobenius()` by default; ignored where `solution` is given.
         solution: of ``AttentionSVM(data, selected)``, if at hand.
 
     Returns:
         A `LocalOptimality`: `.holds` ``[*batch]`` says whether, `.violations` ``[*batch, n, T]`` why not.
-
-    Raises:
-        ValueError: if the selection, the prediction head or the solution does not fit the data.
 
     >>> from attsvm.data import example
     >>> bool(is_locally_optimal(example("single-input-local"), selected=[1]))

@@ -216,6 +216,14 @@ class Prediction:
         return f"Prediction({self.rule} [{self.family}], {count} data sets, {optimal} locally optimal)"
 
 
+def one_start(data: TokenDataset, kind: Parameterization, initial: Initial, seed: Seed = 0) -> Parameters:
+    """The parameters at the start of one run for each data set, ``[1, batch, ...]``."""
+    found, lead = starting_point(data, kind, stream_keys(seed, data.batch_shape), data.batch_shape, initial)
+    if lead != data.batch_shape:
+        raise ValueError("initial must hold one start for each data set; got an axis of starts before the batch")
+    return found
+
+
 def predict_selection(
     data: TokenDataset,
     head: object = None,
@@ -234,7 +242,6 @@ def predict_selection(
         initial: W(0), a mapping of parameters, "zeros", or None for the start that `fit` draws with this seed.
         rule: `GrowingSteps()` by default, which takes 270 growing steps in place of 10,000.
         parameterization: `Weights()` (default) or `KeyQuery(rank)`.
-        loss: `Logistic()` by default.
         seed: of the starting point, as in `fit`.
         optimizer: `NormalizedGradientDescent(0.1)` by default.
 
@@ -251,13 +258,8 @@ def predict_selection(
     optimizer = optimizer or NormalizedGradientDescent(0.1)
     check_kind(optimizer, Optimizer, "optimizer", "an optimizer such as GradientDescent(0.1)")
     own = as_head(head, data)
-    seeds = stream_keys(seed, data.batch_shape)
-    start, lead = starting_point(data, kind, seeds, data.batch_shape, initial)
-    if lead != data.batch_shape:
-        raise ValueError("initial must hold one start for each data set; got an axis of starts before the batch")
-    whole = data.to(dtype=torch.float64)
-    double = own.to(dtype=torch.float64)
-    start = {name: value.double() for name, value in start.items()}
+    whole, double = data.to(dtype=torch.float64), own.to(dtype=torch.float64)
+    start = {name: value.double() for name, value in one_start(data, kind, initial, seed).items()}
     problem = Situation(whole.flatten(), double.flatten(), as_loss(loss or Logistic()), kind, start, optimizer)
     selected, confidence = rule.select(problem)
     shaped = selected.reshape(*data.batch_shape, data.n)

@@ -46,16 +46,6 @@ def separability(data: TokenDataset, selected: ArrayLike) -> Separability:
     By Farkas' lemma exactly one of the two exists: W with ``(x_i,alpha_i - x_it)^T W z_i >= 1`` for all rows, or
     ``lam >= 0``, not 0, with ``sum lam_it (x_i,alpha_i - x_it) z_i^T = 0``. The norm does not matter.
 
-    Arguments:
-        data: ``[*batch]`` data sets.
-        selected: ``[*batch, n]``.
-
-    Returns:
-        A `Separability`.
-
-    Raises:
-        ValueError: if the selection does not fit.
-
     >>> line = TokenDataset(torch.tensor([[[-1.0], [0.0], [1.0]]]).double(), torch.ones(1, 1).double(), [1])
     >>> bool(separability(line, [0])), bool(separability(line, [1])), separability(line, [1]).ray.tolist()
     (True, False, [[0.5, 0.0, 0.5]])
@@ -152,7 +142,6 @@ def rank_bound(
     margin and grows neither norm. So rank W <= min(n, d, dq), and with `selected` the dimensions of the two spans.
 
     Arguments:
-        data: ``[*batch]`` data sets.
         selected: ``[*batch, n]``, or None for the bound min(n, d, dq) that holds for any selection.
         tolerance: singular values below this share of the largest count as zero.
 

@@ -62,13 +62,8 @@ def several_optimal(
     and the hardest single input, with the inputs that have no choice taken together, a lower bound.
 
     Arguments:
-        data: ``[*batch]`` data sets.
         optimal_set: O, ``[*batch, n, T]``, for example `optimal_token_set(data, head, tolerance)`.
-        norm: `Frobenius()` by default.
         limit: largest number of choices of one element to enumerate.
-
-    Raises:
-        ValueError: if the set does not fit the data, holds a masked token or leaves an input without one.
 
     >>> tokens = torch.tensor([[[2.0, 0.0], [0.0, 4.0], [0.0, 0.0]]]).double()
     >>> data = TokenDataset.prompt(tokens, [1])

@@ -1,14 +1,14 @@
-"""What theorems assume about a training: head, loss, parameterization, optimizer, steps and start, as conditions."""
+"""What theorems assume: head, loss, parameterization, optimizer, steps and start of a training, as conditions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from attsvm.attention import (
@@ -22,24 +22,26 @@ from attsvm.attention import (
     Parameterization,
     Weights,
     lipschitz_bound,
+    optimal_token_set,
 )
 from attsvm.data import TokenDataset
-from attsvm.descent import Constant, Geometric, GradientDescent, InverseSqrt, LipschitzStep, Optimizer, Schedule
+from attsvm.descent import Constant, Geometric, GradientDescent, InverseSqrt, LipschitzStep, Optimizer
 from attsvm.svm import SVMSolution
+from attsvm.theory import conditions, mixtures
 from attsvm.theory.conditions import Condition
 from attsvm.theory.diagnosis.implicit_bias import ImplicitBias
+from attsvm.theory.separability import separable_by_dimension
+from attsvm.theory.several_optimal import several_optimal
 
 _RANK, _UNCLEAR = 1e-6, 1e-9  # singular values over the largest: counted, and between the two: not known
+_SMALL = 256  # selections of a whole batch that are cheap enough to solve without being asked
 _LOSSES = (Logistic, Exponential, Linear)
+_GLOBAL, _DESCENT, _PATH = "[TaSVM, global convergence]", "[TaSVM, descent]", "[TaSVM, regularization path]"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Training:
-    """What is diagnosed: data in float64, and how they are trained on.
-
-    `start` holds the parameters at the start, batch axes flattened, and `start_weights` their W; None where none was
-    given.
-    """
+    """What is diagnosed, data in float64, and the conditions of theorems on it, each checked once."""
 
     data: TokenDataset
     head: Head
@@ -48,8 +50,20 @@ class Training:
     optimizer: Optimizer
     train_head: bool
     bias: ImplicitBias
-    start: Mapping[str, Tensor] | None = None
-    start_weights: Float[Tensor, "*batch d dq"] | None = None
+    start: Mapping[str, Tensor] | None  # parameters, batch axes flattened; None where no start was given
+    start_weights: Float[Tensor, "*batch d dq"] | None
+    optimal: Int[Tensor, "*batch n"]
+    solution: SVMSolution  # of the optimal tokens
+    enumerate_local: int = 0
+    checked: dict[str, Condition] = field(default_factory=dict)  # in the order in which they are listed
+
+    def get(self, *asked: str | Condition) -> tuple[Condition, ...]:
+        """The conditions of these names, checked where they were not yet; conditions stay as they are."""
+        for name in asked:
+            if isinstance(name, str) and name not in self.checked:
+                fact = FACTS.get(name)
+                self.checked[name] = fact.of(self.data, getattr(self, fact.part)) if fact else _CHECKS[name](self)
+        return tuple(self.checked[each] if isinstance(each, str) else each for each in asked)
 
 
 def everywhere(
@@ -103,7 +117,6 @@ class Fact:
         return everywhere(data, self.name, self.answer(part), self.sentence, self.citation)
 
 
-_DESCENT = "[TaSVM, descent]"
 _SLOPE = "the loss must decrease strictly, with a bounded, Lipschitz slope on bounded intervals"
 _PLAIN = "the optimizer must be gradient descent, not normalized and in no other norm"
 _ONE, _SUM = "all steps must have one size", "the step sizes must not have a finite sum"
@@ -119,91 +132,128 @@ FACTS = {
 }
 
 
-def bounded_steps(training: Training) -> Condition:
+def _bounded_steps(training: Training) -> Condition:
     """Whether no step of plain gradient descent on W is longer than 1 / L times the gradient.
 
     Not known for another optimizer, a nonlinear head, a custom loss or a schedule of the user's own, for which we have
-    no bound.
-
-    Margin: ``1 / L`` minus the largest step size.
+    no bound. Margin: ``1 / L`` minus the largest step size.
     """
-    name, sentence, citation = "steps at most 1/L", "no step size may exceed 1 / L", "[TaSVM, descent]"
-    schedule = training.optimizer.schedule
-    largest = _largest(schedule)
+    name, said, schedule = "steps at most 1/L", "no step size may exceed 1 / L", training.optimizer.schedule
+    largest = None
+    if isinstance(schedule, Geometric):
+        largest = schedule.largest if schedule.growth > 1 else min(schedule.size, schedule.largest)
+    elif isinstance(schedule, (Constant, InverseSqrt, LipschitzStep)):
+        largest = float(schedule.fraction if isinstance(schedule, LipschitzStep) else schedule.size)
     usable = isinstance(training.head, LinearHead) and isinstance(training.loss, _LOSSES)
     if largest is None or not usable or not isinstance(training.optimizer, GradientDescent):
-        return everywhere(training.data, name, None, sentence, citation)
+        return everywhere(training.data, name, None, said, _DESCENT)
     bound = lipschitz_bound(training.data, training.head, training.loss).double()
     limit = torch.where(bound > 0, 1 / bound, math.inf)
     if isinstance(schedule, LipschitzStep):
         margin = torch.where(bound > 0, (1 - largest) * limit, math.inf)
-        return Condition(name, torch.full_like(bound, largest <= 1, dtype=torch.bool), margin, sentence, citation)
-    return Condition(name, limit >= largest, limit - largest, sentence, citation)
+        return Condition(name, torch.full_like(bound, largest <= 1, dtype=torch.bool), margin, said, _DESCENT)
+    return Condition(name, limit >= largest, limit - largest, said, _DESCENT)
 
 
-def _largest(schedule: Schedule) -> float | None:
-    """The largest step size of a schedule that ships, None for another."""
-    if isinstance(schedule, Geometric):
-        return schedule.largest if schedule.growth > 1 else min(schedule.size, schedule.largest)
-    if isinstance(schedule, (Constant, InverseSqrt)):
-        return float(schedule.size)
-    return float(schedule.fraction) if isinstance(schedule, LipschitzStep) else None
-
-
-def separable_optimum(solution: SVMSolution) -> Condition:
+def _separable(training: Training) -> Condition:
     """Whether some weights separate the optimal tokens: yes with weights in hand, no with a proof, else not known.
 
     Margin: the largest margin found at norm 1; where not known, minus 1 over the norm below which no weights separate.
     """
+    solution = training.solution
     bound = solution.certificate.dual_value.clamp(min=1e-300)
     missing = torch.where(solution.infeasible, -torch.inf, -1 / bound)
     margin = torch.where(solution.separable, 1 / solution.certificate.primal_value, missing)
     said = "some weights give every optimal token a margin over the others; margin: the largest found at norm 1"
-    certain = ~solution.undecided
-    return Condition("separable optimum", solution.separable, margin, said, "[TaSVM, separability]", certain)
+    name, citation = "separable optimum", "[TaSVM, separability]"
+    return Condition(name, solution.separable, margin, said, citation, ~solution.undecided)
 
 
-def enough_rank(data: TokenDataset, parameterization: Parameterization, solution: SVMSolution) -> Condition:
+def _rank(training: Training) -> Condition:
     """Whether K and Q have columns enough for a nuclear-norm solution [TaSVM, regularization path].
 
     It holds from min(n, d, dq) columns on, and from the rank of the certified solution on: the ball cut at that rank
     then has the same optimum. Below, another solution might have a smaller rank, unless the solution is unique.
-
     Margin: columns to spare.
     """
-    name, citation = "rank of K and Q", "[TaSVM, regularization path]"
-    if not isinstance(parameterization, KeyQuery):
-        return everywhere(data, name, None, "K and Q must be trained", citation)
-    columns = parameterization.shapes(data)["key"][1]
+    name, data, solution = "rank of K and Q", training.data, training.solution
+    if not isinstance(training.parameterization, KeyQuery):
+        return everywhere(data, name, None, "K and Q must be trained", _PATH)
+    columns = training.parameterization.shapes(data)["key"][1]
     values = torch.linalg.svdvals(torch.nan_to_num(solution.weights))
     share = values / values[..., :1].clamp(min=1e-300)
-    rank = (share > _RANK).sum(-1)
+    rank, most = (share > _RANK).sum(-1), min(data.n, data.d, data.dq)
     clear = ~((share <= _RANK) & (share > _UNCLEAR)).any(-1) & solution.solved
-    always = columns >= min(data.n, data.d, data.dq)
-    holds = torch.full_like(clear, always) | (clear & (columns >= rank))
-    margin = (columns - torch.where(solution.solved, rank, min(data.n, data.d, data.dq))).double()
+    holds = torch.full_like(clear, columns >= most) | (clear & (columns >= rank))
+    margin = (columns - torch.where(solution.solved, rank, most)).double()
     said = f"K and Q have {columns} columns; a nuclear-norm solution must not need more"
-    certain = holds | (clear & solution.unique & (columns < rank))
-    return Condition(name, holds, margin, said, citation, certain)
+    return Condition(name, holds, margin, said, _PATH, holds | (clear & solution.unique & (columns < rank)))
 
 
-def alignment(data: TokenDataset, start: Mapping[str, Tensor] | None) -> Condition:
+def _aligned(training: Training) -> Condition:
     """How far K and Q are from being balanced, K^T K = Q^T Q, at the start [TaSVM, key-query bias].
 
     The nuclear bias is proved for gradient flow under assumptions on how the factors are aligned with the solution.
-    These are not checked here, so the answer is always "not known"; the margin is the one number that is cheap.
-
-    Margin: minus ``||K^T K - Q^T Q||_F`` over ``||K^T K||_F + ||Q^T Q||_F``.
+    These are not checked here, so the answer is always "not known"; the margin is the one number that is cheap:
+    minus ``||K^T K - Q^T Q||_F`` over ``||K^T K||_F + ||Q^T Q||_F``.
     """
-    name, citation = "aligned factors", "[TaSVM, key-query bias]"
-    sentence = "K and Q must be aligned with the solution, which is not checked; margin: minus their relative imbalance"
-    unknown = everywhere(data, name, None, sentence, citation)
-    if start is None or "key" not in start:
+    said = "K and Q must be aligned with the solution, which is not checked; margin: minus their relative imbalance"
+    unknown = everywhere(training.data, "aligned factors", None, said, "[TaSVM, key-query bias]")
+    if training.start is None or "key" not in training.start:
         return unknown
-    key, query = (start[each].mT @ start[each] for each in ("key", "query"))
+    key, query = (training.start[each].mT @ training.start[each] for each in ("key", "query"))
     size = torch.linalg.matrix_norm(key) + torch.linalg.matrix_norm(query)
     off = torch.linalg.matrix_norm(key - query) / size.clamp(min=1e-300)
-    return replace(unknown, margin=-off.reshape(data.batch_shape).double())
+    return replace(unknown, margin=-off.reshape(training.data.batch_shape).double())
+
+
+def _several(training: Training) -> Condition:
+    best = optimal_token_set(training.data, training.head)
+    found = several_optimal(training.data, best, limit=_SMALL)
+    # Where all tokens tie the risk is constant, and nothing is selected.
+    tied = ~training.get("unique")[0].holds & (training.data.real & ~best).any(-1).any(-1)
+    solved = tied & found.solution.solved
+    margin, name = torch.where(solved, 1 / found.value, -torch.inf), "several optima, separable"
+    said = "some choice of one optimal token for each input must be separable from tokens outside the optimum"
+    return Condition(name, solved, margin, said, "[TaSVM, several optima]", ~tied | found.exact)
+
+
+def _everywhere(training: Training) -> Condition:
+    counts = training.data.real.sum(-1).double().prod(-1)
+    if float(counts.sum()) <= _SMALL or float(counts.max()) <= training.enumerate_local:
+        return conditions.all_tokens_support_everywhere(training.data, training.bias.norm)
+    said = f"all constraints of every SVM must be tight; not checked on up to {float(counts.max()):.3g} selections"
+    return everywhere(training.data, "B1 for every selection", None, said, _GLOBAL)
+
+
+def _barrier(training: Training) -> Condition:
+    if training.start_weights is None:
+        said = "the start's risk must be too low for descent to leave the optimal tokens; no start was given"
+        return everywhere(training.data, "start below the barrier", None, said, "derived here (docs/proved.md)")
+    start, loss = training.start_weights, training.loss
+    return conditions.below_the_barrier(training.data, training.head, start, loss, training.solution)
+
+
+_CHECKS: dict[str, Callable[[Training], Condition]] = {
+    "unique": lambda it: conditions.unique_optimum(it.data, it.head),
+    "by dimension": lambda it: separable_by_dimension(it.data),
+    "separable": _separable,
+    "step": _bounded_steps,
+    "one input": lambda it: everywhere(
+        it.data, "one input", it.data.n == 1, "there must be one input", _GLOBAL, 1 - it.data.n
+    ),
+    "B1": lambda it: conditions.all_tokens_support(it.data, it.head, selected=it.optimal, solution=it.solution),
+    "B2": lambda it: conditions.equal_scores_condition(it.data, it.head),
+    "nearly B2": lambda it: conditions.nearly_equal_scores(it.data, it.head),
+    "B1 everywhere": _everywhere,
+    "first gradient": lambda it: conditions.favourable_first_gradient(it.data, it.head, it.loss),
+    "barrier": _barrier,
+    "rank": _rank,
+    "aligned": _aligned,
+    "one winner": lambda it: mixtures.one_winner(it.data, it.head),
+    "several": _several,
+    "label margin": lambda it: mixtures.label_margin_assumption(it.data, it.optimal, samples=16),
+}
 
 
 def start_in_cone(
@@ -212,13 +262,11 @@ def start_in_cone(
     """Whether the start lies in the cone of the local theorem, which asserts some opening and norm without naming them.
 
     Outside for certain where the start is zero or makes no acute angle with the direction: every opening mu < 1 asks
-    for a positive cosine. Elsewhere it is not known.
-
-    Margin: the cosine.
+    for a positive cosine. Elsewhere it is not known. Margin: the cosine.
     """
     name, citation = "start in the cone", "[TaSVM, local convergence]"
-    sentence = "the start must lie in a cone around the direction, far enough out; its opening and norm are not known"
+    said = "the start must lie in a cone around the direction, far enough out; its opening and norm are not known"
     if cosine is None or norm is None:
-        return everywhere(data, name, None, f"{sentence}, and no start was given", citation)
+        return everywhere(data, name, None, f"{said}, and no start was given", citation)
     outside = (norm == 0) | (cosine <= 0)
-    return Condition(name, torch.zeros_like(outside), cosine, sentence, citation, certain=outside)
+    return Condition(name, torch.zeros_like(outside), cosine, said, citation, certain=outside)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,10 +14,10 @@ from torch import Tensor
 from attsvm.attention import Head, Logistic, Loss, Parameterization, Weights, evaluate, token_scores
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head, doubled_head
-from attsvm.data import TokenDataset, stream_keys
+from attsvm.data import TokenDataset
 from attsvm.descent import NormalizedGradientDescent, Optimizer
 from attsvm.descent.fingerprint import start_digest
-from attsvm.descent.initial import Initial, doubled_start, starting_point
+from attsvm.descent.initial import Initial, doubled_start
 from attsvm.descent.task import check_data
 from attsvm.norms import Norm, direction_cosine
 from attsvm.svm import AttentionSVM, SVMSolution, solve
@@ -26,20 +27,10 @@ from attsvm.theory.cones import margin_of_direction
 from attsvm.theory.diagnosis.assumptions import Training, start_in_cone
 from attsvm.theory.diagnosis.implicit_bias import ImplicitBias, Standing, implicit_bias
 from attsvm.theory.diagnosis.tables import median, tables_of
-from attsvm.theory.diagnosis.theorems import (
-    Conditions,
-    Result,
-    as_json,
-    conjectures,
-    local_result,
-    results_for_every_start,
-)
+from attsvm.theory.diagnosis.theorems import Result, conjectures, local_result, results_for_every_start
 from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections_of_each
 from attsvm.theory.optimality import is_locally_optimal
-from attsvm.theory.prediction import predict_selection
-
-_STORED = ("name", "holds", "margin", "asks", "citation", "certain")  # of a condition, in a file
-_LISTED = ("selections", "norms", "exhaustive")  # of locally optimal selections
+from attsvm.theory.prediction import one_start, predict_selection
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,15 +70,12 @@ class Start:
         return tuple("inside" if inside else "outside" if outside else "not known" for inside, outside in pairs)
 
     def __str__(self) -> str:
-        said = "Proved locally if the start is inside the cone of the theorem and its other conditions hold; "
         places = self.places
-        if self.inside.ndim == 0:
-            said += f"this start: {places[0]}"
-        else:
-            counted = [f"{places.count(name)} {name}" for name in ("inside", "outside", "not known")]
-            said += f"these starts: {', '.join(counted)}"
+        counted = ", ".join(f"{places.count(name)} {name}" for name in ("inside", "outside", "not known"))
+        here = f"these starts: {counted}" if self.inside.ndim else f"this start: {places[0]}"
         return (
-            f"{said} (medians: cosine {median(self.cosine, 3)}, norm {median(self.norm, 3)}, smallest margin over norm"
+            f"Proved locally if the start is inside the cone of the theorem and its other conditions hold; {here}"
+            f" (medians: cosine {median(self.cosine, 3)}, norm {median(self.norm, 3)}, smallest margin over norm"
             f" {median(self.margin, 3)}, smallest attention on a predicted token {median(self.attention, 3)})."
         )
 
@@ -125,36 +113,36 @@ class Diagnosis:
 
     def to_json(self) -> str:
         """Everything but the weights, as JSON; numbers that are not finite are null."""
+
+        def taken(one: object, names: str) -> dict[str, Any]:
+            return {name: getattr(one, name) for name in names.split()}
+
+        def told(one: Result) -> dict[str, Any]:
+            parts = taken(one, "statement citation applies fails missing")
+            return {**parts, "conditions": [each.name for each in one.conditions]}
+
         content = {
             "data": repr(self.data),
             "head": type(self.head).__name__,
             "norm": self.bias.norm.name,
-            "bias": {"standing": self.bias.standing, "citation": self.bias.citation},
+            "bias": taken(self.bias, "standing citation"),
             "conditions": [
-                {name: getattr(one, {"asks": "sentence"}.get(name, name)) for name in _STORED}
+                {**taken(one, "name holds margin"), "asks": one.sentence, **taken(one, "citation certain")}
                 for one in self.conditions
             ],
-            "results": [as_json(one) for one in self.results],
-            "conjectures": [as_json(one) for one in self.conjectures],
+            "results": [told(one) for one in self.results],
+            "conjectures": [told(one) for one in self.conjectures],
             "limits": [
                 {
-                    "name": one.name,
-                    "selected": one.selected,
-                    "locally_optimal": one.locally_optimal,
+                    **taken(one, "name selected locally_optimal"),
                     "norm_value": one.solution.certificate.primal_value,
                     "relative_gap": one.solution.certificate.relative_gap,
-                    "solved": one.solution.solved,
-                    "separable": one.solution.separable,
-                    "infeasible": one.solution.infeasible,
+                    **taken(one.solution, "solved separable infeasible"),
                 }
                 for one in self.limits
             ],
-            "predicted": self.predicted,
-            "rule": self.rule,
-            "accuracy": self.accuracy,
-            "standing": self.standing,
-            "start": self.start,
-            "local": self.local and [{name: getattr(one, name) for name in _LISTED} for one in self.local],
+            **taken(self, "predicted rule accuracy standing start"),
+            "local": self.local and [taken(one, "selections norms exhaustive") for one in self.local],
         }
         return json.dumps(to_plain(content), indent=1, allow_nan=False)
 
@@ -180,8 +168,6 @@ def diagnose(
     optimizer, step sizes and start are among them. Training is taken to use all inputs at every step and no ridge.
 
     Arguments:
-        data: ``[*batch]`` data sets.
-        head: a prediction head, a vector, a torch module, or None for the data's own.
         parameterization: `Weights()` (default) or `KeyQuery()`.
         optimizer: `NormalizedGradientDescent(0.1)` by default.
         initial: the starting point, as in `fit` (W, or a mapping with key and query, or "zeros"); with it the reached
@@ -203,66 +189,54 @@ def diagnose(
     given, data = data, data.to(dtype=torch.float64)
     own, own_loss = as_head(doubled_head(head), data), as_loss(loss or Logistic())
     bias = implicit_bias(parameterization, optimizer)
-    begin = None if initial is None else _start_parameters(data, parameterization, doubled_start(initial))
-    weights = None if begin is None else parameterization.weights(begin).reshape(*data.batch_shape, data.d, data.dq)
-    training = Training(data, own, own_loss, parameterization, optimizer, train_head, bias, begin, weights)
+    begin, weights = None, None
+    if initial is not None:
+        begin = {name: value[0] for name, value in one_start(data, parameterization, doubled_start(initial)).items()}
+        weights = parameterization.weights(begin).reshape(*data.batch_shape, data.d, data.dq)
     optimal = token_scores(data, own).argmax(-1)
     limits = [_limit("optimal", data, own, optimal, bias.norm)]
-    checked = Conditions(training, optimal, limits[0].solution, enumerate_local)
-    results = results_for_every_start(checked)
+    training = Training(
+        data, own, own_loss, parameterization, optimizer, train_head, bias, begin, weights, optimal,
+        limits[0].solution, enumerate_local,
+    )  # fmt: skip
+    results = results_for_every_start(training)
     none = torch.zeros(data.batch_shape, dtype=torch.bool, device=data.device)
     always, here = (results[name].applies if name in results else none for name in ("every start", "this start"))
     predicted, rule, accuracy = optimal, "the optimal tokens, a guess: no start was given", None
-    if initial is not None:
+    start = None
+    if weights is not None:
         guess = predict_selection(
             data, own, doubled_start(initial), parameterization=parameterization, loss=own_loss, optimizer=optimizer
         )
         predicted = torch.where((always | here).unsqueeze(-1), optimal, guess.selected)
         rule, accuracy = guess.rule, None if guess.accuracy is None else str(guess.accuracy)
         limits.append(_limit("predicted", data, own, predicted, bias.norm))
-    start = None if weights is None else _position(training, weights, limits[-1], here)
+        start = _position(training, weights, limits[-1], here)
     last, said = limits[-1], "every predicted token must out-score its support tokens"
     decided, name = last.solution.solved | last.solution.infeasible, "locally optimal prediction"
     attracts = Condition(name, last.locally_optimal, last.lead, said, "[TaSVM, local convergence]", decided)
     cone = start_in_cone(data, *((None, None) if start is None else (start.cosine, start.norm)))
-    local_theorem = local_result(checked, attracts, cone)
-    conjectured = conjectures(checked, local_theorem)
+    local_theorem = local_result(training, attracts, cone)
+    conjectured = conjectures(training, local_theorem)
     if local_theorem not in conjectured:
         results["local"] = local_theorem
     standing = [
         Standing.PROVED if everywhere else Standing.PROVED_LOCALLY if inside else Standing.PREDICTED
         for everywhere, inside in zip(always.flatten().tolist(), here.flatten().tolist(), strict=True)
     ]
+    # A run in float32 begins at the rounded start.
+    digest = None if begin is None else start_digest({k: v.to(given.dtype)[None] for k, v in begin.items()})
     configuration = {
-        "parameterization": repr(parameterization),
-        "optimizer": repr(optimizer),
-        "loss": repr(own_loss),
-        "train_head": train_head,
-        "ridge": 0.0,
-        "batch_size": None,
-        # A run in float32 begins at the rounded start.
-        "start": None if begin is None else start_digest({k: v.to(given.dtype)[None] for k, v in begin.items()}),
-    }
+        "parameterization": repr(parameterization), "optimizer": repr(optimizer), "loss": repr(own_loss),
+        "train_head": train_head, "ridge": 0.0, "batch_size": None, "start": digest,
+    }  # fmt: skip
     local = None
     if enumerate_local > 0:
         local = tuple(locally_optimal_selections_of_each(data, own, bias.norm, enumerate_local, progress))
     return Diagnosis(
-        data=data,
-        head=own,
-        loss=own_loss,
-        bias=bias,
-        conditions=(*checked.listed(), attracts, cone),
-        results=tuple(results.values()),
-        conjectures=conjectured,
-        limits=tuple(limits),
-        predicted=predicted,
-        rule=rule,
-        standing=tuple(standing),
-        configuration=configuration,
-        start=start,
-        accuracy=accuracy,
-        local=local,
-    )
+        data, own, own_loss, bias, (*training.checked.values(), attracts, cone), tuple(results.values()), conjectured,
+        tuple(limits), predicted, rule, tuple(standing), configuration, start, accuracy, local,
+    )  # fmt: skip
 
 
 def _limit(name: str, data: TokenDataset, head: Head, selected: Tensor, norm: Norm) -> Limit:
@@ -271,18 +245,8 @@ def _limit(name: str, data: TokenDataset, head: Head, selected: Tensor, norm: No
     return Limit(name, selected, solution, judged.holds, judged.gap)
 
 
-def _start_parameters(data: TokenDataset, parameterization: Parameterization, initial: Initial) -> dict[str, Tensor]:
-    """Parameters at the start, batch axes flattened."""
-    seeds = stream_keys(0, data.batch_shape)
-    found, lead = starting_point(data, parameterization, seeds, data.batch_shape, initial)
-    if lead != data.batch_shape:
-        raise ValueError("initial must hold one start for each data set; got an axis of starts before the batch")
-    return {name: value[0] for name, value in found.items()}
-
-
 def _position(training: Training, weights: Tensor, limit: Limit, inside: Tensor) -> Start:
     data = training.data
-    problem = AttentionSVM(data, limit.selected)
     attention = evaluate(data, weights, training.head, training.loss).attention
     size = torch.linalg.matrix_norm(weights)
     known = limit.solution.solved & (size > 0)
@@ -290,7 +254,7 @@ def _position(training: Training, weights: Tensor, limit: Limit, inside: Tensor)
     return Start(
         cosine=cosine.masked_fill(~known, torch.nan),
         norm=size,
-        margin=margin_of_direction(weights, problem),
+        margin=margin_of_direction(weights, AttentionSVM(data, limit.selected)),
         attention=attention.gather(-1, limit.selected.unsqueeze(-1)).squeeze(-1).amin(-1),
         inside=inside,
         outside=~inside & ((size == 0) | (known & (cosine <= 0))),

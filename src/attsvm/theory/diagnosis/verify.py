@@ -93,16 +93,18 @@ class Verification:
     @property
     def sentence(self) -> str:
         """One sentence for all of them."""
-        if self.codes.numel() == 1:
-            return self.sentences[0]
         total = self.codes.numel()
+        if total == 1:
+            return self._sentence(0)
         said = f"{int(self.holds.sum())} of {total} runs went as predicted, and {int(self.direction_holds.sum())} of"
         said += f" {total} are within the thresholds of the max-margin direction"
         if self.differences:
             said += f"; the run is of another problem: {', '.join(self.differences)}"
-        if self.unknown:
-            said += f"; not known to be the same: {', '.join(self.unknown)}"
-        return f"{said}."
+        return said + self._rest
+
+    @property
+    def _rest(self) -> str:
+        return f"; not known to be the same: {', '.join(self.unknown)}." if self.unknown else "."
 
     def _sentence(self, element: int) -> str:
         def at(value: Tensor) -> float:
@@ -120,9 +122,7 @@ class Verification:
             if at(self.by_efficiency):
                 said += " (efficiency alone decides: there may be several solutions)"
             said += ", still improving" if at(self.still_improving) else ""
-        if self.unknown:
-            said += f"; not known to be the same: {', '.join(self.unknown)}"
-        return f"{said}."
+        return said + self._rest
 
     def to_json(self) -> str:
         """Every part, the reached selections, how many runs ended in each way, and medians, as JSON."""
@@ -193,9 +193,6 @@ def verify(
             ``sqrt(2 (1 - least_cosine))``, the distance of two unit vectors of that cosine; in other norms it does not
             count.
         least_efficiency: share of the largest margin, in the norm predicted, that the direction must have.
-
-    Raises:
-        ValueError: if the run does not belong to data of this shape, or a threshold is out of range.
     """
     if not isinstance(diagnosis, Diagnosis) or not isinstance(run, Run):
         kinds = f"{type(diagnosis).__name__} and {type(run).__name__}"
@@ -213,36 +210,62 @@ def verify(
     cosine = direction_cosine(weights, torch.nan_to_num(solution.weights)).masked_fill(~solution.solved, torch.nan)
     efficiency = margin_efficiency(weights, problem, norm, solution=solution)
     farthest = math.sqrt(2 * (1 - least_cosine))
-    limits = {"attention": threshold, "cosine": least_cosine, "distance": farthest, "efficiency": least_efficiency}
     distance = _distance(weights, problem, solution, cosine < least_cosine)
     several = solution.solved & ~solution.unique & (not isinstance(norm, Nuclear))
     near = torch.where(torch.isnan(distance), (cosine >= least_cosine) | several, distance <= farthest)
+
+    def saturated(attention: Float[Tensor, "*batch n T"]) -> Bool[Tensor, "*batch"]:
+        return (attention.amax(-1) >= threshold).all(-1).to(data.device)
+
     everywhere = torch.ones(data.batch_shape, dtype=torch.bool, device=data.device)
+    history, at_start = run.history, torch.zeros_like(everywhere)
+    if history.attention is not None and len(history) > 0 and int(history.step[0]) == 0:
+        at_start = saturated(history.attention[0])
+    half = max(int((history.step <= run.step / 2).sum()) - 1, 0)
+    improving, growth = torch.zeros_like(solution.solved), torch.full_like(run.risk, torch.nan)
+    if history.weights is not None and len(history.weights) >= 3:
+        before = history.weights[half].to(device=data.device, dtype=torch.float64)
+        improving = efficiency > margin_efficiency(before, problem, norm, solution=solution) + 1e-6
+    if history.norm is not None and len(history.norm) >= 2:
+        growth = history.norm[-1] / history.norm[half]
     parts = {
         "same_problem": everywhere & (not differences),
         "problem_known": everywhere & (not unknown),
         "trained": run.steps_taken.to(data.device) > 0,
-        "saturated": _saturated(run.attention, threshold).to(data.device),
+        "saturated": saturated(run.attention),
         "selection": (reached == diagnosis.predicted).all(-1),
         "locally_optimal": is_locally_optimal(data, diagnosis.head, reached, solution=solution).holds,
     }
+    codes = torch.zeros_like(everywhere, dtype=torch.int64)
+    for outcome, where in (  # the later lines have the last word
+        (Outcome.ANOTHER_LOCAL, ~parts["selection"]),
+        (Outcome.NOT_LOCAL, ~parts["locally_optimal"]),
+        (Outcome.UNDECIDED, ~solution.solved),
+        (Outcome.NOT_SEPARABLE, solution.infeasible),
+        (Outcome.NOT_SATURATED, ~parts["saturated"]),
+        (Outcome.NOT_TRAINED, ~parts["trained"]),
+        (Outcome.ANOTHER_PROBLEM, ~parts["same_problem"]),
+    ):
+        codes[where] = OUTCOMES.index(outcome)
     return Verification(
         reached=reached,
-        codes=_codes(parts, solution),
+        codes=codes,
         **parts,
-        saturated_at_start=_saturated_at_start(run, threshold).to(data.device),
+        saturated_at_start=at_start,
         direction_holds=solution.solved & (efficiency >= least_efficiency) & near,
         by_efficiency=several,
-        still_improving=_improving(run, problem, solution, efficiency),
+        still_improving=improving,
         cosine=cosine,
         distance=distance,
         efficiency=efficiency,
-        growth=_growth(run),
+        growth=growth,
         solution=solution,
         differences=differences,
         unknown=unknown,
-        thresholds=limits,
-    )
+        thresholds={
+            "attention": threshold, "cosine": least_cosine, "distance": farthest, "efficiency": least_efficiency
+        },
+    )  # fmt: skip
 
 
 def _compared(diagnosis: Diagnosis, run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -259,36 +282,7 @@ def _compared(diagnosis: Diagnosis, run: Run) -> tuple[tuple[str, ...], tuple[st
         digests["start"] = str(diagnosis.configuration["start"])
     stored = run.configuration.get("fingerprint", {})
     differences += [f"another {name}" for name, digest in digests.items() if stored.get(name, digest) != digest]
-    unknown += [name for name in digests if name not in stored]
-    return tuple(differences), tuple(unknown)
-
-
-def _codes(parts: dict[str, Tensor], solution: SVMSolution) -> Int[Tensor, "*batch"]:
-    """The outcome of each run; the later lines have the last word."""
-    codes = torch.zeros_like(parts["saturated"], dtype=torch.int64)
-    for outcome, where in (
-        (Outcome.ANOTHER_LOCAL, ~parts["selection"]),
-        (Outcome.NOT_LOCAL, ~parts["locally_optimal"]),
-        (Outcome.UNDECIDED, ~solution.solved),
-        (Outcome.NOT_SEPARABLE, solution.infeasible),
-        (Outcome.NOT_SATURATED, ~parts["saturated"]),
-        (Outcome.NOT_TRAINED, ~parts["trained"]),
-        (Outcome.ANOTHER_PROBLEM, ~parts["same_problem"]),
-    ):
-        codes[where] = OUTCOMES.index(outcome)
-    return codes
-
-
-def _saturated(attention: Float[Tensor, "*batch n T"], threshold: float) -> Bool[Tensor, "*batch"]:
-    return (attention.amax(-1) >= threshold).all(-1)
-
-
-def _saturated_at_start(run: Run, threshold: float) -> Bool[Tensor, "*batch"]:
-    """Whether the recorded start was saturated; False where it was not recorded."""
-    history = run.history
-    if history.attention is None or len(history) == 0 or int(history.step[0]) != 0:
-        return torch.zeros_like(run.stalled)
-    return _saturated(history.attention[0], threshold)
+    return tuple(differences), tuple(unknown + [name for name in digests if name not in stored])
 
 
 def _distance(
@@ -302,24 +296,3 @@ def _distance(
             return distance_to_solution_set(weights, problem, solution.norm, solution=solution)
         found[asked] = distance_to_solution_set(weights[asked], problem[asked], solution.norm, solution=solution[asked])
     return found
-
-
-def _improving(run: Run, problem: AttentionSVM, solution: SVMSolution, now: Tensor) -> Bool[Tensor, "*batch"]:
-    """Whether the margin efficiency grew by more than rounding over the second half; False without recorded weights."""
-    weights = run.history.weights
-    if weights is None or len(weights) < 3:
-        return torch.zeros_like(solution.solved)
-    before = weights[_half(run)].to(device=now.device, dtype=torch.float64)
-    return now > margin_efficiency(before, problem, solution.norm, solution=solution) + 1e-6
-
-
-def _half(run: Run) -> int:
-    return max(int((run.history.step <= run.step / 2).sum()) - 1, 0)
-
-
-def _growth(run: Run) -> Tensor:
-    """Final norm over the norm half-way; NaN where norms were not recorded."""
-    norms = run.history.norm
-    if norms is None or len(norms) < 2:
-        return torch.full_like(run.risk, torch.nan)
-    return norms[-1] / norms[_half(run)]

@@ -129,7 +129,6 @@ def regularization_path(
         radii: positive and increasing.
         norm: N, `Frobenius()` by default; `Nuclear()` is followed in factors, ``||K||_F^2 + ||Q||_F^2 <= 2 R``.
         parameterization: `KeyQuery(rank)` means the nuclear ball cut at that rank.
-        loss: `Logistic()` by default.
         restarts: number of random starts at each radius.
         seed: of the random starts; element b draws from stream (seed, b).
         cone: restrict W to an `AngleCone` (Frobenius norm): the local path.
@@ -137,9 +136,6 @@ def regularization_path(
         head_radii: r for each R; R itself by default. How r grows beside R decides which SVM the path tends to.
         iterations: at most this many at each radius; 100 Newton steps or 4000 projected gradients by default.
         progress: called with (radii done, radii in all); radii in between, which only guide the path, count too.
-
-    Raises:
-        ValueError: if the radii are not positive and increasing, or the options do not fit together.
 
     >>> import torch
     >>> tokens, v = torch.eye(2, dtype=torch.float64)[None], torch.tensor([1.0, 0.0]).double()
