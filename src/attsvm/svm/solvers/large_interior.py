@@ -10,7 +10,8 @@ of a d (d + 1) / 2 x n with an n x dq (dq + 1) / 2 matrix: a GPU's favourite. Ro
 combinations are one attention forward and backward, differences are made for some inputs at a time.
 
 Where no W separates, u grows along a ray while A*(u) stays bounded, so that u / sum(u) proves it; the largest
-multipliers are then tried alone, since a ray of few rows is easier to prove.
+multipliers are then tried alone, since a ray of few rows is easier to prove. Where one does, the rows that look active
+near the end are solved for directly, by `polish`.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from attsvm.norms import Frobenius, Norm
 from attsvm.svm.certificate import certify
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
+from attsvm.svm.solvers.batched.polish import polish
+from attsvm.svm.solvers.batched.rows import ScaledRows
 from attsvm.svm.solvers.block_descent.solver import BlockDescent
 from attsvm.svm.solvers.predictor_corrector import predictor_corrector
 
 MOST_UNKNOWNS = 20_000  # entries of W: its system of equations takes their square, three times
 _NUMBERS = 2**26  # of differences made at once
 _START = 10.0  # multipliers and slacks to start from, in rows of length 1
-_SHARP = 1e-4  # share of the accuracy at which no further step is taken
+_NEAR = 1e-6  # complementarity, over the dual value, from which the active rows are guessed
 _RAY = 1e-11  # ||A*(u)|| / b^T u at which u is a ray
 _RAY_ROWS = 2000  # most rows of one that is easier to prove
 
@@ -67,7 +70,7 @@ class LargeInteriorPoint(Solver):
             one = problem[element : element + 1]
             settled, steps[element] = _solve_one(one, self, weights[element], duals[element], progress)
             if not settled:
-                found = BlockDescent(self.accuracy).solve(one, norm, None, progress)
+                found = BlockDescent(self.accuracy).solve(one, norm, duals[element : element + 1], progress)
                 weights[element], duals[element] = found.weights[0], found.duals[0]
         return RawSolution(weights, duals, steps.to(data.device))
 
@@ -86,8 +89,8 @@ def _solve_one(
     factors = torch.where(present & (lengths > 0), 1.0 / lengths, 0.0)
     unit = (sides * factors).abs().masked_fill(~asks, 0.0).max()
     b, bound, present = sides * factors / unit, bound & (factors > 0), factors > 0
-    gram, start = _TokenGram(problem, factors), _START * bound.to(sides.dtype)
-    solved = False
+    gram, start, before = _TokenGram(problem, factors), _START * bound.to(sides.dtype), torch.inf
+    reach = factors / unit * sides.abs().masked_fill(~asks, 0.0).max()
     for count, (u, s, _) in enumerate(predictor_corrector(gram, b, bound, present, start, start)):
         W, value, left = gram.adjoint(u), float((b * u).sum()), float((u * s).sum())
         if progress is not None:
@@ -95,17 +98,33 @@ def _solve_one(
         if float(W.norm()) <= _RAY * value:
             duals[:] = (_fewer(gram, b, bound, present, u, options.iterations) * factors).view_as(duals)
             return True, count
-        good = False
-        if value > 0 and left <= 0.25 * options.accuracy * value:
-            multipliers = (u * factors).view_as(problem.right_hand_side) / W.norm()
-            good = bool(certify(problem, Frobenius(), W * unit, multipliers).proves_optimal(0.5 * options.accuracy))
-        if good:  # a step or two more cost little here, and tell rows of the support from their neighbours
-            weights[:], duals[:], solved = W[0] * unit, multipliers[0], True
-        if solved and (not good or left <= _SHARP * options.accuracy * value):
+        if left <= _NEAR * value:
+            for pair in (_polished(gram, b, bound, reach, u, s, options.accuracy), (W, u)):
+                multipliers = (pair[1] * factors).view_as(problem.right_hand_side) / pair[0].norm()
+                proof = certify(problem, Frobenius(), pair[0] * unit, multipliers)
+                if bool(proof.proves_optimal(0.5 * options.accuracy)):
+                    weights[:], duals[:] = pair[0][0] * unit, multipliers[0]
+                    return True, count
+        if count == options.iterations or not left < torch.inf or left == before:
             break
-        if count == options.iterations or not left < torch.inf:
-            break
-    return solved, count
+        before = left
+    duals[:] = (u * factors).view_as(duals)
+    return False, count
+
+
+def _polished(
+    gram: _TokenGram, b: Tensor, bound: Tensor, reach: Tensor, u: Tensor, s: Tensor, accuracy: float
+) -> tuple[Tensor, Tensor]:
+    """W and multipliers on the rows that look active, to round-off, where these are the right ones or nearly so.
+
+    The interior point comes close and no further: where its slacks vanish, S^-1 drowns the identity in its system.
+    """
+    likely = torch.where(bound, u / s, torch.where(gram.factors > 0, torch.inf, 0.0))
+    active = int((likely > 1).sum())
+    index = likely.topk(min(active + active // 4 + 200, MOST_UNKNOWNS, int((likely > 0).sum()))).indices
+    rows = gram.listed(index, b, bound, reach)
+    found, multipliers, _ = polish(rows.gram(), rows, likely.gather(1, index) > 1, 0.1 * accuracy)
+    return found, torch.zeros_like(u).scatter(1, index, multipliers)
 
 
 def _fewer(gram: _TokenGram, b: Tensor, bound: Tensor, present: Tensor, ray: Tensor, iterations: int) -> Tensor:
@@ -137,6 +156,18 @@ class _TokenGram:
 
     def forward(self, weights: Tensor) -> Tensor:
         return self.factors * self.problem.margins(weights).flatten(1)
+
+    def listed(self, index: Tensor, b: Tensor, bound: Tensor, reach: Tensor) -> ScaledRows:
+        """The rows at the places `index` ``[1, m]`` of n T, written out."""
+        data = self.problem.data
+        inputs = index[0] // data.T
+        sequence = inputs // data.queries_per_sequence
+        kept = data.tokens[0, sequence, self.problem.reference[0, inputs]]
+        differences = (kept - data.tokens[0, sequence, index[0] % data.T]) * self.factors[0, index[0], None]
+        sides, inequalities, reached = (x.gather(1, index) for x in (b, bound, reach))
+        return ScaledRows(
+            differences[None], data.queries[:, inputs], sides, inequalities, ~inequalities, reached
+        )  # fmt: skip
 
     def times(self, u: Tensor) -> Tensor:
         return self.forward(self.adjoint(u))
