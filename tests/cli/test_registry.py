@@ -75,7 +75,7 @@ def test_every_public_solver_has_a_name():
     base = attsvm.svm.Solver
     public = {getattr(attsvm.svm, name) for name in attsvm.svm.__all__}
     solvers = {kind for kind in public if isinstance(kind, type) and issubclass(kind, base)} - {base}
-    assert {type(make()) for make in registry.SOLVERS.values()} == solvers
+    assert {type(registry.solver_named(name)) for name in registry.SOLVERS} == solvers
     assert registry.solver_named(None) is None
 
 

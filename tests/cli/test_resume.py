@@ -10,7 +10,7 @@ import torch
 
 import attsvm
 from attsvm import Run
-from attsvm.cli.common.training import in_stretches
+from attsvm.cli.train import in_stretches
 from cli.runner import COMMAND, ENVIRONMENT, invoke, refused, shell
 
 SHORT = ("--record", 10, "--optimizer", "adam")

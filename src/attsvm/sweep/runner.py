@@ -57,7 +57,8 @@ def run(
     configuration = sweep.default if configuration is None else configuration
     before = check_folder(sweep, configuration, folder=folder, resume=resume, overwrite=overwrite, device=device)
     store = _store(sweep, configuration, folder, device)
-    session = _Session(sweep, configuration, store, str(device), backend or Processes(), progress, say)
+    tell = progress or (lambda done, total: None)
+    session = _Session(sweep, configuration, store, str(device), backend or Processes(), tell, say)
     with store.open():
         if overwrite:
             store.clear()
@@ -91,7 +92,7 @@ class _Session:
     store: ResultFolder
     device: str
     backend: Backend
-    progress: Progress | None
+    tell: Progress
     say: Callable[[str], None] | None
     began: float = field(default_factory=time.perf_counter)
     before: dict[str, Any] = field(default_factory=dict)
@@ -102,7 +103,10 @@ class _Session:
     def run(self, before: dict[str, Any] | None) -> SweepResult:
         self.before = {"started": now(), **(before or {})}
         self.notes = list(self.before.get("notes", ()))
-        self._compare_versions()
+        earlier = self.before.get("versions")
+        changed = differences(earlier, versions(*_LIBRARIES)) if earlier else ""
+        if changed and not self.before.get("complete"):  # then equal bytes are not promised
+            self._note(f"resumed with {changed}: earlier chunks were computed by other versions")
         if before is None:
             self.store.write_manifest(self._manifest())
         try:
@@ -144,7 +148,7 @@ class _Session:
         missing = [task for task in tasks if found[task.name] is None]
         known = len(self.chunks) + len(tasks)
         ready = known - len(missing)
-        self._tell(ready, known)
+        self.tell(ready, known)
         if missing and self.sweep.prepare is not None:
             missing = list(self.sweep.prepare(self.configuration, missing))
         light = replace(self.sweep, tasks=list, more=None, prepare=None)  # what workers do not need is not sent there
@@ -157,7 +161,7 @@ class _Session:
                     found[missing[place].name] = self.store.write(missing[place], content)
                     self.computed += 1
                     ready += 1
-                    self._tell(ready, known)
+                    self.tell(ready, known)
         lost = [name for name, chunk in found.items() if chunk is None]
         if lost:
             raise RuntimeError(f"the backend did not return the chunks {', '.join(lost)}")
@@ -170,13 +174,6 @@ class _Session:
             self._note(f"chunk {task.name} was damaged ({error}) and is computed again")
             return None
 
-    def _compare_versions(self) -> None:
-        """Note if other versions of a library computed the earlier chunks: then equal bytes are not promised."""
-        earlier = self.before.get("versions")
-        changed = differences(earlier, versions(*_LIBRARIES)) if earlier else ""
-        if changed and not self.before.get("complete"):
-            self._note(f"resumed with {changed}: earlier chunks were computed by other versions")
-
     def _note(self, note: str) -> None:
         self.notes.append(note)
         self._say(note)
@@ -184,10 +181,6 @@ class _Session:
     def _say(self, sentence: str) -> None:
         if self.say is not None:
             self.say(f"{self.sweep.id}: {sentence}")
-
-    def _tell(self, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress(done, total)
 
     def _manifest(self) -> dict[str, Any]:
         counts: dict[str, int] = {}

@@ -11,6 +11,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import attsvm
@@ -31,38 +32,20 @@ SAMPLES: Mapping[str, Callable[[], list[str]]] = {
     "reactions": lambda: attsvm.heads.sample_reactions(),
 }
 PARAMETERIZATIONS = {"w": "weights", "weights": "weights", "kq": "key-query", "key-query": "key-query"}
-LOSSES: Mapping[str, Callable[[], Loss]] = {
-    "logistic": lambda: attsvm.Logistic(),
-    "exponential": lambda: attsvm.Exponential(),
-    "linear": lambda: attsvm.attention.Linear(),
-    "log": lambda: attsvm.attention.Log(),
-}
-NORMS: Mapping[str, Callable[[], Norm]] = {
-    "frobenius": lambda: attsvm.Frobenius(),
-    "nuclear": lambda: attsvm.Nuclear(),
-    "spectral": lambda: attsvm.Spectral(),
-    "max-entry": lambda: attsvm.MaxEntry(),
-    "sum-entry": lambda: attsvm.SumEntry(),
-    "projective": lambda: attsvm.norms.Projective(),
-    "gamma2": lambda: attsvm.norms.Gamma2(),
-}
+LOSSES = {"logistic": "Logistic", "exponential": "Exponential", "linear": "attention.Linear", "log": "attention.Log"}
+NORMS = {
+    "frobenius": "Frobenius", "nuclear": "Nuclear", "spectral": "Spectral", "max-entry": "MaxEntry",
+    "sum-entry": "SumEntry", "projective": "norms.Projective", "gamma2": "norms.Gamma2",
+}  # fmt: skip
 SVM_NORMS = (*NORMS, "entrywise")
-SOLVERS: Mapping[str, Callable[[], Solver]] = {
-    "active-set": lambda: attsvm.ActiveSet(),
-    "batched-frobenius": lambda: attsvm.svm.BatchedFrobenius(),
-    "block-descent": lambda: attsvm.BlockDescent(),
-    "large-interior-point": lambda: attsvm.svm.LargeInteriorPoint(),
-    "nuclear-interior-point": lambda: attsvm.NuclearInteriorPoint(),
-    "interior-point": lambda: attsvm.InteriorPoint(),
-    "linear-program": lambda: attsvm.LinearProgram(),
-    "conic": lambda: attsvm.Conic(),
-    "cvxpy": lambda: attsvm.Cvxpy(),
-}
+SOLVERS = {
+    "active-set": "ActiveSet", "batched-frobenius": "svm.BatchedFrobenius", "block-descent": "BlockDescent",
+    "large-interior-point": "svm.LargeInteriorPoint", "nuclear-interior-point": "NuclearInteriorPoint",
+    "interior-point": "InteriorPoint",
+    "linear-program": "LinearProgram", "conic": "Conic", "cvxpy": "Cvxpy",
+}  # fmt: skip
 SCHEDULES = ("constant", "inverse-sqrt", "geometric", "lipschitz")
-STOPPING: Mapping[str, Callable[[int], StoppingRule]] = {
-    "saturated": lambda every: attsvm.descent.Saturated(every=every),
-    "settled": lambda every: attsvm.descent.Settled(every=every),
-}
+STOPPING = {"saturated": "descent.Saturated", "settled": "descent.Settled"}
 
 
 @dataclass(frozen=True)
@@ -80,65 +63,36 @@ class OptimizerOptions:
     clip: float | None = None
     settings: tuple[str, ...] = ()
 
-    def momentum_or(self, usual: float) -> float:
-        """The momentum that is asked for, or the usual one."""
-        return usual if self.momentum is None else self.momentum
-
 
 @dataclass(frozen=True)
 class _Rule:
-    """One optimizer: how to make it, its default step, and which further options it takes."""
+    """One optimizer: its class, its own norm, the step size and momentum that are usual, and which options it takes."""
 
-    make: Callable[[float | Schedule, OptimizerOptions], Optimizer]
-    step_size: float = 0.1
+    kind: str
+    norm: str | None = None
+    momentum: float | None = None
     takes: tuple[str, ...] = ()
+    step_size: float = 0.1
 
 
-def _steepest(norm: Callable[[], Norm], usual: float = 0.0) -> _Rule:
-    return _Rule(lambda step, told: attsvm.SteepestDescent(norm(), step, told.momentum_or(usual)), takes=("momentum",))
-
-
-def _named_steepest(step: float | Schedule, told: OptimizerOptions) -> Optimizer:
-    if told.norm is None:
-        raise ValueError(
-            f"--optimizer steepest needs --norm: one of {', '.join(NORMS)}, l1.5 or spectral2 and the like"
-        )
-    return attsvm.SteepestDescent(norm_named(told.norm), step, told.momentum_or(0.0))
-
-
-def _joint(step: float | Schedule, told: OptimizerOptions) -> Optimizer:
-    norm = norm_named(told.norm or "frobenius")
-    return attsvm.descent.JointSteepestDescent(norm, step, told.momentum_or(0.0))
-
-
-def _mirror(kind: Callable[[float, float | Schedule], Optimizer]) -> _Rule:
-    def make(step: float | Schedule, told: OptimizerOptions) -> Optimizer:
-        if told.p is None:
-            raise ValueError("--optimizer mirror and normalized-mirror need --p, strictly between 1 and infinity")
-        return kind(told.p, step)
-
-    return _Rule(make, takes=("p",))
-
-
+_MOMENTUM = ("momentum",)
 OPTIMIZERS: Mapping[str, _Rule] = {
-    "gd": _Rule(lambda step, _: attsvm.GradientDescent(step)),
-    "ngd": _Rule(lambda step, _: attsvm.NormalizedGradientDescent(step)),
-    "sign": _steepest(NORMS["max-entry"]),
-    "signum": _steepest(NORMS["max-entry"], 0.9),
-    "spectral": _steepest(NORMS["spectral"]),
-    "muon": _steepest(NORMS["spectral"], 0.95),
-    "newton-schulz": _Rule(
-        lambda step, told: attsvm.descent.NewtonSchulzDescent(step, told.momentum_or(0.95)), takes=("momentum",)
-    ),
-    "row": _steepest(lambda: attsvm.norms.LargestRow()),
-    "column": _steepest(lambda: attsvm.norms.LargestColumn()),
-    "steepest": _Rule(_named_steepest, takes=("norm", "momentum")),
-    "joint": _Rule(_joint, takes=("norm", "momentum")),
-    "mirror": _mirror(lambda p, step: attsvm.MirrorDescent(p, step)),
-    "normalized-mirror": _mirror(lambda p, step: attsvm.NormalizedMirrorDescent(p, step)),
-    "adam": _Rule(lambda step, _: attsvm.Adam(step)),
-    "lion": _Rule(lambda step, _: attsvm.descent.Lion(step)),
-    "polyak": _Rule(lambda step, _: attsvm.PolyakDescent(step), step_size=1.0),
+    "gd": _Rule("GradientDescent"),
+    "ngd": _Rule("NormalizedGradientDescent"),
+    "sign": _Rule("SteepestDescent", "MaxEntry", 0.0, _MOMENTUM),
+    "signum": _Rule("SteepestDescent", "MaxEntry", 0.9, _MOMENTUM),
+    "spectral": _Rule("SteepestDescent", "Spectral", 0.0, _MOMENTUM),
+    "muon": _Rule("SteepestDescent", "Spectral", 0.95, _MOMENTUM),
+    "newton-schulz": _Rule("descent.NewtonSchulzDescent", None, 0.95, _MOMENTUM),
+    "row": _Rule("SteepestDescent", "norms.LargestRow", 0.0, _MOMENTUM),
+    "column": _Rule("SteepestDescent", "norms.LargestColumn", 0.0, _MOMENTUM),
+    "steepest": _Rule("SteepestDescent", None, 0.0, ("norm", "momentum")),
+    "joint": _Rule("descent.JointSteepestDescent", "Frobenius", 0.0, ("norm", "momentum")),
+    "mirror": _Rule("MirrorDescent", takes=("p",)),
+    "normalized-mirror": _Rule("NormalizedMirrorDescent", takes=("p",)),
+    "adam": _Rule("Adam"),
+    "lion": _Rule("descent.Lion"),
+    "polyak": _Rule("PolyakDescent", step_size=1.0),
 }
 
 
@@ -169,8 +123,21 @@ def optimizer_named(name: str, options: OptimizerOptions) -> Optimizer:
         if getattr(options, option) is not None and option not in rule.takes:
             owners = ", ".join(other for other, entry in OPTIMIZERS.items() if option in entry.takes)
             raise ValueError(f"--{option} does nothing with --optimizer {name}; it belongs to {owners}")
-    made = rule.make(_schedule(options, rule.step_size), options)
+    if name == "steepest" and options.norm is None:
+        listed = ", ".join(NORMS)
+        raise ValueError(f"--optimizer steepest needs --norm: one of {listed}, l1.5 or spectral2 and the like")
+    if "p" in rule.takes and options.p is None:
+        raise ValueError("--optimizer mirror and normalized-mirror need --p, strictly between 1 and infinity")
+    norm = norm_named(options.norm) if options.norm else _made(rule.norm) if rule.norm else None
+    momentum = rule.momentum if options.momentum is None else options.momentum
+    arguments = (norm, options.p, _schedule(options, rule.step_size), momentum)
+    made = _made(rule.kind, *(each for each in arguments if each is not None))
     return replace(made, weight_decay=options.weight_decay or 0.0, clip=options.clip)
+
+
+def _made(kind: str, *arguments: Any) -> Any:
+    """An object of the class that has this name at the top of `attsvm` or in one of its rooms."""
+    return attrgetter(kind)(attsvm)(*arguments)
 
 
 _PYTORCH = "torch.optim."
@@ -200,7 +167,7 @@ def _pytorch(name: str, options: OptimizerOptions) -> Optimizer:
 
 def loss_named(name: str) -> Loss:
     """The loss of this name."""
-    return LOSSES[_known(name, LOSSES, "loss")]()
+    return _made(LOSSES[_known(name, LOSSES, "loss")])
 
 
 def norm_named(name: str) -> Norm:
@@ -209,7 +176,7 @@ def norm_named(name: str) -> Norm:
     >>> norm_named("l1"), norm_named("l1.75"), norm_named("linf"), norm_named("spectral2")
     (SumEntry(), Entrywise(p=1.75), MaxEntry(), SpectralOfRank(rank=2))
     """
-    return _numbered_norm(name) or NORMS[_known(name, NORMS, "norm")]()
+    return _numbered_norm(name) or _made(NORMS[_known(name, NORMS, "norm")])
 
 
 def svm_norm_named(name: str, p: float | None) -> Norm:
@@ -226,7 +193,7 @@ def svm_norm_named(name: str, p: float | None) -> Norm:
         return attsvm.Entrywise(p)
     if p is not None:
         raise ValueError(f"--p does nothing with --norm {name}; it belongs to --norm entrywise")
-    return norm or NORMS[known]()
+    return norm or _made(NORMS[known])
 
 
 def _numbered_norm(name: str) -> Norm | None:
@@ -246,12 +213,12 @@ def _numbered_norm(name: str) -> Norm | None:
 
 def solver_named(name: str | None) -> Solver | None:
     """The solver of this name; None leaves the choice to norm, size and device."""
-    return None if name is None else SOLVERS[_known(name, SOLVERS, "solver")]()
+    return None if name is None else _made(SOLVERS[_known(name, SOLVERS, "solver")])
 
 
 def stopping_named(name: str | None, every: int) -> StoppingRule | None:
     """The stopping rule of this name, asked every `every` steps; None for none."""
-    return None if name is None else STOPPING[_known(name, STOPPING, "stopping rule")](every)
+    return None if name is None else replace(_made(STOPPING[_known(name, STOPPING, "stopping rule")]), every=every)
 
 
 def _schedule(told: OptimizerOptions, usual: float) -> Schedule:
