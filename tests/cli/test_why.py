@@ -29,8 +29,23 @@ def test_a_choice_in_words_and_numbers(folder, texts, tmp_path):
 @pytest.mark.parametrize(("given", "message"), [
     (["--head", "L2H0"], "head L2H0 does not exist; "),
     (["--head", "L0H0", "--query", "house"], "query 'house' is not in the text"),
+    (["--head", "3.7"], "head must be a name such as 'L3H7'"),
+    (["--head", "L0H0", "--query", "99"], "query must be a position in 0..9 or a word of the text; got 99"),
+    (["--head", "L0H0", "--over", "house"], "over 'house' is not in the text"),
+    (["--head", "L0H0", "--examples", "nowhere.txt"], "--examples must be a file, or one of"),
     (["--head", "L0H0", "--parts", "0"], "--parts must be at least 1"),
     (["--head", "L0H0", "--html", "nowhere/a.html"], "does not exist"),
 ])  # fmt: skip
 def test_bad_input_is_one_sentence(folder, given, message):
     assert message in refused(invoke("why", folder, TEXT, *given))
+
+
+def test_a_word_twice_nothing_to_choose_and_no_model(folder, tmp_path):
+    asked = ("--head", "L0H0", "--query")
+    assert "query 'cat' occurs 2 times, at tokens 2, 5; give one" in refused(
+        invoke("why", folder, "the cat saw a cat", *asked, "cat")
+    )
+    assert "is blank" in refused(invoke("why", folder, " ", *asked, "0"))
+    assert "does not exist; give a model folder" in refused(invoke("why", tmp_path / "nowhere", TEXT, *asked, "0"))
+    (tmp_path / "config.json").write_text('{"model_type": "xlnet"}', encoding="utf-8")
+    assert "adds products of contents and relative positions" in refused(invoke("why", tmp_path, TEXT, *asked, "0"))

@@ -40,7 +40,7 @@ def edit(
     it can meet together. The edited model has the same architecture.
     """
     asked = _demands(demands)
-    texts = () if keep is None else _texts(keep, 1000).lines
+    texts = () if keep is None else _texts(keep, 1000, "--keep").lines
     kind = svm_norm_named(norm, None)
     loaded = attsvm.heads.load(model, model_type=model_type)
     found = attsvm.heads.edit(loaded, head, asked, keep=texts, norm=kind, margin=margin)

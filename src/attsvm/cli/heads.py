@@ -121,13 +121,9 @@ def heads(
     )  # fmt: skip
     if swap:
         _swap(
-            loaded,
-            given,
-            wanted_layers,
-            wanted_heads,
-            {"queries": queries, "confidence": confidence, "seed": seed},
-            json,
-        )
+            loaded, given, wanted_layers, wanted_heads,
+            {"queries": queries, "confidence": confidence, "seed": seed}, json,
+        )  # fmt: skip
         return
     with status_line(f"Heads of {loaded.name}", quiet=quiet or json) as tell:
 
@@ -208,11 +204,11 @@ def _print(report: HeadsReport, given: Texts, page: Path, numbers: Path, quiet: 
     typer.echo(f"{in_mebibytes(report.memory)} of states and rows at once; written: {page}, {numbers}")
 
 
-def _texts(name: str, most: int) -> Texts:
+def _texts(name: str, most: int, option: str = "--texts") -> Texts:
     if name in SAMPLES:
         return attsvm.heads.Texts(tuple(SAMPLES[name]()), "")
     if not Path(name).exists():
-        raise ValueError(f"--texts must be a file, or one of {', '.join(SAMPLES)}; {name!r} is neither")
+        raise ValueError(f"{option} must be a file, or one of {', '.join(SAMPLES)}; {name!r} is neither")
     return attsvm.heads.read_texts(name, most)
 
 

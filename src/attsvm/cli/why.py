@@ -51,7 +51,7 @@ def why(
     page = None if html is None else checked_file(html, "--html")
     if parts < 1:
         raise ValueError(f"--parts must be at least 1; got {parts}")
-    given = None if examples is None else _texts(examples, 1000)
+    given = None if examples is None else _texts(examples, 1000, "--examples")
     loaded = attsvm.heads.load(model, model_type=model_type)
     support = None if given is None else attsvm.heads.max_margin(loaded, head, given.lines)
     reading = Reading(loaded, text, head, support=support)

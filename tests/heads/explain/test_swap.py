@@ -41,6 +41,27 @@ def test_its_own_weights_change_nothing_and_others_do(name, make):
         torch.testing.assert_close(other.attention[1][2], before.attention[1][0], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize(("name", "padded"), [("gpt2", "right"), ("llama", "right"), ("llama", "left")])
+def test_every_text_of_a_batch_is_swapped(name, padded):
+    """Two texts in one run, the shorter one padded, do what each does alone."""
+    model = load(gpt2() if name == "gpt2" else lately("Llama"))
+    texts, weights = [IDS, IDS[1:6]], {"L0H1": model.weights(1, 0), "L1H2": model.weights(0, 3), "L2H0": None}
+    rows, marks = [], []
+    for text in texts:
+        fill = [0] * (len(IDS) - len(text))
+        rows.append(fill + text if padded == "left" else text + fill)
+        marks.append([0] * len(fill) + [1] * len(text) if padded == "left" else [1] * len(text) + [0] * len(fill))
+    mask = torch.tensor(marks)
+    places = (mask.cumsum(-1) - 1).clamp(min=0)
+    with swap(model, weights), torch.no_grad():
+        alone = [outcome(model, sentence).states for sentence in model.encode(texts)]
+        together = model._core(input_ids=torch.tensor(rows), attention_mask=mask, position_ids=places).last_hidden_state
+    for states, row, kept in zip(alone, together, mask.bool(), strict=True):
+        torch.testing.assert_close(row[kept], states, rtol=1e-4, atol=1e-4)
+    plain = model._core(input_ids=torch.tensor(rows), attention_mask=mask, position_ids=places).last_hidden_state
+    assert not torch.allclose(plain[1], together[1], atol=1e-3)
+
+
 def test_without_a_head():
     """GPT-2 with the head's rows of the output projection set to 0."""
     model = load(gpt2())

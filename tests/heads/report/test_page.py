@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from app.accessibility import WIDTHS, violations
@@ -52,6 +54,17 @@ def test_a_head_opens_with_its_drawings(page, address):
     box = page.locator("#detail svg.heat").bounding_box()
     assert box["width"] > 100
     assert box["height"] > 100
+
+
+def test_a_head_says_how_to_ask_why(page, address, tmp_path):
+    page.goto(address)
+    assert page.locator(".why").count() == 0  # arrays read no texts
+    page.goto(replace(planted_report(), architecture="bert").save_html(tmp_path / "heads.html").as_uri())
+    page.click('tr[data-head="L0H0"]')
+    assert page.locator(".why a").get_attribute("href") == "why_L0H0.html"
+    told = page.locator(".why code").inner_text()
+    assert told.startswith("attsvm why planted 'sentence ")
+    assert " --head L0H0 --query " in told
 
 
 def test_a_query_can_be_asked_and_a_sentence_chosen(page, address):

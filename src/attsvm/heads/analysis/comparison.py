@@ -40,12 +40,7 @@ class Compared:
 
 
 def compare_with_max_margin(
-    form: HeadWeights,
-    views: Sequence[SentenceView],
-    drawn: Choices,
-    held_out: Choices,
-    norm: Norm,
-    settings: Settings,
+    form: HeadWeights, views: Sequence[SentenceView], drawn: Choices, held_out: Choices, norm: Norm, settings: Settings
 ) -> Compared:
     """How close W is to W_mm, the solution of the max-margin problem of `drawn`, which is asked to make `held_out` too.
 
@@ -93,12 +88,7 @@ def compare_with_max_margin(
 
 
 def _compare_lifted(
-    form: HeadWeights,
-    views: Sequence[SentenceView],
-    drawn: Choices,
-    held_out: Choices,
-    norm: Norm,
-    settings: Settings,
+    form: HeadWeights, views: Sequence[SentenceView], drawn: Choices, held_out: Choices, norm: Norm, settings: Settings
 ) -> Compared:
     """The same for a head whose logits depend on positions; W is the stack of its channels."""
     if not isinstance(norm, Frobenius):

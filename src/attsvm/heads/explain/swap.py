@@ -102,13 +102,18 @@ class _Swapped(TorchFunctionMode):
         return result
 
     def _seen(self, text: int, attention: Tensor) -> LayerStates:
-        """What the layer reads of one text of a batch; padding gets no attention from any head."""
+        """What the layer reads of one text of a batch.
+
+        Padding gets no attention from any head, but from other padding: rows that see nothing look at everything.
+        """
         model, layer = self._model, self._model._layers[self._calls]
         keys, queries = (model._wide([self._read[part.module][text]])[0] for part in (layer.key, layer.query))
-        padding = (attention == 0).all(0).all(0).cpu()
-        allowed = model._allowed(len(padding), [self._calls]) & ~padding
+        allowed = model._allowed(attention.shape[-1], [self._calls])
+        looked = (attention > 0).any(0).cpu()
+        blind = (looked & ~allowed).any(-1)
+        allowed = allowed & looked[~blind].any(0)
         phases = model._architecture.phases(layer, self._named, text) if layer.turns else None
-        return LayerStates(keys, queries, allowed, phases, model._buckets(len(padding)))
+        return LayerStates(keys, queries, allowed, phases, model._buckets(len(allowed)))
 
 
 @dataclass(frozen=True)

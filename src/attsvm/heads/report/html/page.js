@@ -171,6 +171,12 @@
       kinds.map(([kind, share]) => fact(percent(share), kind)).join("") +
       fact(s.tied, "ties") + fact(number(head.spectrum.effective_rank), "effective rank of W") +
       fact(percent(head.rule_agreement), `held out: ${escapeText(head.rule || "no rule")}`) + fact(head.attention_error.toExponential(0), "attention error") + "</div>";
+    const told = head.support_tokens[0];
+    if (data.asked && told) {
+      const text = data.texts[told.sentence].replaceAll("'", "'\\''");
+      const command = `attsvm why ${data.asked} '${text}' --head ${name} --query ${told.query_position} --html why_${name}.html`;
+      html += `<p class="why">Why does it attend there? <code>${escapeText(command)}</code> writes <a href="why_${name}.html">why_${name}.html</a> beside this page.</p>`;
+    }
     if (!head.comparisons.length) { detail.innerHTML = html; return; }
     html += '<div class="cards">';
     head.comparisons.forEach((found) => { html += `<div class="card wide"><h3>Head and controls, ${escapeText(found.head.norm)} norm</h3>${controls(found)}</div>`; });

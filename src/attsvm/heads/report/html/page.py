@@ -127,7 +127,9 @@ def _detail(report: HeadsReport, examples: int | None) -> dict[str, Any]:
             for control in (*found["shuffled"], *found["untrained"]):
                 control["margins"] = []
         heads[head.name] = plain
-    return {"quantile": report.settings.quantile, "heads": heads, "texts": texts}
+    # What `attsvm why` is asked about; it reads texts with models of the transformers library.
+    asked = None if report.architecture in ("arrays", "TransformerLens", "vit") else report.model
+    return {"quantile": report.settings.quantile, "heads": heads, "texts": texts, "asked": asked}
 
 
 def _four_digits(value: Any) -> Any:
