@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from attsvm.data import stream_keys, streams
-from attsvm.data.streams import Numbers, Purpose, Seed, batch_shape, draw_batch
+from attsvm.data.compiled_streams import fill
+from attsvm.data.streams import Numbers, Purpose, Seed, _philox_keys, batch_shape, draw_batch
 
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
 
@@ -230,3 +231,17 @@ def test_draw_batch_works_through_many_groups_of_streams() -> None:
 def test_normal_numbers_come_before_uniform_ones() -> None:
     with pytest.raises(ValueError, match="before uniform"):
         draw_batch(lambda stream: {"x": stream.random(2) + stream.standard_normal(2)}, 1, 0)
+
+
+@pytest.mark.parametrize("purpose", [(), (1,)])
+def test_compiled_streams_are_those_of_numpy(purpose: tuple[int, ...]) -> None:
+    """Bit for bit, the tail of the normal distribution and numbers at the edge of a layer included."""
+    keys = [(seed, element) for seed in (0, 7, 2**40) for element in range(100)]
+    words = _philox_keys(keys, purpose)
+    normals, uniforms = np.empty((len(keys), 401)), np.empty((len(keys), 7))
+    fill(words, normals, uniforms)
+    assert np.abs(normals).max() > 3.66  # where the tail begins
+    for row, key in enumerate(keys):
+        generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(list(key), spawn_key=purpose)))
+        assert (normals[row] == generator.standard_normal(401)).all()
+        assert (uniforms[row] == generator.random(7)).all()

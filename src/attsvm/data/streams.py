@@ -19,6 +19,7 @@ Seed = int | Sequence[int | tuple[int, int]] | torch.Generator | Counter
 Batch = int | tuple[int, ...] | None
 
 _ANY = 2**40  # more numbers than any draw takes
+_MANY = 20_000  # streams from which on compiled code, which takes a second to load, is faster than NumPy's generators
 _CACHED = 2**17  # numbers that stay in a processor's cache while they are made into a data set
 
 
@@ -158,17 +159,22 @@ def draw_batch(
         if isinstance(seed, Counter):
             made = draw(CounterNumbers(seed, first, last, lane, place))
         else:
-            made = draw(_numbers(keys[first:last], *asked.used))
+            made = draw(_numbers(keys[first:last], *asked.used, compiled=count >= _MANY))
         for name, part in made.items():
             drawn[name][first:last] = part if isinstance(part, Tensor) else torch.from_numpy(part)
     return {name: value.reshape(*shape, *value.shape[1:]) for name, value in drawn.items()}
 
 
-def _numbers(keys: np.ndarray, normals: int, uniforms: int) -> Numbers:
+def _numbers(keys: np.ndarray, normals: int, uniforms: int, *, compiled: bool) -> Numbers:
     """So many numbers of the streams with these keys; one generator is set to each stream in turn."""
+    drawn = np.empty((len(keys), normals)), np.empty((len(keys), uniforms))
+    if compiled:
+        from attsvm.data.compiled_streams import fill  # starts Numba
+
+        fill(keys, *drawn)
+        return Numbers(*drawn)
     bits = np.random.Philox(0)
     generator = np.random.Generator(bits)
-    drawn = np.empty((len(keys), normals)), np.empty((len(keys), uniforms))
     state: dict[str, Any] = {"counter": [0, 0, 0, 0], "key": [0, 0]}
     unused = {"buffer": [0, 0, 0, 0], "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
     whole: Any = {"bit_generator": "Philox", "state": state, **unused}
