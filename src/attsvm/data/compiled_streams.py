@@ -38,7 +38,7 @@ def _high(typing_context, a, b):  # type: ignore[no-untyped-def]
 
 @njit(**_HELPER)
 def _refill(words, at):  # type: ignore[no-untyped-def]
-    """The next words of Philox, four for each value of the counter; `at` holds key, counter, and the next word's place."""
+    """The next words of Philox, four for each value of the counter; `at` holds key, counter, place."""
     for block in range(_TOGETHER):
         a, b, c, d = at[2] + np.uint64(block), np.uint64(0), np.uint64(0), np.uint64(0)
         one, two = at[0], at[1]

@@ -215,7 +215,8 @@ def _words(shape: Shape) -> dict[str, Any]:
     def highest_over_parts(x):  # type: ignore[no-untyped-def]
         lanes = 1
         while lanes < parts:
-            x = max(x, cuda.shfl_xor_sync(_ALL_LANES, x, lanes))
+            other = cuda.shfl_xor_sync(_ALL_LANES, x, lanes)
+            x = other if other > x else x
             lanes *= 2
         return x
 
