@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize
 
 from attsvm.norms import MaxEntry, SumEntry
-from attsvm.norms._linalg import project_onto_simplex
+from attsvm.norms.sizes import project_onto_simplex
 
 from .checks import random_matrices
 

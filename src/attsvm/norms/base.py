@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.data.checks import ArrayLike, as_floating, as_tensor, type_name
-from attsvm.norms._linalg import split_scale
 
 
 @dataclass(frozen=True)
@@ -118,18 +117,29 @@ class Norm(ABC):
         return torch.where(inside[..., None, None], tensor, nearest * scale)
 
     @abstractmethod
-    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
+    def _value(self, matrix: Tensor) -> Tensor:
         """N(W)."""
 
     @abstractmethod
-    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
+    def _steepest(self, gradient: Tensor) -> Tensor:
         """A maximiser of <G, D> over N(D) <= 1; zero at zero."""
 
     @abstractmethod
-    def _project(
-        self, matrix: Float[Tensor, "*batch d dq"], radius: Float[Tensor, "*batch"]
-    ) -> Float[Tensor, "*batch d dq"]:
+    def _project(self, matrix: Tensor, radius: Tensor) -> Tensor:
         """The projection of matrices outside the ball; what it gives for those inside or for radius 0 is not read."""
+
+
+def split_scale(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """`matrix` as scaled * scale, with scale ``[*batch, 1, 1]`` a power of two, so that no bit is lost.
+
+    The largest |entry| of scaled lies in [1, 2), or the matrix is zero and scale is 1. An element that holds a NaN or
+    an infinity gets scaled = 0 and scale = NaN: products with scale then say so, and no decomposition ever sees it.
+    """
+    largest = matrix.abs().amax(dim=(-2, -1), keepdim=True)
+    mantissa = torch.frexp(largest).mantissa
+    scale = torch.where(largest > 0, largest / (2 * mantissa), torch.ones_like(largest))
+    scale = torch.where(largest.isfinite(), scale, torch.full_like(largest, torch.nan))
+    return torch.where(largest.isfinite(), matrix / scale, torch.zeros_like(matrix)), scale
 
 
 def as_matrix(value: object, name: str) -> Tensor:

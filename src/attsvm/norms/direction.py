@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.data.checks import ArrayLike
-from attsvm.norms._linalg import split_scale
-from attsvm.norms.base import as_matrix
+from attsvm.norms.base import as_matrix, split_scale
 
 
 def direction_cosine(a: ArrayLike, b: ArrayLike) -> Float[Tensor, "*batch"]:

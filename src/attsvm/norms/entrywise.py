@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from numbers import Real
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from attsvm.norms.base import Norm
+from attsvm.norms.sizes import Entries
 
 
 @dataclass(frozen=True)
-class Entrywise(Norm):
+class Entrywise(Entries):
     """||W||_p = (sum_ij |w_ij|^p)^(1/p), 1 < p < inf; dual to the exponent q with 1/p + 1/q = 1.
 
     Its steepest direction is sign(G) |G|^(q-1) / ||G||_q^(q-1). Projection has no closed form: a safeguarded Newton
@@ -63,22 +62,18 @@ class Entrywise(Norm):
         object.__setattr__(dual, "conjugate", self.p)
         return dual
 
-    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
-        sizes, largest = _relative(matrix)
-        length: Tensor = torch.linalg.vector_norm(sizes, ord=self.p, dim=(-2, -1))
-        return largest[..., 0, 0] * length
+    def _of_sizes(self, sizes: Tensor) -> Tensor:
+        largest = sizes.amax(-1).clamp(min=1)  # so that no power overflows
+        length: Tensor = torch.linalg.vector_norm(sizes / largest[..., None], ord=self.p, dim=-1)
+        return largest * length
 
-    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
-        sizes, _ = _relative(gradient)
-        powers = sizes ** (1 / (self.p - 1))
-        length: Tensor = torch.linalg.vector_norm(powers, ord=self.p, dim=(-2, -1), keepdim=True)
-        return gradient.sign() * powers / length.clamp(min=1)  # the largest power is 1, or all are zero
+    def _steepest_sizes(self, sizes: Tensor) -> Tensor:
+        powers = (sizes / sizes.amax(-1, keepdim=True).clamp(min=1)) ** (1 / (self.p - 1))
+        length: Tensor = torch.linalg.vector_norm(powers, ord=self.p, dim=-1, keepdim=True)
+        return powers / length.clamp(min=1)  # the largest power is 1, or all are zero
 
-    def _project(
-        self, matrix: Float[Tensor, "*batch d dq"], radius: Float[Tensor, "*batch"]
-    ) -> Float[Tensor, "*batch d dq"]:
-        sizes = project_onto_power_ball(matrix.abs().flatten(-2), radius, self.p)
-        return matrix.sign() * sizes.reshape(matrix.shape)
+    def _project_sizes(self, sizes: Tensor, radius: Tensor) -> Tensor:
+        return _onto_power_ball(sizes, radius, self.p)
 
 
 def _number(value: object) -> float:
@@ -86,18 +81,11 @@ def _number(value: object) -> float:
     return float(value) if not isinstance(value, bool) and isinstance(value, Real) else math.nan
 
 
-def _relative(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """|entries| over the largest one, so that no power overflows, and the largest one (1 for a zero matrix)."""
-    sizes = matrix.abs()
-    largest = sizes.amax(dim=(-2, -1), keepdim=True).clamp(min=1)
-    return sizes / largest, largest
-
-
 _INNER_STEPS = 9  # enough for round-off at every p from 1.001 to 1000; the start is within log 2 of the root
 _OUTER_STEPS = 80  # Newton needs 2 to 13; bisection alone, its fallback, about 60
 
 
-def project_onto_power_ball(values: Tensor, radius: Tensor, p: float) -> Tensor:
+def _onto_power_ball(values: Tensor, radius: Tensor, p: float) -> Tensor:
     """The nearest point x to `values` y >= 0 ``[*batch, k]`` with ||x||_p <= radius ``[*batch]``, radius > 0.
 
     Outside the ball x + mu x^(p-1) = y with ||x||_p = radius. With y in units of its largest entry, x in units of the

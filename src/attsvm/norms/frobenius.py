@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.norms.base import Norm
@@ -29,15 +28,13 @@ class Frobenius(Norm):
         """Itself."""
         return self
 
-    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
+    def _value(self, matrix: Tensor) -> Tensor:
         length: Tensor = torch.linalg.vector_norm(matrix, dim=(-2, -1))
         return length
 
-    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
+    def _steepest(self, gradient: Tensor) -> Tensor:
         length = self._value(gradient)[..., None, None]
         return gradient / length.clamp(min=1)  # a scaled gradient has length >= 1, or is zero
 
-    def _project(
-        self, matrix: Float[Tensor, "*batch d dq"], radius: Float[Tensor, "*batch"]
-    ) -> Float[Tensor, "*batch d dq"]:
+    def _project(self, matrix: Tensor, radius: Tensor) -> Tensor:
         return self._steepest(matrix) * radius[..., None, None]

@@ -41,7 +41,7 @@ class Projective(Norm):
         """The (infinity -> 1) norm."""
         return InfinityToOne()
 
-    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
+    def _value(self, matrix: Tensor) -> Tensor:
         values = [_generate(one)[0] for one in _each(matrix)]
         return torch.tensor(values, dtype=matrix.dtype, device=matrix.device).view(matrix.shape[:-2])
 
@@ -66,16 +66,14 @@ class Projective(Norm):
             values.append(bound)
         return torch.tensor(values, dtype=weights.dtype, device=weights.device).view(weights.shape[:-2])
 
-    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
+    def _steepest(self, gradient: Tensor) -> Tensor:
         found = []
         for one in _each(gradient):
             _, left, right = attained(torch.from_numpy(one), 1)
             found.append(np.outer(left[0], right[0]) * one.any())
         return torch.from_numpy(np.stack(found)).to(gradient).view(gradient.shape)
 
-    def _project(
-        self, matrix: Float[Tensor, "*batch d dq"], radius: Float[Tensor, "*batch"]
-    ) -> Float[Tensor, "*batch d dq"]:
+    def _project(self, matrix: Tensor, radius: Tensor) -> Tensor:
         raise ValueError(f"the {self.name} norm has neither projection nor prox here")
 
 
@@ -94,11 +92,11 @@ class InfinityToOne(Norm):
         """The projective norm."""
         return Projective()
 
-    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
+    def _value(self, matrix: Tensor) -> Tensor:
         values = [float(attained(torch.from_numpy(one), 1)[0][0]) for one in _each(matrix)]
         return torch.tensor(values, dtype=matrix.dtype, device=matrix.device).view(matrix.shape[:-2])
 
-    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
+    def _steepest(self, gradient: Tensor) -> Tensor:
         found = np.stack([_generate(one)[1] for one in _each(gradient)])
         return torch.from_numpy(found).to(gradient).view(gradient.shape)
 

@@ -12,18 +12,18 @@ ranks). Values are those of singular values of M_f.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm.norms._linalg import project_onto_simplex
-from attsvm.norms.base import Norm
+from attsvm.norms.sizes import Largest, SizeNorm, Sum, make_dual
 
 
 @dataclass(frozen=True)
-class _ByFrequency(Norm):
+class _ByFrequency(SizeNorm):
     """What both norms share.
 
     Arguments:
@@ -68,9 +68,19 @@ class _ByFrequency(Norm):
         pairs = torch.stack([turned.real, -turned.imag], -3).flatten(-4, -3)
         return torch.cat([pairs, parts[..., self.frequencies :, :, :].real], -3).flatten(-3, -2)
 
+    def _sizes(self, matrix: Tensor) -> Tensor:
+        sizes: Tensor = torch.linalg.svdvals(self.complex_parts(matrix))
+        return sizes.flatten(-2)
+
+    def _resized(self, matrix: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+        left, sizes, right = torch.linalg.svd(self.complex_parts(matrix), full_matrices=False)
+        negligible = max(matrix.shape[-2:]) * torch.finfo(sizes.dtype).eps * sizes.amax((-2, -1), keepdim=True)
+        changed = change((sizes * (sizes > negligible)).flatten(-2)).view_as(sizes)
+        return self.stacked(left * changed[..., None, :] @ right)
+
 
 @dataclass(frozen=True)
-class NuclearByFrequency(_ByFrequency):
+class NuclearByFrequency(Sum, _ByFrequency):
     """sum_f ||A_f - i B_f||_* + ||A_0||_*, dual to `SpectralByFrequency`.
 
     Its steepest direction is the leading singular pair of the frequency whose largest singular value is largest.
@@ -82,52 +92,12 @@ class NuclearByFrequency(_ByFrequency):
 
     name = "nuclear by frequency"
 
-    @property
-    def dual(self) -> Norm:
-        """The largest spectral norm of a frequency."""
-        return SpectralByFrequency(self.frequencies, self.unturned)
-
-    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
-        sizes: Tensor = torch.linalg.svdvals(self.complex_parts(matrix)).sum((-2, -1))
-        return sizes
-
-    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
-        left, sizes, right = torch.linalg.svd(self.complex_parts(gradient), full_matrices=False)
-        largest = sizes[..., :1]
-        first = torch.nn.functional.one_hot(largest[..., 0].argmax(-1), largest.shape[-2])[..., None, None]
-        return self.stacked(left[..., :1] * (first * largest.sign()[..., None]) * right[..., :1, :])
-
-    def _project(
-        self, matrix: Float[Tensor, "*batch d dq"], radius: Float[Tensor, "*batch"]
-    ) -> Float[Tensor, "*batch d dq"]:
-        left, sizes, right = torch.linalg.svd(self.complex_parts(matrix), full_matrices=False)
-        kept = project_onto_simplex(sizes.flatten(-2), radius).view_as(sizes)
-        return self.stacked(left * kept[..., None, :] @ right.to(left))
-
 
 @dataclass(frozen=True)
-class SpectralByFrequency(_ByFrequency):
+class SpectralByFrequency(Largest, _ByFrequency):
     """max(max_f ||A_f - i B_f||_2, ||A_0||_2), dual to `NuclearByFrequency`: polar factors, clipped singular values."""
 
     name = "spectral by frequency"
 
-    @property
-    def dual(self) -> Norm:
-        """The sum of nuclear norms."""
-        return NuclearByFrequency(self.frequencies, self.unturned)
 
-    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
-        sizes: Tensor = torch.linalg.svdvals(self.complex_parts(matrix)).amax((-2, -1))
-        return sizes
-
-    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
-        left, sizes, right = torch.linalg.svd(self.complex_parts(gradient), full_matrices=False)
-        eps = max(gradient.shape[-2:]) * torch.finfo(gradient.dtype).eps
-        kept = (sizes > eps * sizes.amax((-2, -1), keepdim=True)).to(sizes.dtype)
-        return self.stacked(left * kept[..., None, :] @ right)
-
-    def _project(
-        self, matrix: Float[Tensor, "*batch d dq"], radius: Float[Tensor, "*batch"]
-    ) -> Float[Tensor, "*batch d dq"]:
-        left, sizes, right = torch.linalg.svd(self.complex_parts(matrix), full_matrices=False)
-        return self.stacked(left * sizes.minimum(radius[..., None, None])[..., None, :] @ right)
+make_dual(NuclearByFrequency, SpectralByFrequency)

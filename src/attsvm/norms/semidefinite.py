@@ -169,17 +169,15 @@ class Semidefinite(Norm):
     def _cap(self, matrix: np.ndarray) -> float:
         return float(np.linalg.eigvalsh(matrix)[-1] if self.whole else matrix.diagonal().max())
 
-    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
+    def _value(self, matrix: Tensor) -> Tensor:
         self.check_width(matrix.shape[-1])
         return _each(matrix, lambda one: np.array(self.bounded(one)[0]))
 
-    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
+    def _steepest(self, gradient: Tensor) -> Tensor:
         self.check_width(gradient.shape[-1])
         return _each(gradient, lambda one: self.dual_bounded(one)[1])
 
-    def _project(
-        self, matrix: Float[Tensor, "*batch d dq"], radius: Float[Tensor, "*batch"]
-    ) -> Float[Tensor, "*batch d dq"]:
+    def _project(self, matrix: Tensor, radius: Tensor) -> Tensor:
         raise ValueError(f"the {self.name} norm has neither projection nor prox here")
 
 
@@ -199,11 +197,11 @@ class SemidefiniteDual(Norm):
         """The norm itself."""
         return self.primal
 
-    def _value(self, matrix: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch"]:
+    def _value(self, matrix: Tensor) -> Tensor:
         self.primal.check_width(matrix.shape[-1])
         return _each(matrix, lambda one: np.array(self.primal.dual_bounded(one)[0]))
 
-    def _steepest(self, gradient: Float[Tensor, "*batch d dq"]) -> Float[Tensor, "*batch d dq"]:
+    def _steepest(self, gradient: Tensor) -> Tensor:
         self.primal.check_width(gradient.shape[-1])
         found = _each(gradient, lambda one: self.primal.bounded(one)[1])
         size = self._value(found)[..., None, None]

@@ -25,7 +25,7 @@ from attsvm.data.checks import (
 )
 from attsvm.data.dataset import repeated
 from attsvm.norms import Frobenius, Norm, direction_cosine
-from attsvm.norms._linalg import project_onto_simplex
+from attsvm.norms.sizes import project_onto_simplex
 from attsvm.svm import AttentionSVM, SVMSolution, finite_component, solve
 
 
