@@ -1,11 +1,14 @@
-"""How much memory there is: sizes that cannot fit are refused before anything is allocated."""
+"""What the machine has: memory (sizes that cannot fit are refused before anything is allocated), and a GPU for Numba."""
 
 from __future__ import annotations
 
 import os
 import re
+import warnings
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import torch
 
 _MEMINFO = Path("/proc/meminfo")
@@ -61,3 +64,25 @@ def _limit() -> int | None:
     except (OSError, ValueError):
         return None
     return int(text) if text.isdigit() else None
+
+
+@cache
+def numba_sees_gpu() -> bool:
+    """Whether Numba can compile for, and run on, a CUDA device here."""
+    # numba-cuda up to 0.30 names numpy.row_stack, which NumPy 2.5 no longer has, and will not be mended there: lend it
+    # the name while it loads. The other way, numpy<2.5 in the extra `gpu`, would hold back NumPy for everything else.
+    lent = not hasattr(np, "row_stack")
+    if lent:
+        np.row_stack = np.vstack  # noqa: NPY201
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # numba-cuda's own; where warnings are errors they would hide the device
+            from numba import cuda
+            from numba.cuda import cudaimpl  # noqa: F401 - loads what a first compilation would
+
+            return bool(cuda.is_available())
+    except Exception:  # no driver, no compiler or a broken installation
+        return False
+    finally:
+        if lent:
+            del np.row_stack  # noqa: NPY201

@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from attsvm.data.memory import numba_sees_gpu
 from attsvm.descent.engines.base import Advance, Engine, Progress
 from attsvm.descent.engines.kernel_task import KernelData, packed_memory, step_table, task_refusal, unpacked_memory
 from attsvm.descent.task import Task
@@ -48,7 +48,7 @@ class CudaEngine(Engine):
             return f"it runs on a CUDA device, and the data are on {task.data.device}"
         if task.data.n > _MOST_INPUTS:
             return f"it takes at most {_MOST_INPUTS} inputs"
-        if not _numba_sees_device():
+        if not numba_sees_gpu():
             return "Numba finds no CUDA device; the package numba-cuda may be missing"
         return task_refusal(task)
 
@@ -159,24 +159,3 @@ class Launch:
 def _some(value: Tensor) -> Tensor:
     """Contiguous, and never empty: an array without numbers has no place on a device."""
     return value.contiguous() if value.numel() else value.new_zeros((len(value), 1, value.shape[-1]))
-
-
-@cache
-def _numba_sees_device() -> bool:
-    # numba-cuda up to 0.30 names numpy.row_stack, which NumPy 2.5 no longer has, and will not be mended there: lend it
-    # the name while it loads. The other way, numpy<2.5 in the extra `gpu`, would hold back NumPy for everything else.
-    lent = not hasattr(np, "row_stack")
-    if lent:
-        np.row_stack = np.vstack  # noqa: NPY201
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # numba-cuda's own; where warnings are errors they would hide the device
-            from numba import cuda
-            from numba.cuda import cudaimpl  # noqa: F401 - loads what a first compilation would
-
-            return bool(cuda.is_available())
-    except Exception:  # no driver, no compiler or a broken installation: TorchEngine serves
-        return False
-    finally:
-        if lent:
-            del np.row_stack  # noqa: NPY201

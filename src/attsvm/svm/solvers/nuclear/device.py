@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attsvm.data.memory import numba_sees_gpu
+
 FEWEST = 512  # problems for which a GPU is worth it
 MOST_ROWS = 128  # of a problem: a thread on its own takes long for more
 _THREADS, _BLOCKS = 64, 4  # threads of a block, and blocks of a processor: what its registers hold
@@ -17,17 +19,7 @@ _THREADS, _BLOCKS = 64, 4  # threads of a block, and blocks of a processor: what
 
 def launchable(batch: int, rows: int, device: torch.device) -> bool:
     """Whether these problems should be solved on this device, and Numba can."""
-    return device.type == "cuda" and batch >= FEWEST and rows <= MOST_ROWS and _numba_sees_device()
-
-
-@cache
-def _numba_sees_device() -> bool:
-    try:
-        from numba import cuda
-
-        return bool(cuda.is_available())
-    except Exception:  # whatever this version of Numba or of the driver says
-        return False
+    return device.type == "cuda" and batch >= FEWEST and rows <= MOST_ROWS and numba_sees_gpu()
 
 
 @cache
