@@ -1,4 +1,4 @@
-"""What the machine has: memory (sizes that cannot fit are refused before anything is allocated), and a GPU for Numba."""
+"""What the machine has: memory (sizes that cannot fit are refused before anything is allocated), a GPU for Numba."""
 
 from __future__ import annotations
 
