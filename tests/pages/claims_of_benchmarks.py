@@ -104,6 +104,16 @@ def hard_gaps() -> Iterator[str]:
     assert max(each["largest_gap"] for each in results("svm_hard")["rows"] if each["norm"] == "Frobenius") < 1e-8
 
 
+@claims("docs/solvers.md")
+def on_a_gpu() -> Iterator[str]:
+    first, second = results("svm_large_gpu")["rows"][:2]
+    assert first["cuda_status"] == second["cuda_status"] == "SOLVED"
+    assert (first["problem"], second["problem"]) == tuple(f"planted, n={n} T=128 d=64" for n in (20_000, 200_000))
+    yield f"({first['rows']:,} rows) takes {first['cuda_s']:.1f} seconds"
+    yield f"gap {power(first['cuda_gap'])}, and one of"
+    yield f"takes {second['cuda_s']:.1f} seconds and {second['peak_gpu_memory_mb'] / 1024:.0f} GB, gap {power(second['cuda_gap'])}"
+
+
 @claims("README.md")
 def three_numbers() -> Iterator[str]:
     rule = next(each for each in results("prediction")["rows"] if each["rule"] == SHIPPED)

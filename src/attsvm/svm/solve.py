@@ -290,7 +290,7 @@ def _assemble(
 # The exact solvers keep a Gram matrix of all rows; beyond this many, block descent is faster and needs no such matrix.
 _LARGE = 1_500
 # Rows for each entry of W from which a GPU factors systems in W faster than a CPU descends on the rows.
-_HEAVY = 8
+_HEAVY = 4
 # A few small problems are solved in PyTorch before the compiled kernels, faster for each problem, would have loaded.
 _FEW = 16
 _SMALL = 200
