@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -43,6 +44,36 @@ def label_ends(
     for place, height in zip(order, spread_apart([heights[place] for place in order], least), strict=True):
         name, _, colour = labels[place]
         axes.text(1.015, height, name, transform=axes.transAxes, color=colour, fontsize=size, va="center")
+
+
+class Curves:
+    """Curves in one panel, each named where it ends."""
+
+    def __init__(self, axes: Axes) -> None:
+        self.axes = axes
+        self._ends: list[tuple[str, float, str]] = []
+
+    def name(self, name: str, height: float, colour: str) -> None:
+        """Put a name at this height."""
+        self._ends.append((name, float(height), colour))
+
+    def line(self, name: str, x: Any, y: Any, colour: str, **look: Any) -> None:
+        """A curve through points, named at the last one."""
+        self.axes.plot(x, y, color=colour, **look)
+        self.name(name, y[-1], colour)
+
+    def band(self, name: str, x: np.ndarray, values: np.ndarray, colour: str, **look: Any) -> None:
+        """The middle of runs ``[runs, len(x)]`` with a band of quantiles, as `band` draws it."""
+        self.name(name, band(self.axes, x, values, colour=colour, **look)[-1], colour)
+
+    def shares(self, name: str, x: Sequence[float], found: Sequence[np.ndarray], colour: str, **look: Any) -> None:
+        """Shares with intervals, as `draw_shares` draws them."""
+        self.name(name, draw_shares(self.axes, x, found, colour=colour, **look)[-1], colour)
+
+    def label(self, least: float = 0.055, size: float = 8.5, **settings: Any) -> None:
+        """Settings of the axes, and then the names, `least` of the axes' height apart."""
+        self.axes.set(**settings)
+        label_ends(self.axes, self._ends, least=least, size=size)
 
 
 def spread_apart(heights: Sequence[float], least: float) -> list[float]:

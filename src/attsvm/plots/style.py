@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -13,6 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.mathtext import MathTextParser
+
+from attsvm.sweep.result import SweepResult
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#8C6D31")
 """Okabe and Ito's colours, those of strongest contrast first, and two more; input i takes colour i."""
@@ -78,6 +81,32 @@ def new_figure(width: float, height: float, **options: Any) -> Figure:
     figure = Figure(figsize=(width, height), **options)
     FigureCanvasAgg(figure)
     return figure
+
+
+@dataclass(frozen=True)
+class Picture:
+    """How results of the experiments `ids` become a figure with panels; called with one, it gives the figure by name.
+
+    `size` is in inches, `panels` the numbers of rows and columns, `options` are those of Matplotlib's ``subplots``.
+    """
+
+    ids: tuple[str, ...]
+    size: tuple[float, float]
+    panels: tuple[int, int]
+    options: Mapping[str, Any]
+    paint: Callable[[SweepResult, Any], None]
+
+    def __call__(self, result: SweepResult) -> dict[str, Figure]:
+        figure = new_figure(*self.size, layout="constrained")
+        self.paint(result, figure.subplots(*self.panels, **self.options))
+        return {result.id: figure}
+
+
+def picture(
+    *ids: str, size: tuple[float, float], panels: tuple[int, int], **options: Any
+) -> Callable[[Callable[[SweepResult, Any], None]], Picture]:
+    """Decorates what paints the panels of a `Picture`."""
+    return lambda paint: Picture(ids, size, panels, options, paint)
 
 
 def settle(figure: Figure, title: str | None, size: float = 12) -> None:

@@ -10,40 +10,21 @@ from types import MappingProxyType
 from matplotlib.figure import Figure
 
 from attsvm.data.files import write_atomically
+from attsvm.experiments.geometry import GEOMETRIES
 from attsvm.plots.figures import dimensions, factors, next_token, parameters, plane, steps
-from attsvm.plots.style import house_style
+from attsvm.plots.style import Picture, house_style
 from attsvm.sweep.result import SweepResult
 
 __all__ = ["FIGURES", "FORMATS", "draw"]
 
+_MODULES = (dimensions, factors, next_token, parameters, plane, steps)
+_PICTURES = [each for module in _MODULES for each in vars(module).values() if isinstance(each, Picture)]
 FIGURES: Mapping[str, Callable[[SweepResult], Mapping[str, Figure]]] = MappingProxyType(
     {
-        "single-input": plane.draw_single_input,
-        "multi-input": plane.draw_multi_input,
-        "descent-vs-normalized": steps.draw_descent_vs_normalized,
-        "joint-training": plane.draw_joint_training,
-        "loss-comparison": plane.draw_loss_comparison,
-        "attention-sparsity": steps.draw_attention_sparsity,
-        "trajectories": plane.draw_trajectories,
-        "hyperplanes": plane.draw_hyperplanes,
-        "convergence-types": dimensions.draw_convergence_types,
-        "local-convergence": steps.draw_local_convergence,
-        "rank": dimensions.draw_rank,
-        "multi-token": dimensions.draw_multi_token,
-        "quadratic-head": parameters.draw_quadratic_head,
-        "regularization-path": parameters.draw_regularization,
-        "first-gradient": dimensions.draw_first_gradient,
-        "cones": parameters.draw_cones,
-        "causal": steps.draw_causal,
-        "optimizer-geometry": parameters.draw_geometry,
-        "factor-geometry": parameters.draw_geometry,
-        "adam": parameters.draw_geometry,
-        "next-token-acyclic": next_token.draw_random_samples,
-        "next-token-cyclic": next_token.draw_random_samples,
-        "next-token-text": next_token.draw_text,
-        "logit-growth": factors.draw_logit_growth,
-        "weight-decay": factors.draw_weight_decay,
-        "fused-heads": factors.draw_fused_heads,
+        **{name: each for each in _PICTURES for name in each.ids},
+        **dict.fromkeys(GEOMETRIES, parameters.geometry),
+        "attention-sparsity": steps.attention_sparsity,
+        "loss-comparison": plane.loss_comparison,
     }
 )
 """By experiment: a function from its stored result to pictures by name; the first one is the experiment's own."""
