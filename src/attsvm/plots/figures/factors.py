@@ -56,7 +56,7 @@ def weight_decay(result: SweepResult, panels: Any) -> None:
             for name in ("risk", "path_risk", "gap")
         )
         colour, name, gap = colour_of(place), _NAMES.get(rule, rule), np.maximum(gap, 1e-16)
-        marks = {"marker": marker_of(place), "linestyle": "none"}
+        marks: dict[str, Any] = {"marker": marker_of(place), "linestyle": "none"}
         left.line(name, radii, np.median(risk, 1), colour, **marks)
         left.axes.plot(radii, np.median(path_risk, 1), color=colour, linewidth=1)
         right.line(name, radii, np.median(gap, 1), colour)

@@ -17,7 +17,7 @@ _RUNS = {
     "summed first": ("summed\nfirst", PALETTE[1], KQ_LINE),
     "plain": ("plain", PALETTE[2], NAIVE_LINE),
 }
-_DOTTED = {"color": FAINT, "linewidth": 0.9, "linestyle": ":"}
+_DOTTED: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "linestyle": ":"}
 
 
 @picture("next-token-acyclic", "next-token-cyclic", size=(10.6, 3.5), panels=(1, 3))

@@ -133,8 +133,8 @@ def _draw_table(axes: Axes, table: np.ndarray, title: str, setup: Geometry) -> N
         colour = "white" if value > 0.85 else INK
         axes.text(column, row, f"{value:.3f}", ha="center", va="center", fontsize=9, fontweight=weight, color=colour)
         if labels[column] == matches[row]:
-            corner, look = (column - 0.47, row - 0.46), {"fill": False, "edgecolor": PALETTE[1], "linewidth": 2}
-            axes.add_patch(Rectangle(corner, 0.94, 0.92, **look))
+            corner = (column - 0.47, row - 0.46)
+            axes.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, edgecolor=PALETTE[1], linewidth=2))
     axes.set_xticks(range(len(labels)), [_SHORT.get(label, label) for label in labels])
     axes.set_yticks(range(len(rows)), [name.replace("(K, Q)", "$(K,Q)$").replace("W ", "$W$ ") for name in rows])
     axes.set(xlabel="norm of the SVM", title=title)
