@@ -63,11 +63,14 @@ def test_demo_as_json(tmp_path):
     assert (tmp_path / "new" / "folder" / "demo.png").is_file()
 
 
-def test_demo_is_reproducible_and_quiet_where_asked(shown, tmp_path):
+def test_demo_is_reproducible_and_quiet_where_asked(monkeypatch, tmp_path):
+    monkeypatch.setattr("attsvm.cli.demo._STEPS", 60)  # what is drawn does not matter here
+    monkeypatch.setattr("attsvm.cli.demo._RECORD", range(61))
+    assert invoke("demo", "--out", tmp_path / "once").exit_code == 0
     again = invoke("demo", "--out", tmp_path, "--quiet")
     assert again.stdout.strip() == f"The picture is in {tmp_path / 'demo.png'}"
     assert again.stderr == ""
-    assert (tmp_path / "demo.png").read_bytes() == (shown[0] / "demo.png").read_bytes()
+    assert (tmp_path / "demo.png").read_bytes() == (tmp_path / "once" / "demo.png").read_bytes()
 
 
 def test_out_that_is_a_file(tmp_path):

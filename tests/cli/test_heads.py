@@ -124,7 +124,7 @@ def test_bad_input(folder, texts, tmp_path):
     refused(asked("--layers", "two"), "--layers", "2-5")
     refused(asked("--layers", "1-0"), "--layers must count upwards")
     refused(asked("--heads", "9"), "heads must lie in 0..1")
-    refused(asked("--heads", "LxH1"), "names such as")
+    refused(asked("--heads", "LxH1"), "a name such as")
     refused(asked("--norm", "nucleer"), "nuclear")
     refused(asked("--queries", 0), "queries must be")
     refused(asked("--confidence", 2), "confidence must lie")
