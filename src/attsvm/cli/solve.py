@@ -89,8 +89,7 @@ def solve(
     loaded = load_data(data).to(where)
     scoring = None if head is None else starting_head(head, loaded)
     picked = selection_named(select, loaded, head=scoring, start=start)
-    sides = right_hand_side(rhs)
-    problem = attsvm.AttentionSVM(loaded, picked.selected, selected_set=picked.selected_set, right_hand_side=sides)
+    problem = attsvm.AttentionSVM(loaded, right_hand_side=right_hand_side(rhs), **picked)
     folder = own_folder(out, "solve")
     rows = int(problem.rows.sum())
     with status_line(f"Solving {rows:,} rows in the {asked.name} norm", quiet=quiet or json) as report:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +65,14 @@ def checked_file(path: Path, option: str) -> Path:
     return path
 
 
-@contextmanager
-def new_result(folder: Path, *, outdated: Sequence[str] = (MANIFEST,)) -> Iterator[Path]:
+def new_result(folder: Path, *, outdated: Sequence[str] = (MANIFEST,)) -> AbstractContextManager[Path]:
     """A temporary folder whose files replace those in `folder` together, the manifest last.
 
     Until all of them are written the old result stays whole. `outdated` names what does not belong beside the new one.
     """
     from attsvm.data.files import replacing_together
 
-    with replacing_together(folder, MANIFEST, outdated=outdated) as staging:
-        yield staging
+    return replacing_together(folder, MANIFEST, outdated=outdated)
 
 
 def write_result(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,7 @@ REACHED = "reached:"
 _FORMS = ".npz, .safetensors, .npy, .json, .txt or .csv"
 
 
-@dataclass(frozen=True, eq=False)
-class Selection:
-    """One token for each input, or a mask of several; the other is None."""
-
-    selected: Tensor | None = None
-    selected_set: Tensor | None = None
+Selection = dict[str, Tensor]  # arguments of `AttentionSVM`: selected, one token for each input, or a selected_set
 
 
 def selection_named(
@@ -65,7 +59,7 @@ def _optimal(data: TokenDataset, head: LinearHead | None) -> Selection:
             " --head FILE, or --select a file of indices"
         )
     try:
-        return Selection(optimal_tokens(data, head))
+        return {"selected": optimal_tokens(data, head)}
     except ValueError as error:
         tie, _, _ = str(error).partition("; use optimal_token_set")
         if tie == str(error):
@@ -96,7 +90,7 @@ def _reached(path: Path, data: TokenDataset, start: int | None) -> Selection:
         raise ValueError(f"--start does nothing here: {path} has one start for each data set")
     if not _same_data(run, data, weights, attention):
         raise ValueError(f"{path} is a run on other data of the same shape")
-    return Selection(selected.to(data.device))
+    return {"selected": selected.to(data.device)}
 
 
 def _same_data(run: Run, data: TokenDataset, weights: Tensor, attention: Tensor) -> bool:
@@ -120,9 +114,9 @@ def _from_file(name: str) -> Selection:
         raise ValueError(f"{path} must hold selected or selected_set; it holds {', '.join(arrays) or 'nothing'}")
     array = arrays[found[0]]
     if found[0] == "selected" and array.dtype != torch.bool:  # a single array has no name: booleans are a mask
-        return Selection(array)
+        return {"selected": array}
     zero_one = not array.is_floating_point() and bool(((array == 0) | (array == 1)).all())
-    return Selection(selected_set=array.bool() if zero_one else array)
+    return {"selected_set": array.bool() if zero_one else array}
 
 
 def _arrays(path: Path, option: str, only: str, kind: type) -> dict[str, Tensor]:
