@@ -6,7 +6,7 @@ import pytest
 
 import attsvm
 from attsvm import KeyQuery, fit
-from attsvm.data import memory
+from attsvm.data import machine
 from attsvm.descent.run import record_steps
 from attsvm.descent.stopping import Saturated
 
@@ -38,7 +38,7 @@ def test_what_cannot_fit_is_refused_at_once(data, options, words):
 def test_the_estimate_is_a_lower_bound(data, monkeypatch, tmp_path):
     """Three copies of W and of the attention, and 11 records of risk, norm, attention and W, in doubles, 7 starts."""
     needed = 7 * 8 * (3 * (25 + 12) + 11 * (2 + 25 + 12))
-    monkeypatch.setattr(memory, "_LIMIT", tmp_path / "limit")
+    monkeypatch.setattr(machine, "_LIMIT", tmp_path / "limit")
     settings = {"starts": 7, "steps": 20, "record": 2, "engine": attsvm.descent.TorchEngine()}
     (tmp_path / "limit").write_text(str(needed))
     fit(data, **settings)

@@ -15,8 +15,8 @@ from attsvm.attention import Loss, Parameterization
 from attsvm.attention.gradient import invisible_tokens
 from attsvm.data import TokenDataset
 from attsvm.data.checks import check_count, check_kind
+from attsvm.data.machine import TINY, one_thread
 from attsvm.data.streams import Seed
-from attsvm.data.threads import TINY, one_thread
 from attsvm.descent.engines.base import Advance, Engine, Progress, choose_engine
 from attsvm.descent.fingerprint import start_digest
 from attsvm.descent.initial import Initial, check_size, starting_point

@@ -23,7 +23,7 @@ from torch import Tensor
 from attsvm.attention.linear_maps import SharedPairs
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, ArrayOrList, as_floating, check_count, check_finite, check_shape
-from attsvm.data.memory import check_fits
+from attsvm.data.machine import check_fits
 from attsvm.data.random import unit
 from attsvm.data.streams import Seed, streams
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attsvm.attention.linear_maps import logits
 from attsvm.data.checks import check_kind
-from attsvm.data.threads import TINY, one_thread
+from attsvm.data.machine import TINY, one_thread
 from attsvm.norms import (
     Entrywise,
     Frobenius,

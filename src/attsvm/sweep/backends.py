@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from attsvm.data import threads
+from attsvm.data import machine
 from attsvm.data.checks import check_count
 from attsvm.sweep.chunks import as_chunk, encode
 from attsvm.sweep.clock import clocked
@@ -157,5 +157,5 @@ def one_thread() -> Iterator[None]:
     """One thread for PyTorch and BLAS inside the block."""
     from threadpoolctl import threadpool_limits
 
-    with threads.one_thread(), threadpool_limits(limits=1):
+    with machine.one_thread(), threadpool_limits(limits=1):
         yield

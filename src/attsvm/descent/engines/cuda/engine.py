@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.data.memory import numba_sees_gpu
+from attsvm.data.machine import numba_sees_gpu
 from attsvm.descent.engines.base import Advance, Engine, Progress
 from attsvm.descent.engines.kernel_task import KernelData, packed_memory, step_table, task_refusal, unpacked_memory
 from attsvm.descent.task import Task

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.data.memory import numba_sees_gpu
+from attsvm.data.machine import numba_sees_gpu
 
 FEWEST = 512  # problems for which a GPU is worth it
 MOST_ROWS = 128  # of a problem: a thread on its own takes long for more

@@ -1,10 +1,12 @@
-"""What the machine has: memory (sizes that cannot fit are refused before anything is allocated), a GPU for Numba."""
+"""What the machine has: memory (sizes that cannot fit are refused beforehand), threads, a GPU for Numba."""
 
 from __future__ import annotations
 
 import os
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +15,12 @@ import torch
 
 _MEMINFO = Path("/proc/meminfo")
 _LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+TINY = 2**17
+"""Numbers in a batch, up to which it is computed on one thread.
+
+More threads gain next to nothing there on a quiet machine, and on a busy one they wait for each other many times longer
+than they compute.
+"""
 
 
 def available_memory(device: torch.device | str = "cpu") -> int | None:
@@ -86,3 +94,14 @@ def numba_sees_gpu() -> bool:
     finally:
         if lent:
             del np.row_stack  # noqa: NPY201
+
+
+@contextmanager
+def one_thread(when: bool = True) -> Iterator[None]:
+    """Run PyTorch on one thread inside the block, where `when` holds, and on as many as before after it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if when else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from attsvm.data import memory
-from attsvm.data.memory import available_memory, check_fits
+from attsvm.data import machine
+from attsvm.data.machine import available_memory, check_fits
 
 
 def test_there_is_some_and_not_more_than_the_machine_has():
@@ -16,7 +16,7 @@ def test_there_is_some_and_not_more_than_the_machine_has():
 
 def test_the_containers_limit_and_systems_that_do_not_say(monkeypatch, tmp_path):
     for name in ("_MEMINFO", "_LIMIT"):
-        monkeypatch.setattr(memory, name, tmp_path / name)
+        monkeypatch.setattr(machine, name, tmp_path / name)
     assert available_memory() is not None  # from sysconf
     (tmp_path / "_MEMINFO").write_text("MemTotal: 9 kB\nMemAvailable:   4000 kB\n")
     assert available_memory() == 4_096_000
@@ -37,7 +37,7 @@ def test_the_containers_limit_and_systems_that_do_not_say(monkeypatch, tmp_path)
 
 def test_what_does_not_fit_is_refused_with_the_estimate(monkeypatch, tmp_path):
     (tmp_path / "limit").write_text("1000000")
-    monkeypatch.setattr(memory, "_LIMIT", tmp_path / "limit")
+    monkeypatch.setattr(machine, "_LIMIT", tmp_path / "limit")
     check_fits(1_000_000, "cpu", "this", "do less")
     with pytest.raises(ValueError, match=r"^this needs at least 2 MB of memory; 1 MB are free, do less$"):
         check_fits(2_000_000, "cpu", "this", "do less")
