@@ -13,18 +13,7 @@ import attsvm
 from attsvm.cli.common.commands import Command, Group, interrupted
 from attsvm.cli.common.files import MANIFEST, checked_folder
 from attsvm.cli.common.inputs import backend_device, checked_backend
-from attsvm.cli.common.options import (
-    BackendName,
-    Device,
-    Jobs,
-    Json,
-    Quiet,
-    Scheduler,
-    WorkerTimeout,
-    flag,
-    listed,
-    option,
-)
+from attsvm.cli.common.options import BackendName, Device, Jobs, Json, Quiet, Scheduler, WorkerTimeout, flag, option
 from attsvm.cli.common.report import plural, print_json
 
 if TYPE_CHECKING:
@@ -40,7 +29,7 @@ Folders = Annotated[
     list[Path], typer.Argument(metavar="FOLDER", help="Folders of results, or folders that hold such folders.")
 ]
 Out = Annotated[Path, option("--out", "FOLDER", "Each experiment gets a folder of its own in this one.")]
-Formats = Annotated[str, option("--format", "LIST", f"Any of {listed(FORMATS)}, separated by commas.")]
+Formats = Annotated[str, option("--format", "LIST", f"Any of {', '.join(FORMATS)}, separated by commas.")]
 Quick = Annotated[bool, flag("--quick", "Smaller versions: minutes for all of them.")]
 Runs = Annotated[int | None, option("--runs", "N", "Number of data sets, or of draws.")]
 Resume = Annotated[bool, flag("--resume", "Go on from the chunks that are there.")]
@@ -109,16 +98,16 @@ def run_experiments(
     The exit code is 0 when everything was computed and drawn, even if a check does not hold: the last line says how
     many do. If one of several experiments fails, the others go on, and the exit code is 1.
     """
-    from attsvm.cli.common.experiments import progress_bars, summarize
+    from attsvm.cli.common.experiments import progress_bars
     from attsvm.experiments import check_folder, run
 
     computing = checked_backend(backend, scheduler, jobs, worker_timeout)
-    where = backend_device(device, backend)
+    told: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "device": backend_device(device, backend)}
     wanted = _formats(formats)
     chosen = _planned(_configured(ids, quick=quick, runs=runs, seed=seed), seeds, out)
     folder = checked_folder(out)
     for each, configuration, path in chosen:
-        check_folder(each, configuration, folder=path, resume=resume, overwrite=overwrite, device=where)
+        check_folder(each, configuration, folder=path, **told)
     imports = time.process_time()
 
     summaries: list[FigureSummary] = []
@@ -129,28 +118,21 @@ def run_experiments(
                 name = each.id if seeds is None else f"{each.id} with seed {configuration.seed}"
                 try:
                     result = run(
-                        each, configuration, folder=path, backend=computing, resume=resume,
-                        overwrite=overwrite, device=where, progress=bars.reporter(name), say=bars.say,
+                        each, configuration, folder=path, backend=computing, progress=bars.reporter(name),
+                        say=bars.say, **told,
                     )  # fmt: skip
-                    summaries.append(summarize(each, result, *_drawn(result, wanted)))
-                    summaries[-1].save()
+                    summaries.append(_summary(result, wanted))
                     if seeds is not None:
                         _across([one for one in summaries if one.experiment == each.id])
-                except OSError:
-                    raise  # no disk, no workers: the next experiment would fare no better
                 except Exception as error:
-                    if len(chosen) == 1:
-                        raise
-                    failures.append(f"{name} failed ({type(error).__name__}: {error}); run it alone to see where")
+                    why = _words(error, alone=len(chosen) == 1)
+                    failures.append(f"{name} failed ({why}); run it alone to see where")
                     bars.say(failures[-1])
     except KeyboardInterrupt:
         interrupted("finished chunks are kept, add --resume")
     several = [] if seeds is None else _across(summaries)
     _report([] if several else summaries, several, imports, folder, quiet=quiet, json=json)
-    if failures:
-        what = "experiments" if seeds is None else "runs"
-        typer.echo(f"attsvm: {len(failures)} of {len(chosen)} {what} failed: {'; '.join(failures)}", err=True)
-        raise typer.Exit(1)
+    _leave(failures, f"{len(chosen)} {'experiments' if seeds is None else 'runs'} failed")
 
 
 @figure.command("draw", cls=Command)
@@ -161,7 +143,6 @@ def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quie
 
     If one of several results is damaged or unfinished, the others are drawn, and the exit code is 1.
     """
-    from attsvm.cli.common.experiments import summarize
     from attsvm.experiments.seeds import is_seed_folder
 
     wanted = _formats(formats)
@@ -171,16 +152,10 @@ def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quie
     failures: list[str] = []
     for path in paths:
         try:
-            result = attsvm.experiments.SweepResult.load(path)
-            summaries.append(summarize(attsvm.experiments.experiment(result.id), result, *_drawn(result, wanted)))
-            summaries[-1].save()
-        except OSError:
-            raise  # no disk: the next picture would fare no better
+            summaries.append(_summary(attsvm.experiments.SweepResult.load(path), wanted))
         except Exception as error:
-            if len(paths) == 1:
-                raise
-            own = str(path) in str(error)
-            failures.append(str(error) if own else f"{path} cannot be drawn ({type(error).__name__}: {error})")
+            why = _words(error, alone=len(paths) == 1)
+            failures.append(str(error) if str(path) in str(error) else f"{path} cannot be drawn ({why})")
     alone = [each for each in summaries if each.folder in folders or not is_seed_folder(each.folder)]
     several: list[AcrossSeeds] = []
     for parent in dict.fromkeys(each.folder.parent for each in summaries if each not in alone):
@@ -189,18 +164,33 @@ def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quie
         except ValueError as error:
             failures.append(str(error))
     _report(alone, several, imports, *dict.fromkeys(folders), quiet=quiet, json=json)
+    _leave(failures, f"{len(paths)} results were not drawn")
+
+
+def _words(error: Exception, *, alone: bool) -> str:
+    """An error that others survive; it is raised if there are none, or if they would fare no better: no disk, say."""
+    if alone or isinstance(error, OSError):
+        raise error
+    return f"{type(error).__name__}: {error}"
+
+
+def _leave(failures: Sequence[str], of: str) -> None:
     if failures:
-        typer.echo(f"attsvm: {len(failures)} of {len(paths)} results were not drawn: {'; '.join(failures)}", err=True)
+        typer.echo(f"attsvm: {len(failures)} of {of}: {'; '.join(failures)}", err=True)
         raise typer.Exit(1)
 
 
-def _drawn(result: SweepResult, formats: list[str]) -> tuple[list[Path], float]:
-    """The pictures of a result, and the CPU time they took."""
+def _summary(result: SweepResult, formats: list[str]) -> FigureSummary:
+    """Draw and judge a result, and store what that comes to."""
+    from attsvm.cli.common.experiments import summarize
     from attsvm.plots.figures import draw
 
     began = time.process_time()
-    pictures = draw(result, formats=formats)
-    return [path for files in pictures.values() for path in files], time.process_time() - began
+    pictures = [path for files in draw(result, formats=formats).values() for path in files]
+    drawing = time.process_time() - began
+    summary = summarize(attsvm.experiments.experiment(result.id), result, pictures, drawing)
+    summary.save()
+    return summary
 
 
 def _across(summaries: Sequence[FigureSummary]) -> list[AcrossSeeds]:
@@ -258,16 +248,7 @@ def _configured(
     experiments = attsvm.experiments.EXPERIMENTS
     named = [attsvm.experiments.experiment(name) for name in ids if name != "all"]
     chosen = list(experiments.values()) if "all" in ids else list({each.id: each for each in named}.values())
-    configured: list[tuple[Experiment[Any], Configuration]] = []
-    ignoring: list[str] = []
-    for each in chosen:
-        configuration = each.default.with_values(seed=seed)
-        configuration = configuration.quick() if quick else configuration
-        if runs is not None and configuration.runs_field is not None:
-            configuration = configuration.with_runs(runs)
-        elif runs is not None:
-            ignoring.append(each.id)
-        configured.append((each, configuration))
+    ignoring = [each.id for each in chosen if runs is not None and each.default.runs_field is None]
     refused = [each.id for each in named if each.id in ignoring]
     if refused:
         raise ValueError(
@@ -275,6 +256,12 @@ def _configured(
         )
     if ignoring:
         typer.echo(f"--runs does not apply to {', '.join(ignoring)}; computed as without it", err=True)
+    configured: list[tuple[Experiment[Any], Configuration]] = []
+    for each in chosen:
+        configuration = each.default.with_values(seed=seed)
+        configuration = configuration.quick() if quick else configuration
+        listens = runs is not None and each.id not in ignoring
+        configured.append((each, configuration.with_runs(runs) if listens else configuration))
     return configured
 
 

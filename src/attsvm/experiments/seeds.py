@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,10 +18,9 @@ import torch
 from attsvm.data.files import write_atomically
 from attsvm.experiments.base import Experiment
 from attsvm.experiments.checks import Check, Verdict
-from attsvm.sweep.backends import Backend
 from attsvm.sweep.configuration import Configuration, differences
 from attsvm.sweep.result import SweepResult
-from attsvm.sweep.runner import Progress, check_folder, run
+from attsvm.sweep.runner import check_folder, run
 
 C = TypeVar("C", bound=Configuration)
 
@@ -52,21 +51,13 @@ def is_seed_folder(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Judged:
-    """A stored result and what its checks say, without its tables.
+    """A stored result and what its checks say, without its tables."""
 
-    Arguments:
-        experiment: its id.
-        folder: where the result is.
-        configuration: as JSON holds it, the seed included.
-        checks: expected against measured.
-        counts: instances discarded or failed, by reason.
-    """
-
-    experiment: str
+    experiment: str  # its id
     folder: Path
-    configuration: Mapping[str, Any]
+    configuration: Mapping[str, Any]  # as JSON holds it, the seed included
     checks: Sequence[Check]
-    counts: Mapping[str, int]
+    counts: Mapping[str, int]  # instances discarded or failed, by reason
 
     @property
     def seed(self) -> int:
@@ -75,9 +66,8 @@ class Judged:
 
     @property
     def shared(self) -> dict[str, Any]:
-        """What results that differ in nothing but their seeds share."""
-        rest = {name: value for name, value in self.configuration.items() if name != "seed"}
-        return {"experiment": self.experiment, **rest}
+        """Its configuration but the seed."""
+        return {name: value for name, value in self.configuration.items() if name != "seed"}
 
 
 @dataclass(frozen=True)
@@ -90,6 +80,16 @@ class SeedRow:
     measured: Sequence[str]
     verdicts: Sequence[Verdict]  # not judged where a seed does not have this check
     fails_if: str = ""
+
+    @staticmethod
+    def of(checks: Sequence[Check | None]) -> SeedRow:
+        """One check of each seed; None where a seed does not have it."""
+        known = [check for check in checks if check is not None]
+        return SeedRow(
+            known[0].what, known[0].expected, next((check.why for check in known if check.why), ""),
+            ["no such check" if check is None else check.measured for check in checks],
+            [Verdict.OPEN if check is None else check.verdict for check in checks], known[0].fails_if,
+        )  # fmt: skip
 
     def count(self, verdict: Verdict) -> int:
         """In how many seeds the check says so."""
@@ -108,11 +108,16 @@ class SeedRow:
         if len({_NUMBER.sub("#", text) for text in self.measured}) > 1:
             return f"first seed: {self.measured[0]}"
         places = zip(*(_NUMBER.findall(text) for text in self.measured), strict=True)
-        ordered = [sorted(place, key=_value) for place in places]
-        if len(ordered) > 2 and not _NUMBER.sub("", self.measured[0]).strip(", "):  # a list of numbers and nothing else
-            ends = [_filled(self.measured[0], [place[end] for place in ordered]) for end in (0, -1)]
-            return ends[0] if ends[0] == ends[1] else " to ".join(ends)
-        return _filled(self.measured[0], [_range(place) for place in ordered])
+        ends = [(ordered[0], ordered[-1]) for ordered in (sorted(place, key=_value) for place in places)]
+        if len(ends) > 2 and not _NUMBER.sub("", self.measured[0]).strip(", "):  # a list of numbers and nothing else
+            least, largest = (self._filled(numbers) for numbers in zip(*ends, strict=True))
+            return least if least == largest else f"{least} to {largest}"
+        return self._filled([one if _value(one) == _value(two) else f"{one} to {two}" for one, two in ends])
+
+    def _filled(self, numbers: Iterable[str]) -> str:
+        """What was measured in the first seed, with other numbers."""
+        rest = iter(numbers)
+        return _NUMBER.sub(lambda _: next(rest), self.measured[0])
 
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it, with the numbers of every measured text and the counts."""
@@ -129,23 +134,19 @@ class SeedRow:
         }
 
 
+def _value(number: str) -> float:
+    return float(number.replace(",", ""))
+
+
 @dataclass(frozen=True)
 class AcrossSeeds:
-    """What the checks of one experiment say in several seeds.
+    """What the checks of one experiment say in several seeds."""
 
-    Arguments:
-        experiment: its id.
-        seeds: in ascending order.
-        configuration: what all seeds share: every field but the seed.
-        rows: one for each check.
-        counts: instances discarded or failed, by reason, by seed.
-    """
-
-    experiment: str
-    seeds: Sequence[int]
-    configuration: Mapping[str, Any]
-    rows: Sequence[SeedRow]
-    counts: Mapping[str, Sequence[int]]
+    experiment: str  # its id
+    seeds: Sequence[int]  # in ascending order
+    configuration: Mapping[str, Any]  # what all seeds share: every field but the seed
+    rows: Sequence[SeedRow]  # one for each check
+    counts: Mapping[str, Sequence[int]]  # instances discarded or failed, by reason, by seed
 
     @staticmethod
     def of(judged: Sequence[Judged]) -> AcrossSeeds:
@@ -156,13 +157,13 @@ class AcrossSeeds:
         """
         if not judged:
             raise ValueError("there is no result to put side by side; compute some seeds first")
-        ordered = sorted(judged, key=lambda each: each.seed)
-        first = ordered[0]
-        for each in ordered[1:]:
-            if each.shared != first.shared:
+        first, *others = ordered = sorted(judged, key=lambda each: each.seed)
+        for each in others:
+            told = [{"experiment": one.experiment, **one.shared} for one in (first, each)]
+            if told[0] != told[1]:
                 raise ValueError(
-                    f"{each.folder} differs from {first.folder} in more than its seed"
-                    f" ({differences(first.shared, each.shared)}); compute one of them again"
+                    f"{each.folder} differs from {first.folder} in more than its seed ({differences(*told)}); compute"
+                    " one of them again"
                 )
         known = [{check.what: check for check in each.checks} for each in ordered]
         names = dict.fromkeys(what for checks in known for what in checks)
@@ -170,8 +171,8 @@ class AcrossSeeds:
         return AcrossSeeds(
             experiment=first.experiment,
             seeds=[each.seed for each in ordered],
-            configuration={name: value for name, value in first.configuration.items() if name != "seed"},
-            rows=[_row(what, [checks.get(what) for checks in known]) for what in names],
+            configuration=first.shared,
+            rows=[SeedRow.of([checks.get(what) for checks in known]) for what in names],
             counts={reason: [each.counts.get(reason, 0) for each in ordered] for reason in reasons},
         )
 
@@ -197,12 +198,10 @@ def run_seeds(
     *,
     seeds: int,
     folder: Path | str,
-    backend: Backend | None = None,
     resume: bool = False,
     overwrite: bool = False,
     device: torch.device | str = "cpu",
-    progress: Progress | None = None,
-    say: Callable[[str], None] | None = None,
+    **computing: Any,
 ) -> AcrossSeeds:
     """Compute an experiment with several seeds, each into a folder ``seed-N`` of `folder`, and judge all of them.
 
@@ -212,7 +211,8 @@ def run_seeds(
         experiment: such as one of `EXPERIMENTS`.
         configuration: by default the experiment's own; its seed is the first one, the others follow.
         seeds: how many.
-        folder, backend, resume, overwrite, device, progress, say: as for `run`; with `resume`, finished seeds are kept.
+        folder, resume, overwrite, device: as for `run`; with `resume`, finished seeds are kept.
+        computing: `backend`, `progress` and `say`, as for `run`.
 
     Returns:
         In which seeds each check holds.
@@ -221,15 +221,12 @@ def run_seeds(
         ValueError: as `run` does, before anything is computed, and if `seeds` is not positive.
     """
     planned = seed_folders(configuration or experiment.default, seeds, folder)
+    where: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "device": device}
     for each, path in planned:
-        check_folder(experiment, each, folder=path, resume=resume, overwrite=overwrite, device=device)
+        check_folder(experiment, each, folder=path, **where)
     judged: list[Judged] = []
     for each, path in planned:
-        result = run(
-            experiment, each, folder=path, backend=backend, resume=resume, overwrite=overwrite, device=device,
-            progress=progress, say=say,
-        )  # fmt: skip
-        judged.append(judge(experiment, result))
+        judged.append(judge(experiment, run(experiment, each, folder=path, **where, **computing)))
         AcrossSeeds.of(judged).save(Path(folder))
     return AcrossSeeds.of(judged)
 
@@ -237,30 +234,3 @@ def run_seeds(
 def judge(experiment: Experiment[Any], result: SweepResult) -> Judged:
     """What the checks of `experiment` say about a stored result of it."""
     return Judged(result.id, result.folder, result.configuration, experiment.checks(result), result.counts)
-
-
-def _row(what: str, checks: Sequence[Check | None]) -> SeedRow:
-    known = [check for check in checks if check is not None]
-    return SeedRow(
-        what=what,
-        expected=known[0].expected,
-        why=next((check.why for check in known if check.why), ""),
-        measured=["no such check" if check is None else check.measured for check in checks],
-        verdicts=[Verdict.OPEN if check is None else check.verdict for check in checks],
-        fails_if=known[0].fails_if,
-    )
-
-
-def _value(number: str) -> float:
-    return float(number.replace(",", ""))
-
-
-def _filled(text: str, numbers: Sequence[str]) -> str:
-    """`text` with other numbers."""
-    rest = iter(numbers)
-    return _NUMBER.sub(lambda _: next(rest), text)
-
-
-def _range(ordered: Sequence[str]) -> str:
-    least, largest = ordered[0], ordered[-1]
-    return least if _value(least) == _value(largest) else f"{least} to {largest}"

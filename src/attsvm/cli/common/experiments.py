@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,22 +36,7 @@ _MARKS = {
     Verdict.OPEN: ("·", ".", "yellow"),
     Verdict.MEASURED: ("·", ".", "dim"),
 }
-
-
-@dataclass(frozen=True)
-class Speed:
-    """CPU seconds of computing against those of the public code, for the paper's configuration on a CPU."""
-
-    seconds: float
-    public_seconds: float
-
-    @property
-    def factor(self) -> float:
-        """How many times less than the public code."""
-        return self.public_seconds / max(self.seconds, 1e-9)
-
-    def __str__(self) -> str:
-        return f"CPU {seconds(self.seconds)}, public code {seconds(self.public_seconds)}: {times(self.factor)}"
+_JUDGED = (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN)
 
 
 @dataclass(frozen=True)
@@ -64,8 +49,16 @@ class FigureSummary(Judged):
     pictures: Sequence[Path]
     cpu_seconds: Mapping[str, float]  # computing, compiling, importing, drawing
     wall_seconds: float
-    speed: Speed | None
+    public_code: Mapping[str, float] | None  # its CPU seconds, ours, and how many times less that is
     notes: Sequence[str]
+
+    @property
+    def speed(self) -> str | None:
+        """CPU seconds of computing against those of the public code, for the paper's configuration on a CPU."""
+        if self.public_code is None:
+            return None
+        public, ours, factor = (self.public_code[name] for name in ("seconds", "ours", "factor"))
+        return f"CPU {seconds(ours)}, public code {seconds(public)}: {times(factor)}"
 
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it."""
@@ -74,20 +67,13 @@ class FigureSummary(Judged):
             "folder": str(self.folder),
             "seed": self.seed,
             "pictures": [path.name for path in self.pictures],
-            "checks": [
-                {"what": one.what, "expected": one.expected, "measured": one.measured, "verdict": one.verdict.value,
-                 "fails_if": one.fails_if, "why": one.why}
-                for one in self.checks
-            ],
+            "checks": [asdict(check) | {"verdict": check.verdict.value} for check in self.checks],
             "counts": dict(self.counts),
             "cpu_seconds": dict(self.cpu_seconds),
             "wall_seconds": self.wall_seconds,
-            "public_code": None if self.speed is None else {
-                "seconds": self.speed.public_seconds, "ours": round(self.speed.seconds, 4),
-                "factor": round(self.speed.factor, 1),
-            },
+            "public_code": self.public_code,
             "notes": list(self.notes),
-        }  # fmt: skip
+        }
 
     def save(self) -> Path:
         """Write it to FOLDER/summary.json."""
@@ -98,35 +84,28 @@ class FigureSummary(Judged):
 def summarize(
     experiment: Experiment[Any], result: SweepResult, pictures: Sequence[Path], drawing: float
 ) -> FigureSummary:
-    """Judge a stored result; `drawing` is the CPU time that its pictures took."""
-    speed = _speed(experiment, result)
-    checks = list(experiment.checks(result))
-    if speed is not None and experiment.public_factor is not None:
-        expected = f"public code {seconds(speed.public_seconds)}, at least {times(experiment.public_factor)} less"
-        measured = f"{seconds(speed.seconds)}, {times(speed.factor)} less"
-        verdict = Verdict.of(speed.factor >= experiment.public_factor)
-        fails_if = f"it is less than {times(experiment.public_factor)} below that of the public code"
-        checks.append(Check("CPU time of computing", expected, measured, verdict, fails_if))
-    return FigureSummary(
-        experiment=experiment.id,
-        folder=result.folder,
-        configuration=result.configuration,
-        pictures=pictures,
-        checks=checks,
-        counts=dict(result.counts),
-        cpu_seconds={**result.manifest["cpu_seconds"], "drawing": round(drawing, 4)},
-        wall_seconds=result.manifest["wall_seconds"],
-        speed=speed,
-        notes=list(result.manifest["notes"]),
-    )
+    """Judge a stored result; `drawing` is the CPU time that its pictures took.
 
-
-def _speed(experiment: Experiment[Any], result: SweepResult) -> Speed | None:
-    """Known only for the paper's configuration, whatever the seed, and on a CPU as the public code was."""
+    The speed is known only for the paper's configuration, whatever the seed, and on a CPU as the public code was.
+    """
+    checks, public = list(experiment.checks(result)), None
     paper = experiment.default.to_json() | {"seed": result.configuration["seed"]}
-    if experiment.public_seconds is None or result.configuration != paper or result.manifest["device"] != "cpu":
-        return None
-    return Speed(result.cpu_seconds(experiment.public_tasks), experiment.public_seconds)
+    if experiment.public_seconds is not None and (result.configuration, result.manifest["device"]) == (paper, "cpu"):
+        ours, wanted = result.cpu_seconds(experiment.public_tasks), experiment.public_factor
+        factor = experiment.public_seconds / max(ours, 1e-9)
+        public = {"seconds": experiment.public_seconds, "ours": round(ours, 4), "factor": round(factor, 1)}
+        if wanted is not None:
+            checks.append(Check(
+                "CPU time of computing",
+                f"public code {seconds(experiment.public_seconds)}, at least {times(wanted)} less",
+                f"{seconds(ours)}, {times(factor)} less", Verdict.of(factor >= wanted),
+                f"it is less than {times(wanted)} below that of the public code",
+            ))  # fmt: skip
+    return FigureSummary(
+        experiment.id, result.folder, result.configuration, checks, dict(result.counts), pictures,
+        {**result.manifest["cpu_seconds"], "drawing": round(drawing, 4)}, result.manifest["wall_seconds"], public,
+        list(result.manifest["notes"]),
+    )  # fmt: skip
 
 
 def verdict_line(summaries: Sequence[FigureSummary]) -> str:
@@ -136,24 +115,34 @@ def verdict_line(summaries: Sequence[FigureSummary]) -> str:
     'no checks'
     """
     every = [check.verdict for each in summaries for check in each.checks]
-    verdicts = [verdict for verdict in every if verdict is not Verdict.MEASURED]
-    if not verdicts:
-        return "no checks"
-    held, failed, left = (verdicts.count(kind) for kind in (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN))
-    parts = [f"{held} of {len(verdicts)} checks hold"]
-    parts += [f"{failed} {'does' if failed == 1 else 'do'} not"] if failed else []
-    parts += [f"{left} {'is' if left == 1 else 'are'} not judged"] if left else []
+    counts = [every.count(kind) for kind in _JUDGED]
+    return _counted(counts, sum(counts), "hold", "not", "") if sum(counts) else "no checks"
+
+
+def seeds_line(across: Sequence[AcrossSeeds]) -> str:
+    """How many checks hold in every seed, in a clause."""
+    rows = [row for each in across for row in each.rows if not row.count(Verdict.MEASURED)]
+    failed, left = (sum(row.count(kind) > 0 for row in rows) for kind in (Verdict.FAILS, Verdict.OPEN))
+    held = sum(row.count(Verdict.HOLDS) == len(row.verdicts) for row in rows)
+    return _counted([held, failed, left], len(rows), "hold in every seed", "not hold in some", " in some")
+
+
+def _counted(counts: Sequence[int], total: int, hold: str, fail: str, some: str) -> str:
+    held, failed, left = counts
+    parts = [f"{held} of {total} checks {hold}"]
+    parts += [f"{failed} {'does' if failed == 1 else 'do'} {fail}"] if failed else []
+    parts += [f"{left} {'is' if left == 1 else 'are'} not judged{some}"] if left else []
     return "; ".join(parts)
 
 
-def seconds(value: float) -> str:
+def seconds(value: float, digits: int = 2) -> str:
     """A time for a table.
 
     >>> seconds(0.012), seconds(1.234), seconds(190), seconds(34560)
     ('0.01 s', '1.23 s', '190 s', '9.6 h')
     """
     if value < 1000:
-        return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
+        return f"{value:.{digits}f} s" if value < 10 else f"{value:.0f} s"
     return f"{value / 3600:.1f} h" if value >= 6000 else f"{value / 60:.0f} min"
 
 
@@ -222,7 +211,7 @@ def print_list(experiments: Sequence[Experiment[Any]]) -> None:
     """All experiments as a table of at most 100 columns."""
     table = _table("id", "paper", "what it shows", "time", right=("time",))
     for each in experiments:
-        table.add_row(each.id, each.source, escape(each.shows), _rough(each.seconds))
+        table.add_row(each.id, each.source, escape(each.shows), seconds(each.seconds, 0))
     _console().print(table)
     typer.echo("Times are those of the full runs on one core; --quick makes all of them a matter of minutes.")
 
@@ -230,19 +219,15 @@ def print_list(experiments: Sequence[Experiment[Any]]) -> None:
 def print_summary(summaries: Sequence[FigureSummary], imports: float) -> None:
     """Expected against measured, what was left out, and where the CPU time went."""
     console = _console()
-    width = max(len(kind.value) for kind in Verdict) + 2
-    checks = _checks(("expected", 3), ("measured", 3), verdict=width)
+    checks = _checks("measured", 3, verdict=max(len(kind.value) for kind in Verdict) + 2)
     for each in summaries:
         checks.add_section()
         checks.add_row(Text(each.experiment, style="bold"))
         for check in each.checks:
-            what = Text(check.what)
-            if check.fails_if and check.verdict is Verdict.FAILS:
-                what.append(f"\nfails if {check.fails_if}", style="dim")
-            if check.why and check.verdict is not Verdict.HOLDS:
-                what.append(f"\n{check.why}", style="dim")
-            cells = (Text(check.expected), Text(check.measured), _verdict(check.verdict, console))
-            checks.add_row(Padding(what, (0, 0, 0, 2)), *cells)
+            what = _what(check, [], failed=check.verdict is Verdict.FAILS, held=check.verdict is Verdict.HOLDS)
+            mark, plain, style = _MARKS[check.verdict]
+            shown = f"{mark if console.encoding.startswith('utf') else plain} {check.verdict.value}"
+            checks.add_row(what, Text(check.expected), Text(check.measured), Text(shown, style=style))
     console.print(checks)
 
     if summaries:
@@ -254,50 +239,43 @@ def print_summary(summaries: Sequence[FigureSummary], imports: float) -> None:
     console.print(spent)
     typer.echo(f"Starting Python and importing took {imports:.2f} s of CPU time besides.")
     for each in summaries:
-        if each.speed is not None:
-            typer.echo(f"{each.experiment}: {each.speed}")
-        for note in each.notes:
+        for note in [*([each.speed] if each.speed else []), *each.notes]:
             typer.echo(f"{each.experiment}: {note}")
 
 
 def print_seeds(across: Sequence[AcrossSeeds]) -> None:
     """In how many seeds each check holds, does not and is not judged; what was measured where it does not hold."""
     console = _console()
-    checks = _checks(("expected", 3), ("measured, all seeds", 4), holds=5, **{"does not": 8, "not judged": 10})
+    checks = _checks("measured, all seeds", 4, holds=5, **{"does not": 8, "not judged": 10})
     for each in across:
         checks.add_section()
         checks.add_row(Text(each.experiment, style="bold"), Text(f"seeds {', '.join(map(str, each.seeds))}"))
         for row in each.rows:
-            what = Text(row.what)
-            failed = [place for place, verdict in enumerate(row.verdicts) if verdict is Verdict.FAILS]
-            for place in failed:
-                what.append(f"\nseed {each.seeds[place]}: {row.measured[place]}", style=_MARKS[Verdict.FAILS][2])
-            if failed and row.fails_if:
-                what.append(f"\nfails if {row.fails_if}", style="dim")
-            if row.why and row.count(Verdict.HOLDS) < len(each.seeds):
-                what.append(f"\n{row.why}", style="dim")
-            kinds = (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN)
-            numbers = [Text(str(row.count(kind) or "-"), justify="right") for kind in kinds]
-            checks.add_row(Padding(what, (0, 0, 0, 2)), Text(row.expected), Text(row.range), *numbers)
+            places = [place for place, verdict in enumerate(row.verdicts) if verdict is Verdict.FAILS]
+            failed = [f"seed {each.seeds[place]}: {row.measured[place]}" for place in places]
+            what = _what(row, failed, failed=bool(failed), held=row.count(Verdict.HOLDS) == len(each.seeds))
+            numbers = [Text(str(row.count(kind) or "-"), justify="right") for kind in _JUDGED]
+            checks.add_row(what, Text(row.expected), Text(row.range), *numbers)
     console.print(checks)
     _print_counts(console, [(each.experiment, {why: sum(by) for why, by in each.counts.items()}) for each in across])
 
 
-def seeds_line(across: Sequence[AcrossSeeds]) -> str:
-    """How many checks hold in every seed, in a clause."""
-    rows = [row for each in across for row in each.rows if not row.count(Verdict.MEASURED)]
-    failed, left = (sum(row.count(kind) > 0 for row in rows) for kind in (Verdict.FAILS, Verdict.OPEN))
-    held = sum(row.count(Verdict.HOLDS) == len(row.verdicts) for row in rows)
-    parts = [f"{held} of {len(rows)} checks hold in every seed"]
-    parts += [f"{failed} {'does' if failed == 1 else 'do'} not hold in some"] if failed else []
-    parts += [f"{left} {'is' if left == 1 else 'are'} not judged in some"] if left else []
-    return "; ".join(parts)
+def _what(row: Any, lines: Sequence[str], *, failed: bool, held: bool) -> Padding:
+    """What a check is about, and below it where it failed, what would make it fail, and why it does not hold."""
+    what = Text(row.what)
+    for line in lines:
+        what.append(f"\n{line}", style=_MARKS[Verdict.FAILS][2])
+    if failed and row.fails_if:
+        what.append(f"\nfails if {row.fails_if}", style="dim")
+    if row.why and not held:
+        what.append(f"\n{row.why}", style="dim")
+    return Padding(what, (0, 0, 0, 2))
 
 
-def _checks(*ratios: tuple[str, int], **widths: int) -> Table:
+def _checks(measured: str, wide: int, **widths: int) -> Table:
     """An empty table of checks: what each is about, columns that wrap, and narrow ones."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-    for name, ratio in (("", 5), *ratios):
+    for name, ratio in (("", 5), ("expected", 3), (measured, wide)):
         table.add_column(name, ratio=ratio)
     for name, width in widths.items():
         table.add_column(name, width=width, no_wrap=True)
@@ -313,11 +291,6 @@ def _print_counts(console: Console, found: Sequence[tuple[str, Mapping[str, int]
     console.print(counts if counts.row_count else "Nothing was discarded, and nothing failed.")
 
 
-def _verdict(verdict: Verdict, console: Console) -> Text:
-    mark, plain, style = _MARKS[verdict]
-    return Text(f"{mark if console.encoding.startswith('utf') else plain} {verdict.value}", style=style)
-
-
 def _table(*columns: str, right: Sequence[str] = ()) -> Table:
     """Ids, in the first column, and numbers stay whole; sentences wrap."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -330,9 +303,3 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
 def _console() -> Console:
     console = Console()
     return Console(width=min(console.width, WIDEST) if console.is_terminal else WIDTH)
-
-
-def _rough(value: float) -> str:
-    if value < 100:
-        return f"{max(value, 1):.0f} s"
-    return f"{value / 60:.0f} min" if value < 6000 else f"{value / 3600:.1f} h"
