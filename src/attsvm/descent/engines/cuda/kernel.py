@@ -240,9 +240,7 @@ def _words(shape: Shape) -> dict[str, Any]:
         "barrier": device(lambda: cuda.syncthreads()),
         "exponential": math.exp,
         "root": math.sqrt,
-        "fma": device(lambda a, b, c: cuda.fma(a, b, c)),
         "absolute": abs,
-        "somewhere_less": device(lambda a, b: a < b),
         "where_equal": device(lambda a, b, x, y: x if a == b else y),
         "where_greater": device(lambda a, b, x, y: x if a > b else y),
     }

@@ -82,6 +82,10 @@ class Specializer(ast.NodeTransformer):
         name, arguments = ast.unparse(node.func), [self.visit(each) for each in node.args]
         if name in ("splat", "float"):
             return arguments[0] if name == "splat" else ast.Constant(float(arguments[0].value))
+        if name == "fma":  # the compiler makes one instruction of it again
+            return ast.BinOp(ast.BinOp(arguments[0], ast.Mult(), arguments[1]), ast.Add(), arguments[2])
+        if name == "somewhere_less":
+            return ast.Compare(arguments[0], [ast.Lt()], [arguments[1]])
         if name == "load":
             return self._element(arguments[0], arguments[1], ast.Load())
         if name in self.helpers:
