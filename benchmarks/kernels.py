@@ -19,20 +19,18 @@ import attsvm
 from attsvm.data import Counter, random_sphere
 from attsvm.descent.engines.base import Progress
 from attsvm.descent.engines.cuda.engine import Launch
-from attsvm.descent.engines.cuda.kernel import registers_of
-from attsvm.descent.engines.kernel_task import KernelData
 from attsvm.descent.task import Task
 
 RUNS, STEPS = 132 * 8 * 4 * 5 * 8, 2000
 
 
-def measured(task: Task, threads: int | None, **variant: Any) -> dict[str, Any]:
+def measured(task: Task, **variant: Any) -> dict[str, Any]:
     """One kernel: compiled with two steps, then timed."""
     start = {name: torch.zeros(1, RUNS, *shape, dtype=torch.float64, device="cuda") + 0.01
              for name, shape in task.parameterization.shapes(task.data).items()}  # fmt: skip
     progress = Progress.beginning(start, task.optimizer)
     began = time.perf_counter()
-    launch = Launch(task, 1, threads, **variant)
+    launch = Launch(task, 1, None, **variant)
     launch.advance(progress, 0, np.full(2, 0.1))
     torch.cuda.synchronize()
     compiled = time.perf_counter() - began
@@ -67,28 +65,23 @@ def main() -> None:
     relu = Task(data, attsvm.ReluHead(width), *parts[2:], attsvm.NormalizedGradientDescent(0.1))
     factors = Task(*parts[:3], attsvm.KeyQuery(), attsvm.NormalizedGradientDescent(0.1))
     adam = Task(*parts, attsvm.Adam(0.1))
-    own = registers_of(KernelData.of(linear).shape(linear))
-    variants: dict[str, tuple[Task, int | None, dict[str, Any]]] = {
-        "linear": (linear, None, {}),
-        "linear, 96 threads": (linear, 96, {}),
-        "linear, 192 threads": (linear, 192, {}),
-        "linear, scores in registers": (linear, None, {"registers": own | {"data_scores"}}),
-        "linear, moved in memory": (linear, None, {"registers": own - {"moved"}}),
-        "linear, 168 registers": (linear, None, {"most": 168}),
-        "linear, tokens in memory": (linear, None, {"registers": own - {"data_tokens"}}),
-        "linear, tokens in memory, 128 registers": (linear, None, {"registers": own - {"data_tokens"}, "most": 128}),
-        "linear, nothing in registers": (linear, None, {"registers": frozenset()}),
-        "relu": (relu, None, {}),
-        "relu, tokens in memory": (relu, None, {"registers": own - {"data_tokens"}}),
-        "relu, tokens in memory, 128 registers": (relu, None, {"registers": own - {"data_tokens"}, "most": 128}),
-        "factors": (factors, None, {}),
-        "adam": (adam, None, {}),
+    variants: dict[str, tuple[Task, dict[str, Any]]] = {
+        "linear": (linear, {}),
+        "linear, 50 in registers": (linear, {"tokens": 50}),
+        "linear, 40 in registers, of 200": (linear, {"tokens": 40, "most": 200}),
+        "linear, 30 in registers, of 168": (linear, {"tokens": 30, "most": 168}),
+        "relu": (relu, {}),
+        "relu, 40 in registers": (relu, {"tokens": 40}),
+        "relu, 30 in registers, of 168": (relu, {"tokens": 30, "most": 168}),
+        "factors": (factors, {}),
+        "factors, of 96": (factors, {"most": 96}),
+        "adam": (adam, {}),
     }
     rows = {}
-    for name, (task, threads, variant) in variants.items():
+    for name, (task, variant) in variants.items():
         if options.only in name:
             try:
-                rows[name] = measured(task, threads, **variant)
+                rows[name] = measured(task, **variant)
             except Exception as error:
                 rows[name] = {"error": repr(error)[:600]}
             print(name, json.dumps(rows[name]), flush=True)

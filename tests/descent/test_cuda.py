@@ -149,6 +149,12 @@ def exchange(self: Any, mask: int, value: Any, lanes: int) -> Any:
     return other
 
 
+def wait(self: Any) -> None:
+    """A barrier of a warp for the simulator, where a block has one warp."""
+    thread: Any = threading.current_thread()
+    thread.syncthreads()
+
+
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, dict[str, Any]]:
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "OMP_NUM_THREADS": "1"}
@@ -320,6 +326,6 @@ class TestDevice:
 if __name__ == "__main__":
     from numba.cuda.simulator.kernelapi import FakeCUDAModule
 
-    FakeCUDAModule.shfl_xor_sync = exchange
+    FakeCUDAModule.shfl_xor_sync, FakeCUDAModule.syncwarp = exchange, wait
     names = sys.argv[1:] or list(CASES)
     sys.stdout.write(json.dumps({name: simulated(name) for name in names}))

@@ -99,9 +99,10 @@ class Work(NamedTuple):
     logits: np.ndarray  # [length + 1]
     shares: np.ndarray  # [length + 1]: e_t, then entries of the gradient
     worths: np.ndarray  # [length + 1]: effective scores
-    spare: np.ndarray  # [max(width, rank, d)]
+    spare: np.ndarray  # [width]
     factors: np.ndarray  # [n]
     pulled: np.ndarray  # [own, d]
+    images: np.ndarray  # [n, d]: all u_i
     rows: np.ndarray  # [n, d]: the gradient in u_i
     scales: np.ndarray  # [n]: its logarithmic scale
     inner: np.ndarray  # [n, rank]: Q^T z_i
@@ -213,15 +214,12 @@ def rows_of(slot, i, shape, data, work):  # type: ignore[no-untyped-def]
         slope = one / (one + exponential(margin))
     elif shape.loss == EXPONENTIAL:
         slope = exponential(zero - margin)
-    weight = slope * inverse / splat(float(shape.n))
+    weight = slope * inverse * splat(1.0 / shape.n)
     for j in range(shape.d):
         r = zero
         for t in range(shape.length):
             r = fma(load(work.shares, t + 1), load(data.tokens, (slot * shape.length + t) * shape.d + j), r)
-        r = over_parts(r) * weight
-        if shape.rank > 0:
-            store(work.spare, j, r)
-        store(work.rows, i * shape.d + j, r)
+        store(work.rows, i * shape.d + j, over_parts(r) * weight)
     store(work.scales, i, scale)
 
 
@@ -232,19 +230,14 @@ def descend_span(sizes, length, shape, place, data, work, products, moved, stall
     Since W <- W - h sum_i r_i z_i^T, u_j <- u_j - h sum_i r_i <z_i, z_j>: ``products`` [own, n] holds these. What
     becomes of W is ``W - sum_i moved_i z_i^T``. `length` is what the sizes of steps are multiplied with.
     """
-    zero, one, nothing = splat(0.0), splat(1.0), splat(NOTHING)
+    zero, one = splat(0.0), splat(1.0)
     idle = zero
     for k in range(sizes.shape[0]):
         for slot in range(place.own):
             rows_of(slot, place.first + slot, shape, data, work)
         barrier()
-        top, low = nothing, zero
-        for i in range(shape.n):
-            scale = load(work.scales, i)
-            top = where_greater(scale, top, scale, top)
-            low = where_greater(low, scale, scale, low)
-        top = where_greater(top, nothing, top, zero)
-        uneven, mine, square = somewhere_less(low, top), one, zero
+        top, uneven = common_scale(shape, work.scales)
+        mine, square = one, zero
         for slot in range(place.own):
             for i in range(shape.n):
                 product = load(products, slot * shape.n + i)
@@ -313,6 +306,43 @@ def outer_norm(shape, queries, rows, scales, top):  # type: ignore[no-untyped-de
 
 
 @njit(**HELPER)
+def images(matrix, vectors, result, a, b, shape, place):  # type: ignore[no-untyped-def]
+    """result_i = matrix[a, b] vectors_i for every input."""
+    for k in range(place.worker, shape.n * a, place.workers):
+        i, j, total = k // a, k % a, splat(0.0)
+        for q in range(b):
+            total = fma(load(matrix, j * b + q), load(vectors, i * b + q), total)
+        store(result, k, total)
+
+
+@njit(**HELPER)
+def images_transposed(matrix, vectors, result, a, b, shape, place):  # type: ignore[no-untyped-def]
+    """result_i = matrix[a, b]^T vectors_i for every input."""
+    for k in range(place.worker, shape.n * b, place.workers):
+        i, q, total = k // b, k % b, splat(0.0)
+        for j in range(a):
+            total = fma(load(matrix, j * b + q), load(vectors, i * a + j), total)
+        store(result, k, total)
+
+
+@njit(**HELPER)
+def common_scale(shape, scales):  # type: ignore[no-untyped-def]
+    """The largest scale of the inputs, 0 where none has a gradient, and whether they differ anywhere."""
+    zero, nothing, total = splat(0.0), splat(NOTHING), splat(0.0)
+    for i in range(shape.n):
+        total = total + load(scales, i)
+    top = zero
+    uneven = somewhere_less(total, zero)
+    if uneven:
+        top = nothing
+        for i in range(shape.n):
+            scale = load(scales, i)
+            top = where_greater(scale, top, scale, top)
+        top = where_greater(top, nothing, top, zero)
+    return top, uneven
+
+
+@njit(**HELPER)
 def stored_norm(matrix, count):  # type: ignore[no-untyped-def]
     """Frobenius norm of a matrix, its squares kept in range; each worker by itself."""
     largest, total = splat(0.0), splat(0.0)
@@ -377,8 +407,9 @@ def update(matrix, left, a, right, b, gradient, board, memory, sizes, length, to
     elif shape.rule == PLAIN:
         step = step * exponential(where_greater(top, splat(LARGEST_EXPONENT), splat(LARGEST_EXPONENT), top))
     elif shape.rule == ADAM:
-        first_scale, keep1, add1 = blended(first_scale, top, shape.beta1)
-        second_scale, keep2, add2 = blended(second_scale, top + top, shape.beta2)
+        seen = where_greater(norm, zero, top, nothing)
+        first_scale, keep1, add1 = blended(first_scale, seen, shape.beta1)
+        second_scale, keep2, add2 = blended(second_scale, seen + seen, shape.beta2)
         half = where_greater(second_scale, nothing, splat(0.5) * second_scale, zero)
         step = step * splat(sizes[1]) * exponential(first_scale - half)
         away = where_greater(zero - half, splat(LARGEST_EXPONENT), splat(LARGEST_EXPONENT), zero - half)
@@ -406,46 +437,27 @@ def update(matrix, left, a, right, b, gradient, board, memory, sizes, length, to
 @njit(**HELPER)
 def descend_matrices(sizes, length, shape, place, data, work, first, second, memories, stalled):  # type: ignore[no-untyped-def]
     """Descent on W [d, dq], or on K [d, rank] and Q [dq, rank]; ``sizes`` [steps, 3] has Adam's corrections too."""
-    zero, one, nothing = splat(0.0), splat(1.0), splat(NOTHING)
-    idle = zero
+    idle = splat(0.0)
     for k in range(sizes.shape[0]):
-        for slot in range(place.own):
-            i = place.first + slot
-            if shape.rank > 0:
-                for c in range(shape.rank):
-                    total = zero
-                    for q in range(shape.dq):
-                        total = fma(load(second, q * shape.rank + c), load(data.queries, i * shape.dq + q), total)
-                    store(work.spare, c, total)
-                    store(work.inner, i * shape.rank + c, total)
-                for j in range(shape.d):
-                    total = zero
-                    for c in range(shape.rank):
-                        total = fma(load(first, j * shape.rank + c), load(work.spare, c), total)
-                    store(work.directions, slot * shape.d + j, total)
-            else:
-                for j in range(shape.d):
-                    total = zero
-                    for q in range(shape.dq):
-                        total = fma(load(first, j * shape.dq + q), load(data.queries, i * shape.dq + q), total)
-                    store(work.directions, slot * shape.d + j, total)
-            rows_of(slot, i, shape, data, work)
-            for c in range(shape.rank):
-                total = zero
-                for j in range(shape.d):
-                    total = fma(load(first, j * shape.rank + c), load(work.spare, j), total)
-                store(work.back, i * shape.rank + c, total)
+        if shape.rank > 0:
+            images_transposed(second, data.queries, work.inner, shape.dq, shape.rank, shape, place)
+            barrier()
+            images(first, work.inner, work.images, shape.d, shape.rank, shape, place)
+        else:
+            images(first, data.queries, work.images, shape.d, shape.dq, shape, place)
         barrier()
-        top, low = nothing, zero
-        for i in range(shape.n):
-            scale = load(work.scales, i)
-            top = where_greater(scale, top, scale, top)
-            low = where_greater(low, scale, scale, low)
-        held = where_greater(top, nothing, top, zero)
-        uneven = somewhere_less(low, held)
+        for slot in range(place.own):
+            for j in range(shape.d):
+                store(work.directions, slot * shape.d + j, load(work.images, (place.first + slot) * shape.d + j))
+            rows_of(slot, place.first + slot, shape, data, work)
+        barrier()
+        if shape.rank > 0:
+            images_transposed(first, work.rows, work.back, shape.d, shape.rank, shape, place)
+            barrier()
+        top, uneven = common_scale(shape, work.scales)
         if uneven:
             for i in range(shape.n):
-                store(work.factors, i, exponential(load(work.scales, i) - held))
+                store(work.factors, i, exponential(load(work.scales, i) - top))
         if shape.rank > 0:
             norm = update(
                 first, work.rows, shape.d, work.inner, shape.rank, work.gradients[0], work.boards[0], memories[0],
@@ -459,7 +471,7 @@ def descend_matrices(sizes, length, shape, place, data, work, first, second, mem
                 first, work.rows, shape.d, data.queries, shape.dq, work.gradients[0], work.boards[0], memories[0],
                 sizes[k], length, top, uneven, shape, place, work.factors,
             )  # fmt: skip
-        idle = where_equal(norm, zero, one, idle)
+        idle = where_equal(norm, splat(0.0), splat(1.0), idle)
         barrier()
     store(stalled, 0, idle)
 
@@ -470,13 +482,13 @@ def descend_lanes(  # type: ignore[no-untyped-def]
 ):
     """`descend_matrices` for groups of LANES runs, arrays ``[groups, ..., LANES]``; `pack` names the data of each."""
     n, length, d = shape.n, shape.length, shape.d
-    spare, rank = max(shape.width, shape.rank, d), shape.rank
+    rank, tokens = shape.rank, (length + 1, LANES)
     gradients = np.empty((d * max(rank, shape.dq), LANES)), np.empty((shape.dq * rank, LANES))
+    directions, nothing = np.empty((n * d, LANES)), np.empty((0, LANES))
     work = Work(
-        np.empty((n * d, LANES)), np.empty((length + 1, LANES)), np.empty((length + 1, LANES)),
-        np.empty((length + 1, LANES)), np.empty((spare, LANES)), np.empty((n, LANES)), np.empty((0, LANES)),
-        np.empty((n * d, LANES)), np.empty((n, LANES)), np.empty((n * rank, LANES)), np.empty((n * rank, LANES)),
-        gradients, (np.empty((0, LANES)), np.empty((0, LANES))),
+        directions, np.empty(tokens), np.empty(tokens), np.empty(tokens), np.empty((shape.width, LANES)),
+        np.empty((n, LANES)), nothing, directions, np.empty((n * d, LANES)), np.empty((n, LANES)),
+        np.empty((n * rank, LANES)), np.empty((n * rank, LANES)), gradients, (nothing, nothing),
     )  # fmt: skip
     for g in range(len(pack)):
         b = pack[g]

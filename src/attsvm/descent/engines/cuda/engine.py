@@ -65,14 +65,15 @@ class Launch:
     """A task laid out for the kernel; calling it takes a stretch of steps in place, on the CPU in Numba's simulator."""
 
     def __init__(self, task: Task, starts: int, threads: int | None, **variant: Any) -> None:
-        from attsvm.descent.engines.cuda.kernel import build, in_span, parts_of, scratch_of
+        from attsvm.descent.engines.cuda.kernel import Plan, build, in_span, parts_of
 
         self._task, self._lead, self.device = task, (starts, task.data.batch_shape[0]), task.data.device
-        data = KernelData.of(task, parts_of(task.data.n, task.data.T, task.data.d))
+        whole = KernelData.of(task)
+        data = KernelData.of(task, parts_of(whole.shape(task)))
         self.shape = data.shape(task)
         self._span = in_span(self.shape)
-        self._kernel, self._runs, self._threads = build(self.shape, threads, **variant)
-        self._scratch = scratch_of(self.shape, self._runs)
+        self._plan = Plan(self.shape, threads, **variant)
+        self._kernel = build(self._plan)
 
         def by_worker(value: Tensor) -> Tensor:
             """``[batch, n, parts, ...]`` as ``[batch, entries, workers]``, so that neighbors read neighbors."""
@@ -93,8 +94,8 @@ class Launch:
         stalled = torch.zeros(runs, dtype=torch.float64, device=self.device)
         flat = {name: value.double().reshape(runs, *value.shape[2:]) for name, value in before.items()}
         table = torch.from_numpy(step_table(self._task, first, sizes)).to(self.device)
-        blocks = -(-len(which) // self._runs)
-        scratch = torch.empty((blocks, max(1, self._scratch)), dtype=torch.float64, device=self.device)
+        blocks = -(-len(which) // self._plan.runs)
+        scratch = torch.empty((blocks, max(1, self._plan.scratch)), dtype=torch.float64, device=self.device)
         told = [table, self._factors, which, stalled, scratch]
         memories: list[Tensor] = []
         if self._span:
@@ -145,7 +146,7 @@ class Launch:
         if blocks == 0 or len(tensors[-5]) == 0:
             return
         if self.device.type == "cpu":
-            self._kernel[blocks, self._threads](*(tensor.numpy() for tensor in tensors))
+            self._kernel[blocks, self._plan.threads](*(tensor.numpy() for tensor in tensors))
             return
         with self._current(), warnings.catch_warnings():
             # A few runs leave most of the device idle; the warning's class moved between versions, its words did not.
@@ -153,7 +154,7 @@ class Launch:
             # The kernel joins torch's own stream, so everything stays in order without waiting.
             handle = torch.cuda.current_stream().cuda_stream
             stream = cuda.external_stream(handle) if handle else 0
-            self._kernel[blocks, self._threads, stream](*(cuda.as_cuda_array(tensor) for tensor in tensors))
+            self._kernel[blocks, self._plan.threads, stream](*(cuda.as_cuda_array(tensor) for tensor in tensors))
 
 
 def _some(value: Tensor) -> Tensor:

@@ -1,30 +1,33 @@
 """CUDA kernels in Numba, made from the text of `step`: a thread is a worker, a whole stretch of steps one launch.
 
-A run has `parts` threads for each of its inputs. Where they fit, tokens stay in registers throughout; what the threads
-of a run tell each other goes through shared memory, or through global memory where that is too small.
+A run has `parts` threads for each of its inputs. Where they fit, tokens stay in registers, and in shared memory what
+these do not hold; what the threads of a run tell each other goes through shared memory, or through global memory where
+that is too small.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
-from numba import cuda, float64
+from numba import config, cuda, float64
 
 from attsvm.descent.engines import kernel_task, step
 from attsvm.descent.engines.cuda.source import body_text, helper_text
+from attsvm.descent.engines.numba import lanes
 from attsvm.descent.engines.step import Shape
 
 WARP = 32
 _ALL_LANES = 0xFFFFFFFF
 _SHARED_BYTES = 48 * 1024  # what a block may use without asking
-_MOST_TOKENS = 80  # numbers of a worker's tokens that its registers hold
-_MOST_UNROLLED = 400  # terms of a sum over matrices or inputs that are written out
-_HELPERS = ("inverse_of", "outer_norm", "stored_norm", "blended", "update")
-_PRIVATE = ("directions", "logits", "shares", "worths", "spare", "factors", "pulled")
-_REGISTERS = frozenset({"data_tokens", "moved", *(f"work_{name}" for name in _PRIVATE)})
+_MOST_TOKENS = 80  # numbers of a worker's tokens that registers and shared memory hold
+_IN_REGISTERS = 70  # of those in registers
+_MOST_UNROLLED = 400  # terms of a sum over inputs that are written out
+_HELPERS = (
+    "inverse_of", "outer_norm", "images", "images_transposed", "common_scale", "stored_norm", "blended", "update",
+)  # fmt: skip
 
 
 def in_span(shape: Shape) -> bool:
@@ -33,175 +36,231 @@ def in_span(shape: Shape) -> bool:
     return plain and shape.rule in (kernel_task.NORMALIZED, kernel_task.PLAIN) and shape.n <= 2 * shape.dq
 
 
-def registers_of(shape: Shape) -> frozenset[str]:
-    """The arrays that fit into registers; none if loops are too long to be written out."""
-    across = max(shape.n * shape.d, 0 if in_span(shape) else shape.d * max(shape.dq, shape.rank))
-    features = shape.width * (shape.length + 1)
-    small = shape.length * shape.d <= _MOST_TOKENS and across <= _MOST_UNROLLED and features <= 2 * _MOST_TOKENS
-    own = _REGISTERS if in_span(shape) else _REGISTERS - {"work_factors"}  # `update` walks through these
-    return own if small else frozenset()
-
-
-def parts_of(n: int, T: int, d: int) -> int:
-    """How many threads share the tokens of an input, so that registers hold them or a few runs fill the device."""
-    parts = 1
-    while parts < WARP and 2 * parts * n <= 1024 and parts < T - 1 and -(-(T - 1) // parts) * d > _MOST_TOKENS:
+def parts_of(shape: Shape) -> int:
+    """How many threads share the tokens of an input: as few as hold them, but a warp for a run with matrices."""
+    others, parts = shape.length, 1  # of a shape of one part
+    while parts < WARP and parts < others and 2 * parts * shape.n <= 1024:
+        held = -(-others // parts) * shape.d <= _MOST_TOKENS
+        if held and (in_span(shape) or 2 * parts * shape.n > WARP):
+            break
         parts *= 2
     return parts
 
 
-def runs_of(workers: int, threads: int | None) -> tuple[int, int]:
-    """How many runs a block has, and how many threads."""
-    if threads is None:
-        threads = WARP if workers <= WARP and WARP % workers <= WARP // 8 else 4 * WARP
-    threads = max(threads, -(-workers // WARP) * WARP)
-    return (threads // workers, threads) if workers <= WARP else (1, -(-workers // WARP) * WARP)
+@dataclass(frozen=True)
+class Plan:
+    """Where the numbers of a kernel are.
 
+    Arguments:
+        shape: of the runs.
+        threads: of a block, or None.
+        tokens: how many numbers of a worker's tokens are kept in registers.
+        most: bounds the registers of a thread.
+    """
 
-def _private(shape: Shape) -> dict[str, int]:
-    """How many numbers each array of a worker has."""
-    tokens, spare = shape.length + 1, max(shape.width, shape.rank, shape.d)
-    counts = (shape.d, tokens, tokens, tokens, spare, shape.n, shape.d)
-    return {f"work_{name}": count for name, count in zip(_PRIVATE, counts, strict=True)}
+    shape: Shape
+    threads_asked: int | None = None
+    tokens: int = _IN_REGISTERS
+    most: int | None = None
 
+    @property
+    def workers(self) -> int:
+        """Threads of a run."""
+        return self.shape.n * self.shape.parts
 
-def _common(shape: Shape) -> dict[str, int]:
-    """How many numbers each array has that the workers of a run share."""
-    rows = {"work_rows": shape.n * shape.d, "work_scales": shape.n, "work_boards_0": shape.n}
-    if in_span(shape):
-        return rows
-    first, second = shape.d * (shape.rank or shape.dq), shape.dq * shape.rank
-    moments = shape.rule == kernel_task.ADAM
-    return rows | {
-        "work_boards_1": shape.n,
-        "first": first,
-        "second": second,
-        "work_gradients_0": first,
-        "work_gradients_1": second,
-        "work_inner": shape.n * shape.rank,
-        "work_back": shape.n * shape.rank,
-        "memories_0": 2 + 2 * first * moments,
-        "memories_1": 2 + 2 * second * moments,
-    }
+    @property
+    def runs(self) -> int:
+        """Runs of a block."""
+        return self.threads // self.workers if self.workers <= WARP else 1
 
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        few = self.workers <= WARP and WARP % self.workers <= WARP // 4
+        asked = self.threads_asked or (WARP if few else 4 * WARP)
+        needed = -(-self.workers // WARP) * WARP
+        return max(asked, needed) if self.workers <= WARP else needed
 
-def scratch_of(shape: Shape, runs: int) -> int:
-    """Numbers of global memory that a block needs since they do not fit into shared memory; 0 if they do."""
-    needed = runs * _per_run(shape)
-    return 0 if 8 * needed <= _SHARED_BYTES else needed
+    @property
+    def small(self) -> bool:
+        """Whether loops are written out, so that registers can hold what a worker needs."""
+        shape = self.shape
+        across = shape.n * shape.d if in_span(shape) else shape.d
+        features = shape.width * (shape.length + 1)
+        return shape.length * shape.d <= _MOST_TOKENS and across <= _MOST_UNROLLED and features <= 2 * _MOST_TOKENS
 
+    @cached_property
+    def private(self) -> dict[str, int]:
+        """How many numbers each array of a worker has, that it computes with."""
+        shape = self.shape
+        tokens = shape.length + 1
+        counts = {"directions": shape.d, "logits": tokens, "shares": tokens, "worths": tokens, "spare": shape.width}
+        counts |= {"factors": shape.n, "pulled": shape.d}
+        return {f"work_{name}": max(1, count) for name, count in counts.items()}
 
-def _per_run(shape: Shape) -> int:
-    return sum(_common(shape).values()) | 1  # odd, so that runs begin in different banks
+    @cached_property
+    def registers(self) -> dict[str, int]:
+        """How many numbers of which arrays are variables."""
+        if not self.small:
+            return {}
+        walked = () if in_span(self.shape) else ("work_factors",)  # `update` goes through these by number
+        held = {name: count for name, count in self.private.items() if name not in walked}
+        return {**held, "data_tokens": min(self.tokens, self.shape.length * self.shape.d)}
 
+    @cached_property
+    def near(self) -> dict[str, tuple[int, str]]:
+        """Arrays of a worker in shared memory: how many numbers, and where number k is in the beginning."""
+        shape = self.shape
+        held = self.registers.get("data_tokens", 0)
+        found = {
+            "data_tokens": (shape.length * shape.d - held, f"tokens[element, k + {held}, place_worker]"),
+            "data_scores": (shape.length + 1, "scores[element, k, place_worker]"),
+        }
+        if in_span(shape):
+            found |= {
+                "products": (shape.n, f"inners[element, place_first * {shape.n} + k]"),
+                "moved": (shape.d, "0.0"),
+            }
+        each = sum(count for count, _ in found.values())
+        fits = 8 * (self.runs * self.per_run + self.threads * (each | 1)) <= _SHARED_BYTES
+        return found if self.small and fits else {}
 
-def _constants(shape: Shape) -> dict[str, float]:
-    """Values of the names that are known before the kernel is compiled."""
-    known: dict[str, float] = {f"shape.{name}": value for name, value in shape._asdict().items()}
-    known |= {"place.own": 1, "place.workers": shape.n * shape.parts}
-    return known | {name: getattr(kernel_task, name) for name in vars(kernel_task) if name.isupper()}
+    @cached_property
+    def common(self) -> dict[str, int]:
+        """How many numbers each array has that the workers of a run share."""
+        shape = self.shape
+        rows = {"work_rows": shape.n * shape.d, "work_scales": shape.n, "work_boards_0": shape.n}
+        if in_span(shape):
+            return rows
+        first, second = shape.d * (shape.rank or shape.dq), shape.dq * shape.rank
+        moments = shape.rule == kernel_task.ADAM
+        return rows | {
+            "work_boards_1": shape.n,
+            "work_images": shape.n * shape.d,
+            "first": first,
+            "second": second,
+            "work_gradients_0": first,
+            "work_gradients_1": second,
+            "work_inner": shape.n * shape.rank,
+            "work_back": shape.n * shape.rank,
+            "memories_0": 2 + 2 * first * moments,
+            "memories_1": 2 + 2 * second * moments,
+        }
 
+    @property
+    def per_run(self) -> int:
+        """Numbers that the workers of a run share; odd, so that runs begin in different banks."""
+        return sum(self.common.values()) | 1
 
-def text_of(shape: Shape, runs: int, registers: Iterable[str]) -> str:
-    """The kernel in Python."""
-    span, kept, tokens = in_span(shape), frozenset(registers), shape.length * shape.d
-    lines = [
-        "tid = cuda.threadIdx.x",
-        f"group = tid // {shape.n * shape.parts}",
-        f"number = cuda.blockIdx.x * {runs} + group",
-        f"if group >= {runs} or number >= which.shape[0]:",
-        "    return",
-        f"place_worker = tid - group * {shape.n * shape.parts}",
-        f"place_first = place_worker // {shape.parts}",
-        "run = which[number]",
-        "element = run % tokens.shape[0]",
-        "length = lengths[run]",
-        "stalled = stalls[run:run + 1]",
-        "data_scores = scores[element, :, place_worker]",
-        "data_features = features[element, :, place_worker]",
-        "data_labels = labels[element, place_first:place_first + 1]",
-        "data_queries = queries[element]",
-        f"space = {'scratch[cuda.blockIdx.x]' if scratch_of(shape, runs) else 'cuda.shared.array(SPACE, float64)'}",
-    ]
-    at = 0
-    for name, count in _common(shape).items():
-        lines.append(f"{name} = space[group * {_per_run(shape)} + {at}:group * {_per_run(shape)} + {at + count}]")
-        at += count
-    for name, count in _private(shape).items():
-        if name not in kept:
-            lines.append(f"{name} = cuda.local.array({max(count, 1)}, float64)")
-    if "data_tokens" in kept:
-        lines += [f"data_tokens_{k} = tokens[element, {k}, place_worker]" for k in range(tokens)]
-    else:
-        lines.append("data_tokens = tokens[element, :, place_worker]")
-    own = f"place_first * {shape.d}"
-    if span:
-        lines.append(f"products = inners[element, place_first * {shape.n}:(place_first + 1) * {shape.n}]")
-        if "work_directions" in kept:
-            lines += [f"work_directions_{j} = starts[run, {own} + {j}]" for j in range(shape.d)]
+    @property
+    def space(self) -> int:
+        """Numbers of a block."""
+        each = sum(count for count, _ in self.near.values()) | 1
+        return self.runs * self.per_run + (self.threads * each if self.near else 0)
+
+    @property
+    def scratch(self) -> int:
+        """Numbers of global memory that a block needs since they do not fit into shared memory; 0 if they do."""
+        return 0 if 8 * self.space <= _SHARED_BYTES else self.space
+
+    def text(self) -> str:
+        """The kernel in Python."""
+        shape, span, d = self.shape, in_span(self.shape), self.shape.d
+        own = "starts, ends, inners" if span else "firsts, seconds, kept_0, kept_1"
+        lines = [
+            f"def kernel(tokens, scores, features, labels, queries, {own}, sizes, lengths, which, stalls, scratch):",
+            "tid = cuda.threadIdx.x",
+            f"group = tid // {self.workers}",
+            f"number = cuda.blockIdx.x * {self.runs} + group",
+            f"if group >= {self.runs} or number >= which.shape[0]:",
+            "    return",
+            f"place_worker = tid - group * {self.workers}",
+            f"place_first = place_worker // {shape.parts}",
+            "run = which[number]",
+            "element = run % tokens.shape[0]",
+            "length = lengths[run]",
+            "stalled = stalls[run:run + 1]",
+            "data_scores = scores[element, :, place_worker]",
+            "data_tokens = tokens[element, :, place_worker]",
+            "data_features = features[element, :, place_worker]",
+            "data_labels = labels[element, place_first:place_first + 1]",
+            "data_queries = queries[element]",
+            f"space = {'scratch[cuda.blockIdx.x]' if self.scratch else 'cuda.shared.array(SPACE, float64)'}",
+        ]
+        if span:
+            lines.append(f"products = inners[element, place_first * {shape.n}:(place_first + 1) * {shape.n}]")
+            lines.append(f"moved = ends[run, place_first * {d}:(place_first + 1) * {d}]")
+        at = 0
+        for name, count in self.common.items():
+            start = f"group * {self.per_run} + {at}"
+            lines.append(f"{name} = space[{start}:{start} + {count}]")
+            at += count
+        at, each = self.runs * self.per_run, sum(count for count, _ in self.near.values()) | 1
+        for name, (count, source) in self.near.items():
+            start = f"tid * {each} + {at}"
+            lines.append(f"{name} = space[{start}:{start} + {count}]")
+            lines += [f"for k in range({count}):", f"    {name}[k] = {source}"]
+            at += count
+        held = self.registers.get("data_tokens", 0)
+        lines += [f"data_tokens_{k} = tokens[element, {k}, place_worker]" for k in range(held)]
+        lines += [
+            f"{name} = cuda.local.array({count}, float64)"
+            for name, count in self.private.items()
+            if name not in self.registers
+        ]
+        matrices = (("first", "firsts"), ("second", "seconds"), ("memories_0", "kept_0"), ("memories_1", "kept_1"))
+        if span and self.small:
+            lines += [f"work_directions_{j} = starts[run, place_first * {d} + {j}]" for j in range(d)]
+        elif span:
+            lines += [f"for j in range({d}):", f"    work_directions[j] = starts[run, place_first * {d} + j]"]
         else:
-            lines += [f"for j in range({shape.d}):", f"    work_directions[j] = starts[run, {own} + j]"]
-        if "moved" in kept:
-            lines += [f"moved_{j} = 0.0" for j in range(shape.d)]
-        else:
-            lines.append(f"moved = ends[run, {own}:{own} + {shape.d}]")
-    else:
-        for name, source in (
-            ("first", "firsts"),
-            ("second", "seconds"),
-            ("memories_0", "kept_0"),
-            ("memories_1", "kept_1"),
-        ):
-            lines += [
-                f"for k in range(place_worker, {_common(shape)[name]}, {shape.n * shape.parts}):",
-                f"    {name}[k] = {source}[run, k]",
-            ]
-        lines.append("barrier()")
-    lines = [f"    {line}" for line in lines]
-    entry = "descend_span" if span else "descend_matrices"
-    lines.append(body_text(step, entry, _constants(shape), kept, ["rows_of"], _HELPERS))
-    if span and "moved" in kept:
-        lines += [f"    ends[run, {own} + {j}] = moved_{j}" for j in range(shape.d)]
-    if not span:
-        for name, source in (
-            ("first", "firsts"),
-            ("second", "seconds"),
-            ("memories_0", "kept_0"),
-            ("memories_1", "kept_1"),
-        ):
-            lines += [
-                f"    for k in range(place_worker, {_common(shape)[name]}, {shape.n * shape.parts}):",
-                f"        {source}[run, k] = {name}[k]",
-            ]
-    arguments = "starts, ends, inners" if span else "firsts, seconds, kept_0, kept_1"
-    head = (
-        f"def kernel(tokens, scores, features, labels, queries, {arguments}, sizes, lengths, which, stalls, scratch):\n"
-    )
-    return head + "\n".join(lines) + "\n"
+            for name, source in matrices:
+                lines.append(f"for k in range(place_worker, {self.common[name]}, {self.workers}):")
+                lines.append(f"    {name}[k] = {source}[run, k]")
+            lines.append("barrier()")
+        entry = "descend_span" if span else "descend_matrices"
+        lines += body_text(step, entry, self.constants, self.registers, ["rows_of"], _HELPERS)
+        if span and self.near:
+            lines += [f"for j in range({d}):", f"    ends[run, place_first * {d} + j] = moved[j]"]
+        if not span:
+            for name, source in matrices:
+                lines.append(f"for k in range(place_worker, {self.common[name]}, {self.workers}):")
+                lines.append(f"    {source}[run, k] = {name}[k]")
+        return "\n    ".join(lines) + "\n"
+
+    @cached_property
+    def constants(self) -> dict[str, float]:
+        """Values of the names that are known before the kernel is compiled."""
+        known: dict[str, float] = {f"shape.{name}": value for name, value in self.shape._asdict().items()}
+        known |= {"place.own": 1, "place.workers": self.workers}
+        return known | {name: getattr(kernel_task, name) for name in vars(kernel_task) if name.isupper()}
 
 
 @cache
-def build(shape: Shape, threads: int | None, registers: frozenset[str] | None = None, most: int | None = None) -> Any:
-    """The kernel of one shape, and how many runs and threads a block has; Numba compiles it at first use.
-
-    `registers` names the arrays to be kept in registers, `most` bounds those of a thread.
-    """
-    runs, threads = runs_of(shape.n * shape.parts, threads)
-    words = _words(shape)
-    words["SPACE"] = runs * _per_run(shape)
-    for name in _HELPERS:
-        exec(helper_text(step, name, _constants(shape), _HELPERS), words)
+def build(plan: Plan) -> Any:
+    """The kernel of a plan; Numba compiles it at first use."""
+    words = _words(plan)
+    modules = {**({} if config.ENABLE_CUDASIM else {"exponential": lanes}), **dict.fromkeys(_HELPERS, step)}
+    for name, module in modules.items():
+        exec("\n    ".join(helper_text(module, name, plan.constants, _HELPERS)), words)
         words[name] = cuda.jit(words[name], device=True)
-    exec(text_of(shape, runs, registers_of(shape) if registers is None else registers), words)
-    return (cuda.jit(words["kernel"]) if most is None else cuda.jit(words["kernel"], max_registers=most)), runs, threads
+    exec(plan.text(), words)
+    return cuda.jit(words["kernel"], **({} if plan.most is None else {"max_registers": plan.most}))
 
 
-def _words(shape: Shape) -> dict[str, Any]:
+def _words(plan: Plan) -> dict[str, Any]:
     """What the words of `lanes` mean for one thread."""
-    n, parts = shape.n, shape.parts
+    n, parts, alone = plan.shape.n, plan.shape.parts, plan.threads == WARP
 
     def device(function: Any) -> Any:
         return cuda.jit(function, device=True)
+
+    @device
+    def barrier():  # type: ignore[no-untyped-def]
+        if alone:
+            cuda.syncwarp()
+        else:
+            cuda.syncthreads()
 
     @device
     def over_parts(x):  # type: ignore[no-untyped-def]
@@ -223,22 +282,28 @@ def _words(shape: Shape) -> dict[str, Any]:
     @device
     def run_sum(x, board, i):  # type: ignore[no-untyped-def]
         board[i] = over_parts(x)
-        cuda.syncthreads()
+        barrier()
         total = board[0]
         for other in range(1, n):
             total += board[other]
         return total
 
+    @device
+    def power_of_two(shifted):  # type: ignore[no-untyped-def]
+        return cuda.libdevice.hiloint2double((cuda.libdevice.double2loint(shifted) + 1023) << 20, 0)
+
     return {
-        **{name: getattr(module, name) for module in (step,) for name in vars(module) if name.isupper()},
+        **{name: getattr(module, name) for module in (lanes, step) for name in vars(module) if name.isupper()},
+        "power_of_two": power_of_two,
+        "SPACE": plan.space,
         "cuda": cuda,
         "math": math,
         "float64": float64,
+        "barrier": barrier,
         "over_parts": over_parts,
         "highest_over_parts": highest_over_parts,
         "run_sum": run_sum,
-        "barrier": device(lambda: cuda.syncthreads()),
-        "exponential": math.exp,
+        "exponential": math.exp,  # in the simulator
         "root": math.sqrt,
         "absolute": abs,
         "where_equal": device(lambda a, b, x, y: x if a == b else y),

@@ -17,6 +17,7 @@ from typing import Any
 
 _EVALUATED = (ast.BinOp, ast.Compare, ast.UnaryOp, ast.BoolOp)
 # A worker's place is two numbers that it finds out, all the rest of it is known beforehand.
+_UNROLLED: Mapping[str, int] = {"nothing": 0}  # loops are written out, no array is a variable
 _PLACE = ("place_first", "place_worker")
 
 
@@ -33,7 +34,8 @@ class Specializer(ast.NodeTransformer):
 
     Arguments:
         constants: values of dotted names such as ``shape.n``.
-        registers: arrays, by their names with ``_`` for the dot, that become variables; empty leaves loops as they are.
+        registers: how many of the first numbers of an array, by its name with ``_`` for the dot, become variables;
+            empty leaves loops as they are.
         inlined: functions whose calls are replaced by their bodies, by name.
         helpers: names of functions that are called, without the constants among their arguments.
     """
@@ -41,11 +43,11 @@ class Specializer(ast.NodeTransformer):
     def __init__(
         self,
         constants: Mapping[str, float],
-        registers: Iterable[str],
+        registers: Mapping[str, int],
         inlined: Mapping[str, ast.FunctionDef],
         helpers: Iterable[str],
     ) -> None:
-        self.constants, self.registers = constants, frozenset(registers)
+        self.constants, self.registers = constants, registers
         self.inlined, self.helpers = inlined, frozenset(helpers)
         self.known: dict[str, Any] = {}  # variables whose value is known here
         self.renamed: dict[str, str] = {}  # local variables of a function that is being inlined
@@ -106,7 +108,11 @@ class Specializer(ast.NodeTransformer):
     def _element(self, array: ast.expr, index: ast.expr, context: ast.expr_context) -> ast.expr:
         if isinstance(array, ast.Name) and array.id in self.registers:
             assert isinstance(index, ast.Constant), f"{array.id}[{ast.unparse(index)}] has no place of its own"
-            return ast.Name(f"{array.id}_{index.value!r}", context)
+            number, held = index.value, self.registers[array.id]
+            assert isinstance(number, int)
+            if number < held:
+                return ast.Name(f"{array.id}_{number}", context)
+            index = ast.Constant(number - held)
         return ast.Subscript(array, index, context)
 
     # -------------------------------------------------------------- statements
@@ -183,27 +189,26 @@ def _without_constants(arguments: list[ast.expr]) -> list[ast.expr]:
     return made
 
 
-def helper_text(module: ModuleType, name: str, constants: Mapping[str, float], helpers: Iterable[str]) -> str:
-    """A function of the module for the GPU, its loops as they are."""
+def helper_text(module: ModuleType, name: str, constants: Mapping[str, float], helpers: Iterable[str]) -> list[str]:
+    """The lines of a function of the module for the GPU, its loops as they are; the first is not indented."""
     tree = tree_of(module, name)
     arguments = _without_constants([ast.Name(each.arg, ast.Load()) for each in tree.args.args])
-    body = Specializer(constants, (), {}, helpers).body(tree.body)
-    return f"def {name}({', '.join(map(ast.unparse, arguments))}):\n{_indented(body)}"
+    body = Specializer(constants, _UNROLLED if name == "exponential" else {}, {}, helpers).body(tree.body)
+    return [f"def {name}({', '.join(map(ast.unparse, arguments))}):", *_lines(body)]
 
 
 def body_text(
     module: ModuleType,
     name: str,
     constants: Mapping[str, float],
-    registers: Iterable[str],
+    registers: Mapping[str, int],
     inlined: Iterable[str],
     helpers: Iterable[str],
-) -> str:
-    """The body of a function of the module for the GPU."""
+) -> list[str]:
+    """The lines of the body of a function of the module for the GPU."""
     trees = {each: tree_of(module, each) for each in inlined}
-    return _indented(Specializer(constants, registers, trees, helpers).body(tree_of(module, name).body))
+    return _lines(Specializer(constants, registers, trees, helpers).body(tree_of(module, name).body))
 
 
-def _indented(body: list[ast.stmt]) -> str:
-    text = "\n".join(ast.unparse(ast.fix_missing_locations(each)) for each in body)
-    return textwrap.indent(text, "    ")
+def _lines(body: list[ast.stmt]) -> list[str]:
+    return "\n".join(ast.unparse(ast.fix_missing_locations(each)) for each in body).splitlines()
