@@ -27,6 +27,7 @@ config = transformers.BertConfig(vocab_size=40, max_position_embeddings=32, **si
 transformers.BertModel(config).save_pretrained("model")
 letters = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz", *("##" + each for each in "aeionrst")]
 open("model/vocab.txt", "w").write("\\n".join(letters) + "\\n")
+open("study.toml", "w").write("n = 2\\nT = 3\\nd = 4\\nruns = 4\\nsteps = 50\\n")
 open("texts.txt", "w").write("\\n".join(" ".join("abcdefghijklmnop"[k:k + 6]) for k in range(10)) + "\\n")
 """
 COMMANDS = (
@@ -36,10 +37,14 @@ COMMANDS = (
     "train two-inputs --parameterization kq --steps 200 --out train --quiet",
     "solve two-inputs --norm nuclear --select reached:train/run.safetensors --out solve --quiet",
     "diagnose two-inputs --verify 200 --out diagnose --quiet",
+    "growth two-inputs --steps 100 --quiet",
+    "optimizer sign --datasets 2 --steps 50 --out optimizer --quiet",
+    "sweep study.toml --out sweep --quiet",
     "figure list --quiet",
     "figure run quadratic-head --quick --format png --out figures --quiet",
     "figure draw figures/quadratic-head --format svg --quiet",
     "heads model --texts texts.txt --confidence 0.05 --queries 20 --out heads --quiet",
+    "why model abcde --head L0H0 --json",
     "next-token village --window 8 --steps 50 --out next-token --quiet",
     "play two-inputs --export page.html",
 )

@@ -17,13 +17,10 @@ from attsvm.svm import AttentionSVM, SVMSolution, margin_efficiency
 from attsvm.sweep.manifest import to_plain
 from attsvm.theory import LocalOptimality, is_locally_optimal
 
+# By the names that the page uses.
 NORMS: dict[str, type[Norm]] = {
-    "frobenius": Frobenius,
-    "nuclear": Nuclear,
-    "spectral": Spectral,
-    "max-entry": MaxEntry,
-}
-"""Norms by the names the page uses."""
+    "frobenius": Frobenius, "nuclear": Nuclear, "spectral": Spectral, "max-entry": MaxEntry,
+}  # fmt: skip
 
 # One solve at a time: each takes milliseconds, and fifty at once would compete for the same cores.
 _ONE_AT_A_TIME = threading.Lock()

@@ -115,12 +115,9 @@ def selection(selected: object, data: TokenDataset) -> Tensor:
 
 
 def _assembled(
-    places: list[list[list[float]]],
-    scores: list[list[float | None]],
-    queries: list[list[float]],
-    labels: list[float],
-    head: list[float],
-) -> TokenDataset:
+    places: list[list[list[float]]], scores: list[list[float | None]], queries: list[list[float]],
+    labels: list[float], head: list[float],
+) -> TokenDataset:  # fmt: skip
     lengths = [len(each) for each in places]
     longest = max(lengths)
     tokens = torch.zeros(len(places), longest, 2, dtype=torch.float64)
@@ -136,14 +133,7 @@ def _assembled(
                     heights[i, t] = score
         values = torch.cat([tokens, heights.unsqueeze(-1)], -1)
         vector = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
-    return TokenDataset(
-        tokens,
-        torch.tensor(queries, dtype=torch.float64),
-        torch.tensor(labels, dtype=torch.float64),
-        mask,
-        values,
-        vector,
-    )
+    return TokenDataset(tokens, torch.tensor(queries, dtype=torch.float64), labels, mask, values, vector)
 
 
 def _given_scores(data: TokenDataset) -> Tensor | None:
@@ -158,10 +148,8 @@ def _given_scores(data: TokenDataset) -> Tensor | None:
 def _token(given: object, where: str) -> tuple[list[float], float | None]:
     one = _mapping(given, where)
     score = one.get("score")
-    return (
-        _point(_entry(one, "x", where), f"{where}.x"),
-        None if score is None else _number(score, f"{where}.score"),
-    )
+    place = _point(_entry(one, "x", where), f"{where}.x")
+    return place, None if score is None else _number(score, f"{where}.score")
 
 
 def _mapping(value: object, where: str) -> Mapping[str, Any]:
@@ -243,31 +231,22 @@ def data_to_state(data: TokenDataset, starting: StartingPoints | None = None) ->
         settings["start"] = starts[0]
     if starting is not None and starting.head is not None:
         settings["startHead"] = starting.head[0].tolist()
-    preset = _preset_of(problem) if starting is None else None
-    if preset is not None:
-        return {"version": VERSION, "preset": preset, "problem": problem, "settings": settings}
+    own = [name for name in EXAMPLES if starting is None and _preset_problem(name) == problem]
+    state = {"version": VERSION, "preset": own[0] if own else None, "problem": problem, "settings": settings}
+    if own:
+        return state
     widest = max(float(part.abs().max()) for part in (data.tokens, data.queries))
-    return {
-        "version": VERSION,
-        "preset": None,
-        "problem": problem,
-        "settings": settings,
-        "companions": [{"start": start} for start in starts[1 : 1 + MOST_COMPANIONS]],
-        "view": {"extent": min(1.3 * widest or 1.5, LARGEST)},
-    }
+    companions = [{"start": start} for start in starts[1 : 1 + MOST_COMPANIONS]]
+    return state | {"companions": companions, "view": {"extent": min(1.3 * widest or 1.5, LARGEST)}}
 
 
 PRESET_OPTIONS: Mapping[str, Mapping[str, Any]] = {"loss-comparison": {"C": 10.0}}
 """Where the page shows an example with other options than its defaults: with C = 1 all three losses take one road."""
 
 
-def _preset_of(problem: dict[str, Any]) -> str | None:
-    """The name of the preset of the page that has exactly this problem, where it is a built-in example."""
-    return next((name for name in EXAMPLES if _preset_problem(name) == problem), None)
-
-
 @cache
 def _preset_problem(name: str) -> dict[str, Any]:
+    """The problem of the page's preset of this name."""
     return data_to_problem(example(name, **PRESET_OPTIONS.get(name, {})))
 
 

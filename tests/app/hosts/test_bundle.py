@@ -5,7 +5,8 @@ from importlib.resources import files
 
 import pytest
 
-from attsvm.app.bundle import join_parts, module_text
+from app.hosts.joinable import check_joinable
+from attsvm.app.bundle import STYLE, join_parts, module_text, read_parts
 
 MAIN = """\
 import { add } from "./maths/add.js";
@@ -80,13 +81,20 @@ def test_a_part_that_two_others_need_stands_once():
 ])  # fmt: skip
 def test_what_cannot_be_joined_is_refused(changes, words):
     with pytest.raises(ValueError, match=re.escape(words[0])) as caught:
-        join_parts(parts(**changes), "")
+        check_joinable(parts(**changes))
     for word in words:
         assert word in str(caught.value)
 
 
+def test_a_file_that_is_missing_is_named():
+    with pytest.raises(ValueError, match=r"main.js imports from maths/add.js, which does not exist"):
+        join_parts(parts(maths__add=None), "")
+
+
 def test_the_installed_playground_can_be_joined():
+    check_joinable({name: text for name, text in read_parts().items() if name != STYLE})
     text = module_text()
+    assert not any(forbidden in text.lower() for forbidden in ("</script", "<!--"))  # it also stands inside a page
     assert module_text() is text
     assert "import {" not in text
     folder = files("attsvm.app") / "playground"
