@@ -160,3 +160,14 @@ def test_shared_tokens_at_some_size() -> None:
     exact, large = solve(problem, solver=ActiveSet()), solve(problem, solver=BlockDescent())
     assert exact.status is large.status is Status.SOLVED
     check_same_weights(large.weights, exact.weights, 1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_right_hand_sides_of_both_signs_and_of_very_different_size(seed: int) -> None:
+    """Scaling W mends no row here: each must be met to the tolerance of its own size, not of the largest."""
+    rng = np.random.default_rng(seed)
+    data = random_sphere(n=60, T=12, d=14, seed=seed)
+    sides = rng.standard_normal((60, 12)) * rng.choice([30.0, 0.03], (60, 12))
+    solution = solve(AttentionSVM(data, np.zeros(60, int), right_hand_side=sides), solver=BlockDescent())
+    assert solution.status is Status.SOLVED
+    assert solution.certificate.largest_violation.item() <= 1e-8

@@ -154,6 +154,10 @@ class AttentionSVM:
             return self
         return self._with(self.data.flatten(), lambda x: x.flatten(0, axes - 1) if axes else x.unsqueeze(0))
 
+    def cpu(self) -> AttentionSVM:
+        """The same problems on the CPU, in plain order."""
+        return self._with(self.data.to("cpu"), lambda tensor: tensor.cpu().contiguous())
+
     def _with(self, data: TokenDataset, change: Callable[[Tensor], Tensor]) -> AttentionSVM:
         """These problems on other data, every tensor of them changed, unchecked."""
         problem = object.__new__(AttentionSVM)

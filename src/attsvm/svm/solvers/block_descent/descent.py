@@ -2,9 +2,9 @@
 
     scan all rows -> choose working rows -> a few passes of block descent -> accelerate -> scan ...
 
-Acceleration is conjugate gradients on the face (polish.py) while the support is smaller than the space, and proximal
-Newton (proximal.py) when the support fills it (small margins, many inputs). A dual that outgrows every bound is
-tested as a ray of infeasibility (ray.py).
+Acceleration is conjugate gradients on the face (face.py) while the support is smaller than the space, and proximal
+Newton (proximal.py) when the support fills it (small margins, many inputs). A dual that outgrows every bound is tested
+as a ray of infeasibility (face.py).
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
-from attsvm.svm.solvers.base import ABSENT, EQUALITY, INEQUALITY, ProgressReport
+from attsvm.svm.problem import AttentionSVM
+from attsvm.svm.solvers.base import ProgressReport, row_kinds
 from attsvm.svm.solvers.block_descent import kernels
-from attsvm.svm.solvers.block_descent.polish import polish_face
+from attsvm.svm.solvers.block_descent.face import polish_face, refine_ray
 from attsvm.svm.solvers.block_descent.proximal import ProximalNewton
-from attsvm.svm.solvers.block_descent.ray import refine_ray
-from attsvm.svm.solvers.block_descent.working_set import TokenRows, WorkingSet
+from attsvm.svm.solvers.block_descent.working_set import WorkingSet
 
 _PASSES = 5  # of block descent between two scans
 _SWEEPS = 3  # over the rows of one block
@@ -33,11 +34,10 @@ _SEED = 0  # of the order in which blocks are visited
 
 @dataclass(frozen=True)
 class _Measure:
-    """One scan: relative gap, largest violation of rows that scaling cannot mend, rows violated, dual bound."""
+    """One scan: relative gap, largest violation of rows that scaling cannot mend, dual bound."""
 
     gap: float
     other: float
-    violated: int
     dual: float
 
 
@@ -45,8 +45,8 @@ class Descent:
     """One problem on its way to a solution, or to a ray; `run` it once.
 
     Arguments:
-        problem: its rows.
-        tolerance: relative gap, and violation of b = 0 and equality rows relative to max |b|, at which it is solved.
+        problem: without a batch axis, on the CPU.
+        tolerance: relative gap, and violation of rows that scaling cannot mend, at which it is solved.
         start: duals ``[n, T]`` to start from.
         progress: hears of every scan.
 
@@ -56,24 +56,23 @@ class Descent:
     """
 
     def __init__(
-        self, problem: TokenRows, tolerance: float, start: np.ndarray | None, progress: ProgressReport | None
+        self, problem: AttentionSVM, tolerance: float, start: np.ndarray | None, progress: ProgressReport | None
     ) -> None:
         self.problem, self.tolerance, self.progress = problem, tolerance, progress
         self.began = time.perf_counter()
-        kinds, sides = problem.kinds, problem.right_hand_side
-        n, length = kinds.shape
+        data, sides = problem.data, problem.right_hand_side
+        self.sides, self.kinds = sides.numpy(), row_kinds(problem).numpy()
         self.generator = np.random.default_rng(_SEED)
-        self.duals = np.zeros((n, length))
-        self.margins = np.zeros((n, length))
-        self.chosen = np.zeros((n, length), bool)
-        self.scratch = np.empty(length)
-        self.weights = np.zeros(problem.shape)
-        self.scale = float(np.abs(sides[kinds != ABSENT]).max(initial=0.0))
-        self.room = problem.shape[0] * min(problem.shape[1], n)
-        inequalities, moved = kinds == INEQUALITY, bool(sides[kinds == EQUALITY].any())
-        # Scaling W up keeps it feasible where equalities ask for 0 and no row asks for a negative margin.
-        self.scalable = not (inequalities & (sides < 0)).any() and not moved
-        self.trivial = not (inequalities & (sides > 0)).any() and not moved
+        self.duals = np.zeros((data.n, data.T))
+        self.margins = np.zeros((data.n, data.T))
+        self.chosen = np.zeros((data.n, data.T), bool)
+        self.weights = np.zeros((data.d, data.dq))
+        self.scale = float(np.abs(self.sides).max(initial=0.0))
+        self.room = data.d * min(data.dq, data.n)
+        self.scalable = bool(problem.scalable)
+        # Rows that scaling W up does not mend, and what their violation is relative to.
+        self.others = problem.rows & ~(problem.inequalities & (sides > 0) & problem.scalable)
+        self.units = (1 + sides.abs())[self.others].clamp(max=max(self.scale, 1e-300))
         self.newton: ProximalNewton | None = None
         self.accelerate, self.stalled, self.ray_bound = False, 0, 0.0
         if start is not None:
@@ -81,8 +80,8 @@ class Descent:
 
     def warm(self, start: np.ndarray) -> None:
         """Start from the best multiple of the given duals."""
-        kinds = self.problem.kinds
-        self.duals[:] = np.where(kinds == EQUALITY, start, np.where(kinds == INEQUALITY, np.maximum(start, 0.0), 0.0))
+        free, bound = self.problem.equalities.numpy(), self.problem.inequalities.numpy()
+        self.duals[:] = np.where(free, start, np.where(bound, np.maximum(start, 0.0), 0.0))
         rows = WorkingSet.gather(self.problem, self.duals != 0, self.duals)
         image = rows.adjoint(rows.lam)
         square, value = np.vdot(image, image), rows.lam @ rows.right_hand_side
@@ -92,13 +91,16 @@ class Descent:
 
     def run(self, rounds: int, time_limit: float) -> int:
         """Descend until the gap closes, the duals are a ray, or a limit is reached; returns the number of rounds."""
-        if self.trivial:
+        if not bool(self.problem.asking.any()):
             return 0
-        if not self.duals.any():
-            self.first_rows()
-        else:
-            self.scan()
+        if self.duals.any():
+            self.scan(self.weights)
             self.choose(0.0)
+        else:  # from the rows that the mean difference direction (uniform multipliers) separates worst
+            present = self.problem.rows
+            uniform = present / present.sum(-1, keepdim=True).clamp(min=1).double()
+            self.scan(self.problem.combine(uniform).numpy())
+            self.choose(np.inf)
         gap = np.inf
         for count in range(1, rounds + 1):
             rows = WorkingSet.gather(self.problem, self.chosen, self.duals)
@@ -108,11 +110,17 @@ class Descent:
             self.improve(rows, gap)
             rows.scatter(self.duals)
             self.weights = rows.adjoint(rows.lam)
-            self.scan()
+            self.scan(self.weights)
             now = self.measure()
             support = int((self.duals != 0).sum())
-            self.report(count, support, now)
-            solved = now.gap <= self.tolerance and now.other <= self.tolerance * self.scale
+            if self.progress is not None:
+                missing = self.sides - self.margins
+                short = (
+                    np.where(self.problem.equalities.numpy(), np.abs(missing), missing) > self.tolerance * self.scale
+                )
+                said = f"{now.gap:.1e}" if now.gap < np.inf else "no positive margin yet"
+                self.progress(f"round {count}: {short.sum()} rows violated, {support} support rows, gap {said}")
+            solved = now.gap <= self.tolerance and now.other <= self.tolerance
             if solved or self.try_ray(rows, count, now) or time.perf_counter() - self.began > time_limit:
                 return count
             self.steer(count, before, support, gap, now.gap)
@@ -120,47 +128,32 @@ class Descent:
             self.choose(0.0)
         return rounds
 
-    def report(self, count: int, support: int, now: _Measure) -> None:
-        """One line for the caller."""
-        if self.progress is not None:
-            gap = f"{now.gap:.1e}" if now.gap < np.inf else "no positive margin yet"
-            self.progress(f"round {count}: {now.violated} rows violated, {support} support rows, gap {gap}")
-
-    def scan(self) -> None:
+    def scan(self, weights: np.ndarray) -> None:
         """Margins of all rows."""
-        p = self.problem
-        kernels.scan_margins(p.tokens, p.sequence, p.reference, p.kinds, p.queries @ self.weights.T, self.margins)
+        self.margins = self.problem.margins(torch.from_numpy(weights)).numpy()
 
     def measure(self) -> _Measure:
         """What the last scan says."""
-        p, violation = self.problem, self.tolerance * self.scale
-        value, smallest, other, violated = kernels.measure_rows(
-            self.margins, p.right_hand_side, p.kinds, self.duals, self.scalable, violation
-        )
+        margins = torch.from_numpy(self.margins)
+        other = 0.0
+        if len(self.units):
+            missing = (self.problem.right_hand_side - margins)[self.others]
+            missing = torch.where(self.problem.equalities[self.others], missing.abs(), missing)
+            other = max(0.0, float((missing / self.units).max()))
         size = float(np.linalg.norm(self.weights))
-        dual = value / size if size > 0 else 0.0
+        dual = float(np.vdot(self.sides, self.duals)) / size if size > 0 else 0.0
         if not dual > 0:
-            return _Measure(np.inf, other, violated, dual)
+            return _Measure(np.inf, other, dual)
         if not self.scalable:
-            return _Measure(abs(size - dual) / max(dual, 1e-300), other, violated, dual)
+            return _Measure(abs(size - dual) / max(dual, 1e-300), other, dual)
+        smallest = float(self.problem.smallest_ratio(margins))
         primal = size / smallest if smallest > 0 else np.inf
-        return _Measure((primal - dual) / dual, other, violated, dual)
-
-    def first_rows(self) -> None:
-        """Start from the rows that the mean difference direction (uniform multipliers) separates worst."""
-        p = self.problem
-        mean = np.empty((len(p.reference), p.shape[0]))
-        kernels.mean_difference(p.tokens, p.sequence, p.reference, p.kinds, mean)
-        self.weights = mean.T @ p.queries
-        self.scan()
-        self.weights[:] = 0.0
-        self.choose(np.inf)
+        return _Measure((primal - dual) / dual, other, dual)
 
     def choose(self, add_slack: float) -> None:
         """Mark the working rows of the next round."""
-        p, keep_slack = self.problem, _SLACK * self.scale
         kernels.choose_rows(
-            self.margins, p.right_hand_side, p.kinds, self.duals, keep_slack, add_slack, _CAP, self.scratch, self.chosen
+            self.margins, self.sides, self.kinds, self.duals, _SLACK * self.scale, add_slack, _CAP, self.chosen
         )
 
     def improve(self, rows: WorkingSet, gap: float) -> None:
@@ -196,17 +189,16 @@ class Descent:
         self.stalled = self.stalled + 1 if progress > 0.5 else 0
         full = support > 0.95 * self.room and not np.isfinite(gap)
         if count >= _PATIENCE and (full or self.stalled >= 6):
-            violation = np.maximum(self.problem.right_hand_side - self.margins, 0.0)[self.problem.kinds != ABSENT]
+            violation = np.maximum(self.sides - self.margins, 0.0)[self.problem.rows.numpy()]
             size = max(float(np.linalg.norm(violation)), 1e-300)
             self.newton = ProximalNewton(float(np.linalg.norm(self.duals)) / size, _DIRECT_LIMIT)
 
     def zero_row(self, rows: WorkingSet) -> bool:
         """A row with A_k = 0 and b_k > 0 (a duplicate of the selected token, a zero query) is its own ray."""
         bad = (rows.squares == 0) & np.where(rows.equalities, rows.right_hand_side != 0, rows.right_hand_side > 0)
-        if not bad.any():
-            return False
-        self.keep_only(rows, np.where(bad, np.sign(rows.right_hand_side), 0.0))
-        return True
+        if bad.any():
+            self.keep_only(rows, np.where(bad, np.sign(rows.right_hand_side), 0.0))
+        return bool(bad.any())
 
     def try_ray(self, rows: WorkingSet, count: int, now: _Measure) -> bool:
         """Whether the duals, which have doubled since the last test, refine to a ray."""

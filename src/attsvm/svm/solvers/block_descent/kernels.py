@@ -1,4 +1,4 @@
-"""Compiled loops of the large Frobenius solver: scan of all rows, gather of working rows, block descent, face products.
+"""Compiled loops of the large Frobenius solver: choice of working rows, block descent, face products.
 
 Notation: input r of the working set has rows ``start[r]:start[r + 1]``; row k has difference D_k = x_reference - x_t in
 R^d, right-hand side b_k and multiplier lam_k; its matrix row is A_k = D_k z_r^T, so <A_k, W> = D_k . (W z_r). For all
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from attsvm.svm.solvers.base import ABSENT, EQUALITY, INEQUALITY
+from attsvm.svm.solvers.base import ABSENT, EQUALITY
 
 # Reductions may be reordered (SIMD); infinities and nans keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -28,39 +28,13 @@ def dot(a, b):
 
 
 @njit(**OPTIONS)
-def scan_margins(tokens, sequence, reference, kinds, projected, margins):
-    """margins[i, t] = (x_reference - x_t) . projected_i for every row that exists, else 0."""
-    length = tokens.shape[1]
-    for i in range(reference.shape[0]):
-        s = sequence[i]
-        u = projected[i]
-        best = dot(tokens[s, reference[i]], u)
-        for t in range(length):
-            margins[i, t] = best - dot(tokens[s, t], u) if kinds[i, t] != ABSENT else 0.0
-
-
-@njit(**OPTIONS)
-def mean_difference(tokens, sequence, reference, kinds, out):
-    """out[i] = mean over the rows of input i of (x_reference - x_t): the uniform multiplier, used to start."""
-    for i in range(reference.shape[0]):
-        s, count = sequence[i], 0
-        out[i, :] = 0.0
-        for t in range(tokens.shape[1]):
-            if kinds[i, t] != ABSENT:
-                count += 1
-                for j in range(out.shape[1]):
-                    out[i, j] += tokens[s, reference[i], j] - tokens[s, t, j]
-        if count > 0:
-            out[i, :] /= count
-
-
-@njit(**OPTIONS)
-def choose_rows(margins, b, kinds, duals, keep_slack, add_slack, cap, scratch, chosen):
+def choose_rows(margins, b, kinds, duals, keep_slack, add_slack, cap, chosen):
     """Mark the next working rows in ``chosen`` [n, T].
 
     Every row with a multiplier, every equality, working rows within ``keep_slack`` of active, and per input the ``cap``
     worst other rows whose slack is below ``add_slack``.
     """
+    scratch = np.empty(margins.shape[1])
     for i in range(margins.shape[0]):
         fresh = 0
         for t in range(margins.shape[1]):
@@ -82,17 +56,6 @@ def choose_rows(margins, b, kinds, duals, keep_slack, add_slack, cap, scratch, c
         for t in range(margins.shape[1]):
             if kinds[i, t] != ABSENT and not chosen[i, t] and margins[i, t] - b[i, t] <= limit:
                 chosen[i, t] = True
-
-
-@njit(**OPTIONS)
-def gather_rows(tokens, sequence, reference, inputs, start, token, differences):
-    """differences[k] = x_reference - x_token[k] of the working rows."""
-    for r in range(inputs.shape[0]):
-        i = inputs[r]
-        s = sequence[i]
-        for k in range(start[r], start[r + 1]):
-            for j in range(tokens.shape[2]):
-                differences[k, j] = tokens[s, reference[i], j] - tokens[s, token[k], j]
 
 
 @njit(**OPTIONS)
@@ -230,23 +193,3 @@ def apply_factor(factor, gram_start, start, vector, out):
             out[lo + a] = value
             for e in range(a):
                 out[lo + e] -= factor[base + a * k + e] * value
-
-
-@njit(**OPTIONS)
-def measure_rows(margins, b, kinds, duals, scalable, tolerance):
-    """One sweep over all rows: (b^T lam, smallest margin / b over b > 0, largest other violation, rows violated)."""
-    value, smallest, other, violated = 0.0, np.inf, 0.0, 0
-    for i in range(margins.shape[0]):
-        for t in range(margins.shape[1]):
-            if kinds[i, t] == ABSENT:
-                continue
-            side, margin = b[i, t], margins[i, t]
-            value += side * duals[i, t]
-            short = abs(margin - side) if kinds[i, t] == EQUALITY else side - margin
-            if short > tolerance:
-                violated += 1
-            if kinds[i, t] == INEQUALITY and side > 0.0:
-                smallest = min(smallest, margin / side)
-            if not (scalable and kinds[i, t] == INEQUALITY and side > 0.0):
-                other = max(other, short)
-    return value, smallest, other, violated

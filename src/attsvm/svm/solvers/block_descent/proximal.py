@@ -12,12 +12,10 @@ hard-margin problem is singular. Far from the solution conjugate gradients solve
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import scipy.linalg
 
-from attsvm.svm.solvers.block_descent.polish import polish_face
+from attsvm.svm.solvers.block_descent.face import conjugate_gradients, polish_face
 from attsvm.svm.solvers.block_descent.working_set import WorkingSet
 
 _NEWTON_STEPS = 20  # of one proximal step
@@ -88,14 +86,15 @@ class ProximalNewton:
         direct = count <= self.direct_limit
         if not (direct and self._prefer_direct):
             d, dq = gradient.shape
-            product_cost = 4.0 * len(rows.inputs) * d * dq + 4.0 * len(rows.token) * d
+            product_cost = 4.0 * len(rows.queries) * d * dq + 4.0 * len(rows.place) * d
             direct_cost = count**3 / 3 + 2.0 * count**2 * (d + dq)
             limit = max(10, int(0.5 * direct_cost / product_cost)) if direct else 1000
 
             def product(p: np.ndarray) -> np.ndarray:
                 return p + self.sigma * rows.adjoint(rows.forward(p, active))
 
-            step, solved = conjugate_gradients(product, gradient, tolerance**2, limit)
+            target = tolerance**2 * np.vdot(gradient, gradient)
+            step, solved = conjugate_gradients(product, gradient, lambda left: np.vdot(left, left) <= target, limit)
             if solved or not direct:
                 return step
             self._prefer_direct = True
@@ -103,7 +102,7 @@ class ProximalNewton:
 
     def _regularised(self, rows: WorkingSet, right: np.ndarray, active: np.ndarray) -> np.ndarray:
         """(I/sigma + A_J A_J^T)^-1 right on the active rows, 0 elsewhere; factors anew only after many changes of J."""
-        ids, differences, queries = rows.ids[active], rows.differences[active], rows.queries[rows.owner[active]]
+        ids, differences, queries = rows.place[active], rows.differences[active], rows.queries[rows.owner[active]]
         if self._factor is None or self._factor.changes(ids) > max(64, 0.1 * len(ids)):
             self._factor = ActiveFactor(ids, differences, queries, 1.0 / self.sigma)
         out = np.zeros(len(active))
@@ -224,32 +223,3 @@ def _gram(left: np.ndarray, left_queries: np.ndarray, right: np.ndarray, right_q
     for low in range(0, len(left), _SLAB):
         out[low : low + _SLAB] *= left_queries[low : low + _SLAB] @ right_queries.T
     return out
-
-
-def conjugate_gradients(
-    product: Callable[[np.ndarray], np.ndarray], right: np.ndarray, reduction: float, limit: int
-) -> tuple[np.ndarray, bool]:
-    """Solve ``product(x) = right`` for a positive semidefinite operator on matrices ``[d, dq]``.
-
-    Returns:
-        x after at most `limit` products, and whether the squared residual fell below `reduction` times the first one. A
-        direction without curvature ends the iteration: a singular system that is consistent may stop short of it.
-    """
-    residual, x = right.copy(), np.zeros_like(right)
-    p = residual.copy()
-    rho = np.vdot(residual, residual)
-    target = reduction * rho
-    for _ in range(limit):
-        if rho <= target:
-            break
-        image = product(p)
-        curvature = np.vdot(p, image)
-        if curvature <= 0:
-            break
-        alpha = rho / curvature
-        x += alpha * p
-        residual -= alpha * image
-        rho, old = np.vdot(residual, residual), rho
-        p *= rho / old
-        p += residual
-    return x, bool(rho <= target)

@@ -40,12 +40,11 @@ class BlockDescent(Solver):
         self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
     ) -> RawSolution:
         from attsvm.svm.solvers.block_descent.descent import Descent  # Numba starts only where it is used
-        from attsvm.svm.solvers.block_descent.working_set import TokenRows
 
         weights, duals, rounds = [], [], []
         for element in range(problem.batch_shape[0]):
             start = None if initial is None else initial[element].cpu().numpy()
-            descent = Descent(TokenRows.of(problem[element]), self.accuracy / 2, start, progress)
+            descent = Descent(problem[element].cpu(), self.accuracy / 2, start, progress)
             rounds.append(descent.run(self.rounds, self.time_limit))
             weights.append(torch.from_numpy(descent.weights))
             duals.append(torch.from_numpy(descent.duals))

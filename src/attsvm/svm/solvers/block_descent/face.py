@@ -1,0 +1,152 @@
+"""Systems on a fixed set of rows, matrix-free: acceleration on the identified face, and rays of infeasibility.
+
+On the face F = {k : lam_k > 0 or k an equality} the optimum solves A_F A_F^T delta = b_F - A_F W. A product costs one
+adjoint and one forward over the working rows; the preconditioner is the block diagonal of the Gram matrix, with a block
+for each input.
+
+On an infeasible problem descent keeps W = A*(lam) bounded while b^T lam grows, so lam / sum(lam) tends to a ray,
+lam >= 0 with A*(lam) = 0 and b^T lam > 0. The correction lam (1 - A y), (A^T diag(lam) A) y = A*(lam), removes the
+rest; rows that would turn negative are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from attsvm.svm.solvers.block_descent import kernels
+from attsvm.svm.solvers.block_descent.working_set import WorkingSet
+
+Map = Callable[[np.ndarray], np.ndarray]
+
+_HALVINGS = 8  # of a step that does not lower the dual objective
+_RAY_TARGET = 1e-12  # residual at which a ray needs no further round
+_RAY_ROUNDS, _RAY_PRODUCTS = 12, 200  # and products of conjugate gradients in each
+
+
+def conjugate_gradients(
+    product: Map,
+    right: np.ndarray,
+    done: Callable[[np.ndarray], bool],
+    limit: int,
+    precondition: Map = np.copy,
+    flat: float = 0.0,
+) -> tuple[np.ndarray, bool]:
+    """Solve ``product(x) = right`` for a positive semidefinite operator, until `done` with the residual.
+
+    A direction whose curvature is at most `flat` of what the preconditioner expects ends the iteration: a singular
+    system that is consistent may stop short of it.
+
+    Returns:
+        x after at most `limit` products, and whether `done` was said.
+    """
+    residual, x = right.copy(), np.zeros_like(right)
+    p = precondition(residual)
+    rho = np.vdot(residual, p)
+    for _ in range(limit):
+        if done(residual):
+            return x, True
+        image = product(p)
+        curvature = np.vdot(p, image)
+        if curvature <= flat * rho:
+            break
+        alpha = rho / curvature
+        x += alpha * p
+        residual -= alpha * image
+        scaled = precondition(residual)
+        rho, old = np.vdot(residual, scaled), rho
+        p *= rho / old
+        p += scaled
+    return x, done(residual)
+
+
+def polish_face(
+    rows: WorkingSet,
+    weights: np.ndarray,
+    tolerance: float,
+    limit: int,
+    precondition: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
+) -> None:
+    """Move ``rows.lam`` and ``weights`` (in place) to, or towards, the optimum of the current face.
+
+    The full step is projected on lam >= 0 and halved until the dual objective falls; the longest feasible step, which
+    always lowers it, is the last resort.
+
+    Arguments:
+        tolerance: relative residual of the face system, in the maximum norm.
+        limit: most products with it.
+        precondition: (vector, face) -> an approximate (A_F A_F^T)^-1 vector, in place of the block diagonal.
+    """
+    face, free, lam = (rows.lam > 0) | rows.equalities, rows.equalities, rows.lam
+    residual = np.where(face, rows.right_hand_side - rows.forward(weights, face), 0.0)
+    if not residual.any():
+        return
+    target = tolerance * np.abs(residual).max()
+    step, _ = conjugate_gradients(
+        lambda p: rows.forward(rows.adjoint(p), face),
+        residual,
+        lambda left: bool(np.abs(left).max() <= target),
+        limit,
+        (lambda vector: precondition(vector, face)) if precondition else _block_diagonal(rows, face),
+        1e-14,  # a direction without curvature: dependent rows, or an unbounded dual
+    )
+
+    def moved(size: float) -> np.ndarray:
+        return np.where(free, lam + size * step, np.maximum(lam + size * step, 0.0))
+
+    blocked = ~free & (lam + step < 0)
+    sizes = [0.5**k for k in range(_HALVINGS)]
+    if blocked.any():
+        sizes.append(float((lam[blocked] / -step[blocked]).min()))
+    for size in sizes:
+        change = moved(size) - lam
+        image = rows.adjoint(change)
+        if not blocked.any() or residual @ change - 0.5 * np.vdot(image, image) > 0:
+            rows.lam[:] = moved(size)
+            weights[:] = rows.adjoint(rows.lam)
+            return
+
+
+def _block_diagonal(rows: WorkingSet, face: np.ndarray) -> Map:
+    """The block-Jacobi preconditioner of the face: a Cholesky factor for each input."""
+    factor = np.empty_like(rows.gram)
+    kernels.factor_blocks(rows.gram, rows.gram_start, rows.start, face, factor)
+
+    def apply(vector: np.ndarray) -> np.ndarray:
+        out = np.empty_like(vector)
+        kernels.apply_factor(factor, rows.gram_start, rows.start, vector, out)
+        return out
+
+    return apply
+
+
+def refine_ray(rows: WorkingSet) -> tuple[np.ndarray, float] | None:
+    """Try to turn ``rows.lam`` into a ray on the working set.
+
+    Returns:
+        lam ``[rows]`` and ``||A*(lam)|| / sum_k |lam_k| ||A_k||``; None where b^T lam > 0 is lost on the way.
+    """
+    norms, everything, free = np.sqrt(rows.squares), np.ones(len(rows.lam), bool), rows.equalities
+    lam, image, residual = rows.lam, rows.adjoint(rows.lam), np.inf
+    best: tuple[np.ndarray, float] | None = None
+    for _ in range(_RAY_ROUNDS):
+        weight = np.where(free, np.maximum(np.abs(lam), np.abs(lam).mean()), lam)
+        target = 1e-24 * np.vdot(image, image)
+        potential, _ = conjugate_gradients(
+            lambda p, weight=weight: rows.adjoint(weight * rows.forward(p, everything)),  # type: ignore[misc]
+            image,
+            lambda left, target=target: bool(np.vdot(left, left) <= target),  # type: ignore[misc]
+            _RAY_PRODUCTS,
+        )
+        correction = weight * rows.forward(potential, everything)
+        lam = np.where(free, lam - correction, np.maximum(lam - correction, 0.0))
+        image, total = rows.adjoint(lam), float(np.abs(lam) @ norms)
+        old, residual = residual, float(np.linalg.norm(image)) / total if total > 0 else np.inf
+        if lam @ rows.right_hand_side <= 0 or not np.isfinite(residual):
+            return None
+        if best is None or residual < best[1]:
+            best = lam, residual
+        if residual <= _RAY_TARGET or residual > 0.5 * old:
+            break
+    return best
