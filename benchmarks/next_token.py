@@ -23,7 +23,7 @@ import attsvm
 from attsvm.attention import Log
 from attsvm.descent import NormalizedGradientDescent
 from attsvm.next_token import Comparison, LimitPrediction, NextTokenData, from_ids, predict_limit, train, verify
-from attsvm.next_token.diagnosis import curvature
+from attsvm.next_token.training import curvature
 from benchmarks.record import peak_memory_mb, publish
 
 GROWN = 200.0

@@ -285,7 +285,7 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match="trained a linear head"):
         verify_joint(prediction, fit(data, torch.ones(10).double(), steps=1))
     run = trained(data, 1)
-    with pytest.raises(ValueError, match="cosine in"):
+    with pytest.raises(ValueError, match="threshold must lie in"):
         verify_joint(prediction, run, threshold=2.0)
     with pytest.raises(ValueError, match="must be of the predicted data"):
         verify_joint(joint_prediction(labelled(0, dq=4, batch=2), first(data)), run)

@@ -23,13 +23,11 @@ class Evaluation:
     """The model at one W: what attention looks like and what it costs."""
 
     attention: Float[Tensor, "*lead n T"]  #: softmax probabilities, 0 at masked tokens
-    #: their logarithms, exact where the probability itself is 0 or 1 in floating point
-    log_attention: Float[Tensor, "*lead n T"]
+    log_attention: Float[Tensor, "*lead n T"]  #: their logarithms, exact where the probability rounds to 0 or 1
     selected: Int[Tensor, "*lead n"]  #: the most probable token of each input
     margin: Float[Tensor, "*lead n"]  #: Y_i f_i
     risk: Float[Tensor, "*lead"]
-    #: tokens whose part in the gradient has drowned in round-off (`invisible_tokens`)
-    invisible: Bool[Tensor, "*lead n T"]
+    invisible: Bool[Tensor, "*lead n T"]  #: whose part in the gradient drowned in round-off (`invisible_tokens`)
 
 
 def evaluate(

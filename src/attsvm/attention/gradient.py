@@ -95,15 +95,9 @@ def effective_scores(
 
 
 def risk_gradient(
-    data: TokenDataset,
-    head: Head,
-    loss: Loss,
-    attended: Attended,
-    *,
-    train_head: bool = False,
-    scores: Float[Tensor, "1 batch n T"] | None = None,
-    kept: Bool[Tensor, "batch n T"] | None = None,
-) -> RiskGradient:
+    data: TokenDataset, head: Head, loss: Loss, attended: Attended, *, train_head: bool = False,
+    scores: Float[Tensor, "1 batch n T"] | None = None, kept: Bool[Tensor, "batch n T"] | None = None,
+) -> RiskGradient:  # fmt: skip
     """Gradient of ``(1/n) sum_i loss(Y_i f_i)`` as mantissa and log-scale.
 
     Arguments:

@@ -19,11 +19,7 @@ from attsvm.data.checks import ArrayLike, as_floating, check_same_kind
 def logits(data: TokenDataset, weights: ArrayLike) -> Float[Tensor, "*lead n T"]:
     """Attention logits ``a_it = x_it^T W z_i`` of every token, masked ones included.
 
-    Arguments:
-        weights: ``[*starts, *batch, d, dq]``; leading axes before the batch are several weights per data set.
-
-    Returns:
-        ``[*starts, *batch, n, T]``.
+    Leading axes of the weights ``[*starts, *batch, d, dq]`` before the batch are several weights per data set.
 
     >>> import numpy as np
     >>> data = TokenDataset(np.eye(2)[None], np.ones((1, 1)), [1])
@@ -35,13 +31,7 @@ def logits(data: TokenDataset, weights: ArrayLike) -> Float[Tensor, "*lead n T"]
 
 
 def logits_adjoint(data: TokenDataset, multipliers: ArrayLike) -> Float[Tensor, "*lead d dq"]:
-    """Adjoint of `logits`: ``sum_it mu_it x_it z_i^T`` over the real tokens.
-
-    Arguments:
-        multipliers: mu, ``[*starts, *batch, n, T]``; entries at masked tokens are ignored.
-
-    Returns:
-        ``[*starts, *batch, d, dq]``.
+    """Adjoint of `logits`: ``sum_it mu_it x_it z_i^T`` over the real tokens, mu ``[*starts, *batch, n, T]``.
 
     >>> import numpy as np
     >>> data = TokenDataset(np.eye(2)[None], 2 * np.ones((1, 1)), [1])

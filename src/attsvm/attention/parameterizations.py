@@ -52,8 +52,7 @@ class Parameterization(ABC):
         """The same W in the form in which training starts; by default as given."""
         return parameters
 
-    @abstractmethod
-    def check_initial(self, parameters: Mapping[str, Tensor]) -> None:
+    def check_initial(self, parameters: Mapping[str, Tensor]) -> None:  # noqa: B027 - most have nothing to check
         """Raise a ValueError where training could never leave this start."""
 
     def draw(self, data: TokenDataset, stream: Numbers) -> dict[str, np.ndarray]:
@@ -75,9 +74,6 @@ class Weights(Parameterization):
 
     def gradients(self, parameters: Mapping[str, Tensor], gradient: ScaledTensor) -> dict[str, ScaledTensor]:
         return {"weights": gradient}
-
-    def check_initial(self, parameters: Mapping[str, Tensor]) -> None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -109,8 +105,8 @@ class KeyQuery(Parameterization):
         }
 
     def check_initial(self, parameters: Mapping[str, Tensor]) -> None:
-        zero = (parameters["key"] == 0).all(-1).all(-1) & (parameters["query"] == 0).all(-1).all(-1)
-        if bool(zero.any()):
+        key, query = ((parameters[name] == 0).all(-1).all(-1) for name in ("key", "query"))
+        if bool((key & query).any()):
             raise ValueError(
                 "initial key and query are both zero, a saddle that descent never leaves; start at least one elsewhere"
             )

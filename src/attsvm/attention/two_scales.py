@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,13 +49,7 @@ class FiniteSpace:
 
     @classmethod
     def of(cls, data: TokenDataset, kept: Bool[Tensor, "*batch n T"]) -> FiniteSpace:
-        """S_fin of the sets `kept`, a mask of real tokens.
-
-        Queries may be dependent: the span is taken over all of them jointly.
-
-        Raises:
-            ValueError: if the shape does not fit, or a basis would not fit into memory.
-        """
+        """S_fin of the sets `kept`, a mask of real tokens. Queries may be dependent: the span is over all jointly."""
         check_shape(kept, "kept", (*data.batch_shape, data.n, data.T), "batch, n, T")
         flat, mask = data.flatten().to(dtype=torch.float64), kept.reshape(-1, data.n, data.T)
         found = [_generators(flat[element], mask[element]) for element in range(len(mask))]
@@ -150,11 +144,9 @@ class TwoScales(Parameterization):
         return f"TwoScales({int(self.sets.sum())} kept tokens, {digest})"
 
     def shapes(self, data: TokenDataset) -> dict[str, tuple[int, int]]:
-        own = (math.prod(data.batch_shape), data.n, data.T)
-        if own != tuple(self.sets.shape):
-            raise ValueError(
-                f"TwoScales belongs to the data it was made with, {list(self.sets.shape)}; got {list(own)}"
-            )
+        made, own = list(self.sets.shape), [math.prod(data.batch_shape), data.n, data.T]
+        if own != made:
+            raise ValueError(f"TwoScales belongs to the data it was made with, {made}; got {own}")
         return {"finite": (data.d, data.dq), "growing": (data.d, data.dq)}
 
     def draw(self, data: TokenDataset, stream: Numbers) -> dict[str, np.ndarray]:
@@ -196,9 +188,6 @@ class TwoScales(Parameterization):
         scaled = ScaledTensor(across / total[..., None, None], risk.outside.log_scale + total.log())
         return {"finite": risk.logits.map(inside), "growing": scaled}
 
-    def check_initial(self, parameters: Mapping[str, Tensor]) -> None:
-        return None
-
 
 def _generators(data: TokenDataset, kept: Tensor) -> tuple[Tensor, Tensor]:
     """Products that span S_fin: for each different query an orthonormal basis of the token parts, and the query."""
@@ -206,26 +195,19 @@ def _generators(data: TokenDataset, kept: Tensor) -> tuple[Tensor, Tensor]:
     reference = data.tokens_of(kept.to(torch.uint8).argmax(-1))
     at, token = torch.nonzero(kept, as_tuple=True)
     differences = data.tokens[at // data.queries_per_sequence, token] - reference[at]
-    lefts, rights = [], []
-    for query, rows in _grouped(differences, groups[at]):
+    some = (differences != 0).any(-1)
+    rows, owner = differences[some], groups[at][some]
+    order = torch.argsort(owner, stable=True)
+    present, counts = torch.unique_consecutive(owner[order], return_counts=True)
+    lefts, rights = [data.tokens.new_zeros(0, data.d)], [data.tokens.new_zeros(0, data.dq)]
+    for query, own in zip(present.tolist(), rows[order].split(counts.tolist()), strict=True):
         length = torch.linalg.vector_norm(units[query])
         if length == 0:
             continue
-        _, sizes, directions = torch.linalg.svd(rows, full_matrices=False)
-        directions = directions[sizes > _RANK * sizes[0]]
-        lefts.append(directions)
-        rights.append((units[query] / length).expand(len(directions), -1))
-    empty = [data.tokens.new_zeros(0, data.d), data.tokens.new_zeros(0, data.dq)]
-    return torch.cat([empty[0], *lefts]), torch.cat([empty[1], *rights])
-
-
-def _grouped(rows: Tensor, groups: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """The non-zero rows of each group that has some."""
-    some = (rows != 0).any(-1)
-    rows, groups = rows[some], groups[some]
-    order = torch.argsort(groups, stable=True)
-    present, counts = torch.unique_consecutive(groups[order], return_counts=True)
-    yield from zip(present.tolist(), rows[order].split(counts.tolist()), strict=True)
+        _, sizes, directions = torch.linalg.svd(own, full_matrices=False)
+        lefts.append(directions[sizes > _RANK * sizes[0]])
+        rights.append((units[query] / length).expand(len(lefts[-1]), -1))
+    return torch.cat(lefts), torch.cat(rights)
 
 
 def _orthogonal(right: Tensor) -> bool:

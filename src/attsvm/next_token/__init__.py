@@ -4,11 +4,10 @@ Source: Mechanics of Next Token Prediction with Self-Attention, arXiv 2403.08081
 """
 
 from attsvm.next_token.data import NextTokenData, characters, from_ids, from_text, read_text, village, words
-from attsvm.next_token.diagnosis import diagnose
 from attsvm.next_token.finite import FinitePart, finite_part
 from attsvm.next_token.graph import PriorityGraph, priority_graph
 from attsvm.next_token.limit import Answer, LimitPrediction, Relation, predict_limit
-from attsvm.next_token.training import Comparison, respond, train, verify
+from attsvm.next_token.training import Comparison, diagnose, respond, train, verify
 
 __all__ = [
     "Answer", "Comparison", "FinitePart", "LimitPrediction", "NextTokenData", "PriorityGraph", "Relation",

@@ -48,11 +48,7 @@ def characters(text: str) -> list[str]:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a UTF-8 file.
-
-    Raises:
-        ValueError: if there is no such file, it cannot be read, or it is not UTF-8.
-    """
+    """The text of a UTF-8 file; a `ValueError` if there is none, it cannot be read, or it is not UTF-8."""
     try:
         return Path(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -76,8 +72,7 @@ def village() -> str:
 class NextTokenData:
     """Samples (x_1 .. x_T, y): token ids of a window, and the id of the token that comes next."""
 
-    #: the windows, the last token of each at the end of its real part; -1 where there is no token
-    ids: Int[Tensor, "n T"]
+    ids: Int[Tensor, "n T"]  #: the windows, the last token at the end of the real part; -1 where there is none
     labels: Int[Tensor, " n"]  #: y, one of the tokens of its window
     embeddings: Float[Tensor, "K d"]  #: e_1 .. e_K, float64
     words: tuple[str, ...]  #: what each token is called, K of them
@@ -119,45 +114,31 @@ class NextTokenData:
         """
         size, what = 8 * self.ids.numel() * self.d, f"{self.n:,} windows of tokens in {self.d} dimensions"
         check_fits(size, self.embeddings.device, what, "use a smaller dimension or a shorter text")
-        mask, known = self.mask, self.ids.clamp(min=0)
+        mask, ones = self.mask, torch.ones(self.n, dtype=torch.float64)
         values = (self.ids == self.labels[:, None]).to(torch.float64)[..., None]
-        ones = torch.ones(self.n, dtype=torch.float64)
-        tokens = self.embeddings[known] * mask[..., None]
-        queries = self.embeddings[self.last]
-        return TokenDataset(tokens, queries, ones, None if bool(mask.all()) else mask, values, torch.ones(1).double())
+        tokens, queries = self.embeddings[self.ids.clamp(min=0)] * mask[..., None], self.embeddings[self.last]
+        return TokenDataset(tokens, queries, ones, None if bool(mask.all()) else mask, values, ones[:1])
 
     @cached_property
     def pairs(self) -> SharedPairs:
         """Tokens and queries as entries of the table E W E^T, through which training goes."""
         return SharedPairs(self.embeddings[None], (self.ids.clamp(min=0) * self.K + self.last[:, None])[None])
 
-    def encode(self, text: str | Sequence[str]) -> list[int]:
-        """The ids of a text's tokens, or of tokens given by their names.
-
-        Raises:
-            ValueError: naming a token that the vocabulary does not have.
-        """
-        given = _tokens(text, self.tokenizer or words) if isinstance(text, str) else list(text)
+    def encode(self, context: str | Sequence[str] | Sequence[int]) -> list[int]:
+        """The ids of a context that is given as a text, as tokens by name, or as ids."""
+        given: list[Any] = _tokens(context, self.tokenizer or words) if isinstance(context, str) else list(context)
+        if not given:
+            raise ValueError("the context holds no token")
+        if not isinstance(given[0], str):
+            ids = [int(token) for token in given]
+            if min(ids) < 0 or max(ids) >= self.K:
+                raise ValueError(f"context must hold token ids in 0..{self.K - 1}; got {ids}")
+            return ids
         known = {word: index for index, word in enumerate(self.words)}
         unknown = [word for word in given if word not in known]
         if unknown:
             raise ValueError(f"{unknown[0]!r} is not among the {self.K} tokens of the data")
-        if not given:
-            raise ValueError("the context holds no token")
         return [known[word] for word in given]
-
-    def context_ids(self, context: str | Sequence[str] | Sequence[int]) -> list[int]:
-        """The ids of a context that is given as a text, as tokens by name, or as ids.
-
-        Raises:
-            ValueError: if it is empty or holds a token that the vocabulary does not have.
-        """
-        if isinstance(context, str) or (len(context) and isinstance(context[0], str)):
-            return self.encode(context)  # type: ignore[arg-type]
-        found = [int(token) for token in context]
-        if not found or min(found) < 0 or max(found) >= self.K:
-            raise ValueError(f"context must hold token ids in 0..{self.K - 1}; got {found}")
-        return found
 
     def __repr__(self) -> str:
         return (
@@ -181,9 +162,7 @@ def from_ids(
         embeddings: ``[K, d]``, a row for each token of the vocabulary.
         names: what the tokens are called; by default their numbers.
 
-    Raises:
-        ValueError: if an id lies outside the vocabulary, a window is empty, embeddings have the wrong shape, are not
-            finite or two of them are equal, no label occurs in its window, or no window holds anything but its label.
+    A `ValueError` where two embeddings are equal, no label occurs in its window, or no window holds anything else.
 
     >>> data = from_ids([[0, 1, 2], [1, 1], [2, 0]], [1, 1, 1], np.eye(3))
     >>> data.n, data.left_out, data.last.tolist()
@@ -213,13 +192,9 @@ def from_ids(
 
 
 def from_text(
-    text: str,
-    tokenizer: Any = None,
-    window: int = 16,
-    d: int | None = None,
-    seed: Seed = 0,
+    text: str, tokenizer: Any = None, window: int = 16, d: int | None = None, seed: Seed = 0,
     embeddings: ArrayOrList | None = None,
-) -> NextTokenData:
+) -> NextTokenData:  # fmt: skip
     """Samples from a text: every `window` consecutive tokens, and the token that comes next.
 
     Arguments:
@@ -232,9 +207,7 @@ def from_text(
         seed: of the embeddings.
         embeddings: ``[K, d]`` in place of drawn ones; rows in the order in which tokens first occur.
 
-    Raises:
-        ValueError: if the text is empty, is shorter than the window and one token more, has a single different token,
-            or no next token occurs in its window; or as `from_ids`.
+    A `ValueError` as for `from_ids`, and where the text is shorter than the window and one token more.
 
     >>> data = from_text("a b a b c a b", window=3)
     >>> data.words, data.n, data.left_out
@@ -242,8 +215,7 @@ def from_text(
     """
     if not isinstance(text, str):
         raise ValueError(f"text must be a string; got {type(text).__name__}")
-    size = check_count(window, "window")
-    split = tokenizer or words
+    size, split = check_count(window, "window"), tokenizer or words
     tokens = _tokens(text, split)
     if not tokens:
         raise ValueError("the text is empty: it holds no token")
@@ -256,7 +228,12 @@ def from_text(
             " use a shorter window or a longer text"
         )
     if embeddings is None:
-        table = _drawn(len(called), min(len(called), _WIDEST) if d is None else check_count(d, "d"), seed)
+        width = min(len(called), _WIDEST) if d is None else check_count(d, "d")
+        (draws,) = streams(seed, ())
+        if width < len(called):
+            table = torch.from_numpy(unit(draws, len(called), width))
+        else:  # there is room for orthonormal ones
+            table = torch.from_numpy(np.linalg.qr(draws.standard_normal((width, len(called))))[0].T.copy())
     else:
         table = as_floating(embeddings, "embeddings").to(torch.float64)
         check_shape(table, "embeddings", (len(called), table.shape[-1] if d is None else d), "K, d")
@@ -296,14 +273,6 @@ def _check_embeddings(table: Tensor, called: Sequence[str]) -> None:
         same = torch.nonzero((table == table[one]).all(1)).flatten().tolist()
         named = " and ".join(repr(called[token]) for token in same[:2])
         raise ValueError(f"embeddings must differ; {named} have the same one, so nothing can tell them apart")
-
-
-def _drawn(count: int, d: int, seed: Seed) -> Tensor:
-    """Unit vectors for `count` tokens, orthonormal where there is room."""
-    (stream,) = streams(seed, ())
-    if d < count:
-        return torch.from_numpy(unit(stream, count, d))
-    return torch.from_numpy(np.linalg.qr(stream.standard_normal((d, count)))[0].T.copy())
 
 
 def _kept(

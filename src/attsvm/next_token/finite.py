@@ -50,7 +50,7 @@ def finite_part(graph: PriorityGraph) -> FinitePart:
     D g < mu. That mu is a lower bound is checked by a Cholesky factorization of H - mu I.
     """
     data, problem = graph.data, graph.problem
-    space = FiniteSpace.of(problem.data, graph._relation_kept)
+    space = FiniteSpace.of(problem.data, graph.relations.kept)
     zero = torch.zeros(1, data.d, data.d, dtype=torch.float64)
     if int(space.dimension) == 0:
         return FinitePart(zero[0], space, 0.0, math.inf, 0.0)

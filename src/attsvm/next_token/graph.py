@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,14 @@ from attsvm.theory.diagnosis.tables import printed, table
 
 _SHOWN = 20  # last tokens in a printed table
 _WIDE = 32  # tokens of an input of the condensed problem; longer lists of relations become several inputs
+
+
+class Relations(NamedTuple):
+    """The inputs of a Graph-SVM: tokens, the representative first and -1 where there is none; last token; equal."""
+
+    ids: Int[Tensor, "inputs T"]
+    last: Int[Tensor, " inputs"]
+    kept: Bool[Tensor, "inputs T"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,8 +51,7 @@ class PriorityGraph:
     node_last: Int[np.ndarray, " nodes"]
     node_token: Int[np.ndarray, " nodes"]
     component: Int[np.ndarray, " nodes"]  #: of each node, numbered over all graphs
-    #: of each component: the length of the longest chain of strict priorities that ends in it
-    level: Int[np.ndarray, " components"]
+    level: Int[np.ndarray, " components"]  #: length of the longest chain of strict priorities that ends in it
 
     def _nodes(self, last: np.ndarray, token: np.ndarray) -> np.ndarray:
         """Places of nodes that are known to exist."""
@@ -145,16 +153,17 @@ class PriorityGraph:
         """The Graph-SVM: equal logits within components, a margin of 1 along strict priorities.
 
         It is ``AttentionSVM(data.dataset, selected_set=graph.kept)`` with each relation once. An input holds
-        representative, members and beaten tokens of a component; `relation_ids` says which tokens these are.
+        representative, members and beaten tokens of a component; `relations` says which tokens these are.
         """
-        ids, kept = self.relation_ids, self._relation_kept
+        ids, last, kept = self.relations
         known, mask, table = ids.clamp(min=0), ids >= 0, self.data.embeddings
-        tokens, queries = table[known] * mask[..., None], table[self.relation_last]
+        tokens, queries = table[known] * mask[..., None], table[last]
         data = TokenDataset(tokens, queries, torch.ones(len(ids), dtype=torch.float64), mask)
         return AttentionSVM(data, selected_set=kept, rows=mask)
 
     @cached_property
-    def _relations(self) -> tuple[Tensor, Tensor, Tensor]:
+    def relations(self) -> Relations:
+        """What the inputs of `problem` hold."""
         beaten: dict[int, list[int]] = {}
         pairs = np.unique(np.stack([self.edge_components[0], self.loser])[:, self.strict], axis=1)
         for component, token in pairs.T.tolist():
@@ -172,21 +181,7 @@ class PriorityGraph:
             row[: len(held)] = torch.tensor(held)
         equal_count = torch.tensor([equal for _, _, equal in rows])
         kept = (torch.arange(width) <= equal_count[:, None]) & (ids >= 0)
-        return ids, torch.tensor([last for last, _, _ in rows]), kept
-
-    @property
-    def relation_ids(self) -> Int[Tensor, "inputs T"]:
-        """The tokens of every input of `problem`, the representative first; -1 where there is none."""
-        return self._relations[0]
-
-    @property
-    def relation_last(self) -> Int[Tensor, " inputs"]:
-        """The last token of every input of `problem`."""
-        return self._relations[1]
-
-    @property
-    def _relation_kept(self) -> Bool[Tensor, "inputs T"]:
-        return self._relations[2]
+        return Relations(ids, torch.tensor([last for last, _, _ in rows]), kept)
 
     def named(self, tokens: Sequence[int]) -> str:
         """A component as its words."""
@@ -200,15 +195,14 @@ class PriorityGraph:
         )
 
     def __str__(self) -> str:
-        numbers = ("samples", "relations", "strict")
-        made = table("Priorities", ("last token", *numbers, "order"), right=numbers)
+        counted = ("samples", "relations", "strict")
+        made = table("Priorities", ("last token", *counted, "order"), right=counted)
         counts = torch.bincount(self.data.last, minlength=self.data.K)
         for last in self.last_tokens[:_SHOWN]:
-            own = self.last == last
-            made.add_row(
-                self.data.words[last], str(int(counts[last])), str(int(own.sum())),
-                str(int((own & self.strict).sum())), _cut(" > ".join(self._levels(last)), 70),
-            )  # fmt: skip
+            own, order = self.last == last, " > ".join(self._levels(last))
+            numbers = [int(counts[last]), int(own.sum()), int((own & self.strict).sum())]
+            shown = order if len(order) <= 70 else f"{order[:69]}\u2026"
+            made.add_row(self.data.words[last], *map(str, numbers), shown)
         rest = len(self.last_tokens) - _SHOWN
         made.caption = "components of one level, joined by |, need not be comparable" + (
             f"; {rest} more last tokens" if rest > 0 else ""
@@ -222,10 +216,6 @@ class PriorityGraph:
         for level in np.unique(self.level[own]):
             names = [self.members[each].tolist() for each in own[self.level[own] == level]]
             yield " | ".join(self.named(each) if len(each) > 1 else self.data.words[each[0]] for each in names)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}\u2026"
 
 
 def priority_graph(data: NextTokenData) -> PriorityGraph:

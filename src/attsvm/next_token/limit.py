@@ -22,10 +22,11 @@ from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, SVMSolution
 from attsvm.svm.solve import solve
 from attsvm.svm.solvers.base import ProgressReport, Solver
+from attsvm.sweep.manifest import to_plain
 from attsvm.theory.conditions import Condition
+from attsvm.theory.diagnosis.assumptions import everywhere
 from attsvm.theory.diagnosis.implicit_bias import Standing
-from attsvm.theory.diagnosis.tables import answer as said
-from attsvm.theory.diagnosis.tables import median, printed, table
+from attsvm.theory.diagnosis.tables import conditions_table, printed
 
 SOURCE = "arXiv 2403.08081"
 STRICT = "some strict priority"
@@ -106,7 +107,7 @@ class LimitPrediction:
         sizes = self.solution.duals.abs().masked_fill(~problem.rows, 0.0)
         at = torch.nonzero(sizes > _HELD * sizes.max())
         order = torch.argsort(sizes[tuple(at.T)], descending=True, stable=True)
-        ids, last, total = self.graph.relation_ids, self.graph.relation_last, float(sizes.sum())
+        (ids, last, _), total = self.graph.relations, float(sizes.sum())
         return tuple(
             Relation(
                 words[last[row]], words[ids[row, 0]], words[ids[row, token]], bool(problem.inequalities[row, token]),
@@ -119,21 +120,15 @@ class LimitPrediction:
         """Which tokens of a context survive in the limit, and with which probabilities.
 
         Hard retrieval, then soft composition: the tokens with the largest logit under W_svm survive, and share
-        probability by their logits under W_fin and how often they occur.
-
-        Arguments:
-            context: a text, tokens by name, or token ids; its last token is the query.
-
-        Raises:
-            ValueError: if a token is not in the vocabulary, or relations clash, so that there is no limit to ask.
+        probability by their logits under W_fin and how often they occur. The context is a text, tokens by name, or
+        token ids; its last token is the query. Where relations clash there is no limit to ask.
         """
         if self.finite is None:
             raise ValueError(f"there is no limit to ask: {self.verdict}")
-        given = self.data.context_ids(context)
-        last, tokens = given[-1], sorted(set(given), key=given.index)
-        table_, counts = self.data.embeddings, torch.tensor([given.count(token) for token in tokens]).double()
-        present = table_[tokens]
-        query = table_[last]
+        given = self.data.encode(context)
+        last, tokens = given[-1], list(dict.fromkeys(given))
+        counts = torch.tensor([given.count(token) for token in tokens]).double()
+        present, query = self.data.embeddings[tokens], self.data.embeddings[last]
         height = present @ (self.svm_component @ query)
         alive = height >= height.max() - _TIED
         inside = (present @ (self.finite_component @ query) + counts.log()).masked_fill(~alive, -math.inf)
@@ -189,39 +184,27 @@ class LimitPrediction:
 
     def to_json(self) -> str:
         """Everything that is printed, as JSON; numbers that JSON cannot hold are null."""
-
-        def number(value: float) -> float | None:
-            return value if math.isfinite(value) else None
-
         found, finite = self.solution, self.finite
-        plain: dict[str, Any] = {
+        parts = ("name", "holds", "certain", "margin")
+        plain = {
             "samples": self.data.n, "left_out": self.data.left_out, "vocabulary": self.data.K, "dimension": self.data.d,
-            "edges": len(self.graph.last), "strict": int(self.graph.strict.sum()),
-            "components": len(self.graph.level),
+            "edges": len(self.graph.last), "strict": int(self.graph.strict.sum()), "components": len(self.graph.level),
             "shared_components": sum(len(each) > 1 for each in self.graph.members),
-            "verdict": self.verdict,
-            "standing": None if self.standing is None else self.standing.value,
-            "status": found.status.name.lower(),
-            "relative_gap": number(float(found.certificate.relative_gap)),
-            "svm_norm": number(self._sizes[0]), "finite_norm": number(self._sizes[1]),
+            "verdict": self.verdict, "standing": self.standing, "status": found.status.name.lower(),
+            "relative_gap": found.certificate.relative_gap,
+            "svm_norm": self._sizes[0], "finite_norm": self._sizes[1],
             "finite_dimension": None if finite is None else int(finite.space.dimension),
-            "finite_distance_bound": None if finite is None else number(finite.distance_bound),
-            "conditions": [
-                {"name": one.name, "holds": bool(one.holds), "certain": bool(one.certain),
-                 "margin": number(float(one.margin))} for one in self.conditions
-            ],
-            "clash": [{**vars(one)} for one in self.clash],
+            "finite_distance_bound": None if finite is None else finite.distance_bound,
+            "conditions": [{name: getattr(one, name) for name in parts} for one in self.conditions],
+            "clash": self.clash,
         }  # fmt: skip
-        return json.dumps(plain, indent=1, allow_nan=False)
+        return json.dumps(to_plain(plain), indent=1, allow_nan=False)
 
     def __repr__(self) -> str:
         return f"LimitPrediction({self.verdict})"
 
     def __str__(self) -> str:
-        made = table("Conditions", ("condition", "holds", "by", "needed by"), right=("by",))
-        for one in self.conditions:
-            made.add_row(one.name, said(one.holds, one.certain), median(one.margin, 3), one.citation)
-        lines = [printed(made), "", f"Limit: {self.verdict}"]
+        lines = [printed(conditions_table(self.conditions)), "", f"Limit: {self.verdict}"]
         if self.standing is not None:
             needed = [one for one in self.conditions if one.name != STRICT]  # without it W converges, also proved
             missing = ", ".join(one.name for one in needed if not bool(one.proved))
@@ -286,7 +269,7 @@ def _clash_of_one(graph: PriorityGraph, solution: SVMSolution) -> SVMSolution:
     They ask for u = W e_k in R^d only, so that such a ray is short, is told in words, and is proved where one over all
     tokens has too many rows for a proof.
     """
-    problem, last, kept = graph.problem, graph.relation_last, graph._relation_kept
+    problem, (_, last, kept) = graph.problem, graph.relations
     sizes = torch.zeros(graph.data.K).long().index_add(0, last, problem.rows.sum(-1))
     for token in torch.argsort(sizes, descending=True, stable=True)[:_TRIED].tolist():
         own = last == token
@@ -303,23 +286,16 @@ def _clash_of_one(graph: PriorityGraph, solution: SVMSolution) -> SVMSolution:
 
 
 def _conditions(graph: PriorityGraph, solution: SVMSolution) -> tuple[Condition, ...]:
-    truth = torch.tensor
-    size = float(solution.certificate.primal_value)
+    data, size = graph.problem.data, float(solution.certificate.primal_value)
     margin = (1 / size if size else math.inf) if bool(solution.solved) else -math.inf
-    sizes = torch.linalg.svdvals(graph.data.embeddings)
-    least = float(sizes[-1]) if len(sizes) == graph.data.K else 0.0
-    clear = least > 1e-10 * float(sizes[0]) or len(sizes) < graph.data.K
-    strict = int(graph.strict.sum())
+    feasible = bool(solution.separable) if bool(solution.separable | solution.infeasible) else None
+    sizes, strict = torch.linalg.svdvals(graph.data.embeddings), int(graph.strict.sum())
+    enough = len(sizes) == graph.data.K
+    least = float(sizes[-1]) if enough else 0.0
+    independent = True if least > 1e-10 * float(sizes[0]) else None if enough else False
+    said = "smallest singular value of the embeddings"
     return (
-        Condition(
-            "Graph-SVM feasible", solution.separable, truth(margin, dtype=torch.float64),
-            "some weights meet every relation", SOURCE, solution.separable | solution.infeasible,
-        ),
-        Condition(
-            STRICT, truth(strict > 0), truth(float(strict)), "relations between components", SOURCE
-        ),
-        Condition(
-            "embeddings independent", truth(least > 1e-10 * float(sizes[0])), truth(least, dtype=torch.float64),
-            "smallest singular value of the embeddings", SOURCE, truth(clear),
-        ),
-    )  # fmt: skip
+        everywhere(data, "Graph-SVM feasible", feasible, "some weights meet every relation", SOURCE, margin),
+        everywhere(data, STRICT, strict > 0, "relations between components", SOURCE, strict),
+        everywhere(data, "embeddings independent", independent, said, SOURCE, least),
+    )

@@ -1,41 +1,98 @@
-"""Training on next-token data, exact on two scales, and whether the prediction came true."""
+"""What is known of a training on next-token data before it runs, the training itself, and whether it came true."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attsvm.attention import Log, TwoScales
+from attsvm.attention import Log, Loss, Parameterization, TwoScales, Weights
 from attsvm.attention.linear_maps import SharedPairs
+from attsvm.attention.losses import as_loss
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_shape
-from attsvm.descent import GradientDescent, Run, TwoPartDescent
+from attsvm.descent import Constant, GradientDescent, Optimizer, Run, TwoPartDescent
 from attsvm.descent.fingerprint import data_digest, same_digest
 from attsvm.descent.fit import fit
 from attsvm.next_token.data import NextTokenData
-from attsvm.next_token.diagnosis import curvature
-from attsvm.next_token.limit import LimitPrediction
-from attsvm.norms import direction_cosine
+from attsvm.next_token.graph import PriorityGraph, priority_graph
+from attsvm.next_token.limit import SOURCE, LimitPrediction, predict_limit
+from attsvm.norms import Frobenius, direction_cosine
+from attsvm.svm.solvers.base import ProgressReport, Solver
+from attsvm.sweep.manifest import to_plain
+from attsvm.theory.diagnosis.assumptions import FACTS, everywhere
+from attsvm.theory.diagnosis.implicit_bias import Standing, implicit_bias
 from attsvm.theory.diagnosis.tables import printed, table
 
 COSINE = 0.999  # what the cosine outside S_fin must reach for a prediction to hold
 DISTANCE = 1e-6  # how far Pi_fin W may be from W_fin, as a share of 1 + ||W_fin||, for a prediction to hold
 
 
+def diagnose(
+    data: NextTokenData | PriorityGraph, parameterization: Parameterization | None = None,
+    optimizer: Optimizer | None = None, *, loss: Loss | Callable[[Tensor], Tensor] | None = None,
+    solver: Solver | None = None, progress: ProgressReport | None = None,
+) -> LimitPrediction:  # fmt: skip
+    """Which conditions of the theorem hold, how well the limit is founded, and what it is.
+
+    As `attsvm.diagnose` for other data. The limit is "proved" where every condition, those on the training included,
+    was checked on this input and holds.
+
+    Arguments:
+        data: samples, or their priority graph.
+        parameterization: `Weights()` (default), `TwoScales`, or `KeyQuery()`, which belongs to the nuclear norm.
+        optimizer: by default gradient descent with steps of 1/L, L = max ||x||^2 ||z||^2, a bound on the curvature.
+        loss: `attention.Log()`, of which alone a limit is known.
+        solver, progress: as in `predict_limit`.
+
+    Raises:
+        ValueError: if nothing is known about this way of training.
+
+    >>> import numpy as np
+    >>> from attsvm.next_token import from_ids
+    >>> found = diagnose(from_ids([[0, 1, 2], [0, 2]], [0, 0], np.eye(3)))
+    >>> found.standing.value, found.verdict
+    ('proved', 'W tends to W_fin + C W_svm with W_fin = 0, ||W_svm|| = 0.8165 and C growing')
+    """
+    own = as_loss(loss or Log())
+    if not isinstance(own, Log):
+        raise ValueError(f"loss must be the log loss, attention.Log(), of which alone a limit is known; got {own!r}")
+    graph = data if isinstance(data, PriorityGraph) else priority_graph(data)
+    kind, largest = parameterization or Weights(), 1 / curvature(graph.data)
+    steps = optimizer or GradientDescent(largest)
+    trains_weights = isinstance(kind, (Weights, TwoScales))  # TwoScales is W in two parts
+    two_parts = isinstance(steps, TwoPartDescent)
+    norm = Frobenius() if two_parts else implicit_bias(Weights() if trains_weights else kind, steps).norm
+    limit = predict_limit(graph, norm, solver=solver, progress=progress)
+    whole, schedule = graph.problem.data, steps.schedule
+    size = float(schedule.size) if isinstance(schedule, Constant) else math.nan
+    short = None if math.isnan(size) else size <= largest
+    trained = (
+        everywhere(whole, "log loss", True, "the loss must be the log of the attention on the label", SOURCE),
+        everywhere(whole, "W is trained", trains_weights, "W itself must be trained", SOURCE),
+        *(replace(FACTS[name].of(whole, steps), citation=SOURCE) for name in ("plain", "constant")),
+        everywhere(whole, "steps at most 1/L", short, "no step size may exceed 1 / L", SOURCE, largest - size),
+    )
+    standing = limit.standing
+    if standing is Standing.PROVED and not all(bool(one.proved) for one in trained):
+        standing = Standing.CONJECTURED
+    return replace(limit, conditions=limit.conditions + trained, standing=standing)
+
+
+def curvature(data: NextTokenData) -> float:
+    """L = max ||x||^2 ||z||^2: the log loss is convex, and nowhere curved more."""
+    return float(data.embeddings.square().sum(1).max()) ** 2
+
+
 def train(
-    limit: LimitPrediction | Sequence[LimitPrediction],
-    steps: int = 2000,
-    *,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-    **options: Any,
-) -> Run:
+    limit: LimitPrediction | Sequence[LimitPrediction], steps: int = 2000, *, seed: int = 0,
+    progress: Callable[[int, int], None] | None = None, **options: Any,
+) -> Run:  # fmt: skip
     """Train W on the data of a prediction with the log loss, by `fit`.
 
     Where the Graph-SVM has a solution, finite and growing part have their own gradient, scale and steps (`TwoScales`,
@@ -45,9 +102,7 @@ def train(
     Arguments:
         limit: of `predict_limit` or `diagnose`; or several, of data of one size without clashes, which are trained at
             once as a batch.
-        steps: number of steps.
-        seed: of the start.
-        progress: called with (steps done, steps).
+        steps, seed, progress: as in `fit`.
         options: further arguments of `fit`, which replace those chosen here, such as ``optimizer=``.
     """
     kind: TwoScales | None = None
@@ -80,14 +135,10 @@ def _together(limits: Sequence[LimitPrediction]) -> tuple[TokenDataset, Tensor, 
 
 
 def respond(data: NextTokenData, weights: ArrayLike, context: str | Sequence[str] | Sequence[int]) -> dict[str, float]:
-    """What a layer with these weights attends to in a context: each different token with its share, largest first.
-
-    Raises:
-        ValueError: if a token is not in the vocabulary, or the shape of the weights does not fit.
-    """
+    """What a layer with these weights attends to in a context: each different token with its share, largest first."""
     matrix = as_floating(weights, "weights").to(torch.float64)
     check_shape(matrix, "weights", (data.d, data.d), "d, d")
-    given = data.context_ids(context)
+    given = data.encode(context)
     shares = torch.softmax(data.embeddings[given] @ (matrix @ data.embeddings[given[-1]]), 0)
     total: dict[str, float] = {}
     for token, share in zip(given, shares.tolist(), strict=True):
@@ -112,8 +163,7 @@ class Comparison:
 
     def to_json(self) -> str:
         """The numbers, null where there is none."""
-        plain = {name: value if math.isfinite(value) else None for name, value in vars(self).items()}
-        return json.dumps({**plain, "holds": self.holds}, indent=1)
+        return json.dumps(to_plain({**vars(self), "holds": self.holds}), indent=1)
 
     @property
     def sentence(self) -> str:
@@ -147,12 +197,8 @@ def verify(limit: LimitPrediction, trained: Run | ArrayLike) -> Comparison:
     """Compare trained weights with the predicted limit, in both parts.
 
     Arguments:
-        limit: of `predict_limit` or `diagnose`.
-        trained: a run on the same data, or weights ``[d, d]``.
-
-    Raises:
-        ValueError: if relations clash, so that there is nothing to compare with, the run was made with another loss
-            than the log loss or on other data, or shapes do not fit.
+        limit: of `predict_limit` or `diagnose`; where relations clash there is nothing to compare with.
+        trained: a run on the same data with the log loss, or weights ``[d, d]``.
     """
     if limit.finite is None:
         raise ValueError(f"there is no limit to compare with: {limit.verdict}")
@@ -169,12 +215,11 @@ def verify(limit: LimitPrediction, trained: Run | ArrayLike) -> Comparison:
     check_shape(given, "trained", (limit.data.d, limit.data.d), "d, d")
     svm, finite = limit.svm_component, limit.finite_component
     inside = limit.finite.space.project(given[None])[0]
-    outside, size = given - inside, float(torch.linalg.matrix_norm(svm))
-    scale = float((outside * svm).sum()) / size**2 if size else 0.0
-    return Comparison(
-        cosine=float(direction_cosine(outside, svm)) if size else math.nan,
-        finite_distance=float(torch.linalg.matrix_norm(inside - finite)),
-        finite_norm=float(torch.linalg.matrix_norm(finite)),
-        growth=float(torch.linalg.matrix_norm(outside)) / size if size else math.inf,
-        whole_cosine=float(direction_cosine(given, finite + scale * svm)),
+    outside = given - inside
+    size, distance, finite_size, grown = (
+        float(torch.linalg.matrix_norm(each)) for each in (svm, inside - finite, finite, outside)
     )
+    scale = float((outside * svm).sum()) / size**2 if size else 0.0
+    cosine = float(direction_cosine(outside, svm)) if size else math.nan
+    whole = float(direction_cosine(given, finite + scale * svm))
+    return Comparison(cosine, distance, finite_size, grown / size if size else math.inf, whole)

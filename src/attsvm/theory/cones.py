@@ -11,12 +11,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attsvm.attention import Loss
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_count, check_finite
 from attsvm.data.streams import Purpose, Seed, streams
-from attsvm.descent import NormalizedGradientDescent, Optimizer, fit
+from attsvm.descent import NormalizedGradientDescent, fit
 from attsvm.norms import direction_distance
 from attsvm.svm import AttentionSVM, SVMSolution, solve
 
@@ -107,15 +106,12 @@ class ConeSearch:
 
     openings: Float[Tensor, " openings"]  #: mu = 1 - cosine of the starts, growing
     radii: Float[Tensor, " radii"]  #: their norms, growing
-    #: share of starts that ended at the selection, saturated; NaN where the selection cannot be separated
-    returned: Float[Tensor, "*batch openings radii"]
+    returned: Float[Tensor, "*batch openings radii"]  #: share that ended at it, saturated; NaN if it has no solution
     #: share of starts whose attention was still spread at the end (a winner below 0.9): these are undecided, and
     #: counted as not returned
     unsaturated: Float[Tensor, "*batch openings radii"]
     cosine: Float[Tensor, "*batch openings radii"]  #: the smallest final cosine to W_mm among the starts of each cell
-    #: the widest opening such that all starts there and at every narrower opening returned; 0 where even the narrowest
-    #: lost a start
-    largest_opening: Float[Tensor, "*batch radii"]
+    largest_opening: Float[Tensor, "*batch radii"]  #: widest one such that all starts up to it returned; 0 if none did
     directions: int  #: number of random directions per cell
     solution: SVMSolution  #: of the selection's SVM
 
@@ -129,19 +125,10 @@ class ConeSearch:
 
 
 def search_cone(
-    data: TokenDataset,
-    head: object = None,
-    selected: ArrayLike | None = None,
-    *,
+    data: TokenDataset, head: object = None, selected: ArrayLike | None = None, *,
     openings: Sequence[float] = (0.001, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0),
-    radii: Sequence[float] = (1.0, 10.0, 100.0),
-    directions: int = 16,
-    optimizer: Optimizer | None = None,
-    loss: Loss | None = None,
-    steps: int = 2000,
-    seed: Seed = 0,
-    solution: SVMSolution | None = None,
-) -> ConeSearch:
+    radii: Sequence[float] = (1.0, 10.0, 100.0), directions: int = 16, steps: int = 2000, seed: Seed = 0,
+) -> ConeSearch:  # fmt: skip
     """Measure the cone around W_mm(selected) from which descent returns [TaSVM, local convergence].
 
     The theorem promises some opening mu and norm R for a locally optimal selection. Here starts
@@ -155,10 +142,8 @@ def search_cone(
         selected: ``[*batch, n]``; infeasible elements give NaN.
         openings, radii: the grid; openings in [0, 2], radii positive.
         directions: random P for each cell; the same P serve all cells of an element.
-        optimizer: `NormalizedGradientDescent(0.1)` by default. Steps of plain descent vanish at large R.
-        loss, steps: of the runs.
+        steps: of normalized descent by 0.1; steps of plain descent would vanish at large R.
         seed: element b draws from stream (seed, b).
-        solution: of ``AttentionSVM(data, selected)`` in the Frobenius norm, if at hand.
 
     Returns:
         A `ConeSearch` with the table of shares and the largest opening without a loss.
@@ -171,8 +156,8 @@ def search_cone(
     norms = _grid(radii, "radii", math.inf).to(data.device)
     directions = check_count(directions, "directions")
     own = as_head(head, data)
-    solution = solution if solution is not None else solve(AttentionSVM(data, selected))
-    chosen = AttentionSVM(data, selected).reference
+    problem = AttentionSVM(data, selected)
+    solution = solve(problem)
     axis = torch.nan_to_num(solution.weights)
     size = torch.linalg.matrix_norm(axis)[..., None, None]
     # A stand-in direction for problems without one, so that the others of the batch can run.
@@ -180,19 +165,15 @@ def search_cone(
     first[..., 0, 0] = 1.0
     axis = torch.where(size > 0, axis / torch.where(size > 0, size, 1.0), first)
     sideways = _orthogonal(axis, directions, data, seed)
-    cosines = 1 - mus
-    sines = (mus * (2 - mus)).clamp(min=0).sqrt()
     # [openings, radii, directions, *batch, d, dq], all as starts of one fit
-    spread = (-1, 1, 1, *[1] * axis.ndim)
-    units = cosines.reshape(spread) * axis + sines.reshape(spread) * sideways
-    initial = norms.reshape(1, -1, 1, *[1] * axis.ndim) * units
     cells = (len(mus), len(norms), directions)
-    run = fit(
-        data, own, initial=initial.reshape(-1, *axis.shape).to(data.dtype), loss=loss, steps=steps, keep=(),
-        optimizer=optimizer or NormalizedGradientDescent(0.1),
-    )  # fmt: skip
+    opened = mus.reshape(-1, 1, 1, *[1] * axis.ndim)
+    units = (1 - opened) * axis + (opened * (2 - opened)).clamp(min=0).sqrt() * sideways
+    initial = norms.reshape(1, -1, 1, *[1] * axis.ndim) * units
+    initial = initial.reshape(-1, *axis.shape).to(data.dtype)
+    run = fit(data, own, initial=initial, steps=steps, keep=(), optimizer=NormalizedGradientDescent(0.1))
     certain = (run.attention.amax(-1) > _SATURATED).all(-1)
-    home = certain & (run.selected == chosen).all(-1)
+    home = certain & (run.selected == problem.reference).all(-1)
     near = 1 - direction_distance(run.weights.double(), axis)
 
     def shaped(value: Tensor) -> Tensor:
@@ -202,16 +183,9 @@ def search_cone(
     returned = shaped(home).double().mean(0).masked_fill(unknown, math.nan)
     held = (returned == 1).to(torch.int64).cumprod(-2).sum(-2)
     largest = torch.cat([mus.new_zeros(1), mus])[held].masked_fill(unknown.squeeze(-1), math.nan)
-    return ConeSearch(
-        openings=mus,
-        radii=norms,
-        returned=returned,
-        unsaturated=shaped(~certain).double().mean(0).masked_fill(unknown, math.nan),
-        cosine=shaped(near).amin(0).masked_fill(unknown, math.nan),
-        largest_opening=largest,
-        directions=directions,
-        solution=solution,
-    )
+    spread = shaped(~certain).double().mean(0).masked_fill(unknown, math.nan)
+    cosine = shaped(near).amin(0).masked_fill(unknown, math.nan)
+    return ConeSearch(mus, norms, returned, spread, cosine, largest, directions, solution)
 
 
 def _grid(values: Sequence[float], name: str, most: float) -> Tensor:
@@ -225,10 +199,8 @@ def _grid(values: Sequence[float], name: str, most: float) -> Tensor:
 
 def _orthogonal(axis: Tensor, count: int, data: TokenDataset, seed: Seed) -> Float[Tensor, "count *batch d dq"]:
     """Random unit matrices orthogonal to `axis`, from the stream of each element."""
-    each = [
-        stream.standard_normal((count, data.d, data.dq))
-        for stream in streams(seed, data.batch_shape, purpose=Purpose.CONE_DIRECTIONS)
-    ]
+    shape, own = (count, data.d, data.dq), streams(seed, data.batch_shape, purpose=Purpose.CONE_DIRECTIONS)
+    each = [stream.standard_normal(shape) for stream in own]
     drawn = torch.from_numpy(np.stack(each, axis=1)).to(axis.device).reshape(count, *axis.shape)
     for _ in range(2):  # once leaves a component of rounding size along the axis
         drawn = drawn - (drawn * axis).sum((-1, -2), keepdim=True) * axis

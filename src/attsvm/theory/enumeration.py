@@ -66,16 +66,9 @@ class LocalOptima:
 
 
 def locally_optimal_selections(
-    data: TokenDataset,
-    head: object = None,
-    norm: Norm | None = None,
-    limit: int = 200_000,
-    progress: Progress | None = None,
-    *,
-    starts: int = 256,
-    steps: int = 2000,
-    seed: Seed = 0,
-) -> LocalOptima:
+    data: TokenDataset, head: object = None, norm: Norm | None = None, limit: int = 200_000,
+    progress: Progress | None = None, *, starts: int = 256, steps: int = 2000, seed: Seed = 0,
+) -> LocalOptima:  # fmt: skip
     """Every selection that descent can be attracted to, by exact enumeration where that is affordable.
 
     For each candidate alpha the SVM is solved with the rows of lower-scoring tokens only; alpha is accepted iff that
@@ -142,35 +135,19 @@ def locally_optimal_selections(
     order = norms.argsort(stable=True)
     selections = tried[accepted][order]
     return LocalOptima(
-        selections=selections,
-        norms=norms[order],
-        weights=weights[order],
+        selections=selections, norms=norms[order], weights=weights[order],
         is_optimal=optimal_token_set(data, own)[torch.arange(data.n, device=data.device), selections].all(-1),
-        reached=None if reached is None else reached[accepted][order],
-        exhaustive=found is not None,
-        norm=norm,
-        candidates=_count(data),
-        pruned=pruned,
-        tried=len(tried),
-        infeasible=int(infeasible.sum()),
-        rejected=int((~accepted & ~infeasible & ~undecided).sum()),
-        failed=tried[undecided],
-        ambiguous=int(ambiguous.sum()),
-        unsaturated=unsaturated,
-        seconds=time.perf_counter() - began,
-    )
+        reached=None if reached is None else reached[accepted][order], exhaustive=found is not None, norm=norm,
+        candidates=_count(data), pruned=pruned, tried=len(tried), infeasible=int(infeasible.sum()),
+        rejected=int((~accepted & ~infeasible & ~undecided).sum()), failed=tried[undecided],
+        ambiguous=int(ambiguous.sum()), unsaturated=unsaturated, seconds=time.perf_counter() - began,
+    )  # fmt: skip
 
 
 def locally_optimal_selections_of_each(
-    data: TokenDataset,
-    head: object = None,
-    norm: Norm | None = None,
-    limit: int = 200_000,
-    progress: Progress | None = None,
-    *,
-    seed: int = 0,
-    **sample: int,
-) -> list[LocalOptima]:
+    data: TokenDataset, head: object = None, norm: Norm | None = None, limit: int = 200_000,
+    progress: Progress | None = None, *, seed: int = 0, **sample: int,
+) -> list[LocalOptima]:  # fmt: skip
     """`locally_optimal_selections` of every data set of a batch, in row-major order, with the same arguments.
 
     `progress` is called with (data sets done, data sets in all) or, for a single data set, with (candidates done,

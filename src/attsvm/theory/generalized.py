@@ -12,11 +12,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attsvm.attention import QuadraticHead
+from attsvm.attention.linear_maps import folded
 from attsvm.data import TokenDataset
 from attsvm.data.checks import (
     ArrayLike,
     as_floating,
-    as_tensor,
+    as_mask,
     check_finite,
     check_kind,
     check_positive,
@@ -34,20 +35,16 @@ class GeneralizedComponents:
     """Trained weights taken apart; ``*lead`` is ``[*starts, *batch]``."""
 
     selected_set: Bool[Tensor, "*lead n T"]  #: O, the tokens of probability at least the threshold
-    #: tokens whose probability lies between the two thresholds, of which the run has not yet decided whether it keeps
-    #: them
-    ambiguous_tokens: Bool[Tensor, "*lead n T"]
+    ambiguous_tokens: Bool[Tensor, "*lead n T"]  #: between the thresholds: the run has not decided if it keeps them
     finite_solution: SVMSolution  #: W_fin with its status and certificate
     svm_solution: SVMSolution  #: W_svm with its status and certificate
     one_token_solution: SVMSolution  #: the SVM of the most probable token of each input
-    #: every input keeps all its tokens, so that nothing is separated and W_svm = 0
-    keeps_everything: Bool[Tensor, "*lead"]
+    keeps_everything: Bool[Tensor, "*lead"]  #: every input keeps all its tokens: nothing is separated, W_svm = 0
     scale: Float[Tensor, "*lead"]  #: C, by least squares; 0 where W_svm = 0
     prediction: Float[Tensor, "*lead d dq"]  #: W_fin + C W_svm
     cosine: Float[Tensor, "*lead"]  #: of the weights and the prediction; NaN where a component does not exist
     svm_cosine: Float[Tensor, "*lead"]  #: of the weights and W_svm alone; NaN where W_svm is 0 or does not exist
-    #: of the weights and the one-token SVM; NaN where that is infeasible or has no rows
-    one_token_cosine: Float[Tensor, "*lead"]
+    one_token_cosine: Float[Tensor, "*lead"]  #: of the weights and the one-token SVM; NaN if infeasible or without rows
 
     @property
     def finite_component(self) -> Float[Tensor, "*lead d dq"]:
@@ -71,26 +68,18 @@ class GeneralizedComponents:
         return ~self.ambiguous & ~self.keeps_everything & solved
 
     def __str__(self) -> str:
-        total = self.scale.numel()
-        parts = [
-            f"{total} runs: {int(self.accepted.sum())} accepted",
-            f"{int(self.ambiguous.sum())} ambiguous",
-            f"{int(self.keeps_everything.sum())} keep every token (W_svm = 0)",
-            f"{int((~self.finite_solution.solved).sum())} without W_fin",
-            f"{int((~self.svm_solution.solved).sum())} without W_svm",
-        ]
-        return ", ".join(parts)
+        return (
+            f"{self.scale.numel()} runs: {int(self.accepted.sum())} accepted, {int(self.ambiguous.sum())} ambiguous,"
+            f" {int(self.keeps_everything.sum())} keep every token (W_svm = 0),"
+            f" {int((~self.finite_solution.solved).sum())} without W_fin,"
+            f" {int((~self.svm_solution.solved).sum())} without W_svm"
+        )
 
 
 def generalized_components(
-    data: TokenDataset,
-    attention: ArrayLike,
-    weights: ArrayLike,
-    threshold: float = 1e-3,
-    ambiguous: float = 1e-6,
-    norm: Norm | None = None,
-    selected_set: ArrayLike | None = None,
-) -> GeneralizedComponents:
+    data: TokenDataset, attention: ArrayLike, weights: ArrayLike, threshold: float = 1e-3, ambiguous: float = 1e-6,
+    norm: Norm | None = None, selected_set: ArrayLike | None = None,
+) -> GeneralizedComponents:  # fmt: skip
     """Take trained weights apart into W_fin + C W_svm [TaSVM, generalized SVM], a conjecture of the paper.
 
     With O_i the tokens that keep probability,
@@ -130,9 +119,9 @@ def generalized_components(
     doubtful = (probabilities > ambiguous) & (probabilities <= threshold) & real
     asked = f"of probability at least {threshold:g}"
     if selected_set is not None:
-        mask = as_tensor(selected_set, "selected_set").to(real.device)
+        mask = as_mask(selected_set, "selected_set").to(real.device)
         check_shape(mask, "selected_set", tuple(real.shape), "lead, n, T")
-        kept, doubtful, asked = mask.bool() & real, torch.zeros_like(real), "in selected_set"
+        kept, doubtful, asked = mask & real, torch.zeros_like(real), "in selected_set"
     if not bool(kept.any(-1).all()):
         where = torch.nonzero(~kept.any(-1))[0].tolist()
         raise ValueError(f"every input must keep a token {asked}; {where} keeps none")
@@ -146,46 +135,30 @@ def generalized_components(
     size = svm.weights.square().sum((-1, -2))
     scale = ((matrix - finite.weights) * svm.weights).sum((-1, -2)) / torch.where(size == 0, 1.0, size)
     prediction = finite.weights + scale[..., None, None] * svm.weights
+    no_rows = (single.weights == 0).all(-1).all(-1)
     return GeneralizedComponents(
-        selected_set=kept,
-        ambiguous_tokens=doubtful,
-        finite_solution=finite,
-        svm_solution=svm,
-        one_token_solution=single,
-        keeps_everything=full,
-        scale=scale,
-        prediction=prediction,
+        selected_set=kept, ambiguous_tokens=doubtful, finite_solution=finite, svm_solution=svm,
+        one_token_solution=single, keeps_everything=full, scale=scale, prediction=prediction,
         cosine=direction_cosine(matrix, prediction),
         svm_cosine=direction_cosine(matrix, svm.weights).masked_fill(size == 0, torch.nan),
-        one_token_cosine=direction_cosine(matrix, single.weights).masked_fill(
-            (single.weights == 0).all(-1).all(-1), torch.nan
-        ),
-    )
+        one_token_cosine=direction_cosine(matrix, single.weights).masked_fill(no_rows, torch.nan),
+    )  # fmt: skip
 
 
 def _checked(data: TokenDataset, attention: ArrayLike, weights: ArrayLike) -> tuple[Tensor, Tensor, TokenDataset]:
     """Attention and weights in float64, and the data repeated along the axes of starts."""
     check_kind(data, TokenDataset, "data", "a TokenDataset")
-    probabilities = as_floating(attention, "attention").to(device=data.device, dtype=torch.float64)
-    matrix = as_floating(weights, "weights").to(device=data.device, dtype=torch.float64)
-    lead = tuple(probabilities.shape[:-2])
-    batch = data.batch_shape
-    if tuple(probabilities.shape[-2:]) != (data.n, data.T) or lead[len(lead) - len(batch) :] != batch:
-        raise ValueError(
-            f"attention must have shape {[*batch, data.n, data.T]} (batch, n, T), with any axes of starts before;"
-            f" got {list(probabilities.shape)}"
-        )
-    if tuple(matrix.shape) != (*lead, data.d, data.dq):
-        raise ValueError(
-            f"weights must have shape {[*lead, data.d, data.dq]} (as attention, then d, dq); got {list(matrix.shape)}"
-        )
+    whole = data.to(dtype=torch.float64)
+    probabilities = as_floating(attention, "attention").to(whole.tokens)
+    matrix = as_floating(weights, "weights").to(whole.tokens)
+    _, lead = folded(whole, probabilities, (data.n, data.T), "attention", "n, T")
+    check_shape(matrix, "weights", (*lead, data.d, data.dq), "as attention, then d, dq")
     check_finite(probabilities, "attention", ("input", "token"))
     check_finite(matrix, "weights", ("row", "column"))
     if bool(((probabilities < 0) | (probabilities > 1 + 1e-6)).any()):
-        raise ValueError(
-            f"attention must hold probabilities; got values in {probabilities.min():g}..{probabilities.max():g}"
-        )
-    return probabilities, matrix, repeated(data.to(dtype=torch.float64), lead)
+        low, high = float(probabilities.min()), float(probabilities.max())
+        raise ValueError(f"attention must hold probabilities; got values in {low:g}..{high:g}")
+    return probabilities, matrix, repeated(whole, lead)
 
 
 _ORTHONORMAL = {torch.float64: 1e-8, torch.float32: 1e-5}
@@ -243,20 +216,30 @@ def quadratic_attention(data: TokenDataset, head: QuadraticHead) -> QuadraticAtt
     head.check(data)
     whole = data.to(dtype=torch.float64)
     values, real = whole.input_values, whole.real
-    _check_orthonormal(values, real, _ORTHONORMAL[data.dtype])
+    tolerance, pairs = _ORTHONORMAL[data.dtype], real.unsqueeze(-1) & real.unsqueeze(-2)
+    gram = values @ values.mT
+    off = (gram - torch.eye(data.T).to(gram)).abs().masked_fill(~pairs, 0.0)
+    if bool((off > tolerance).any()):
+        where = torch.nonzero(off > tolerance)[0].tolist()
+        raise ValueError(
+            f"the values of each input must be orthonormal to {tolerance:g}; <x_t, x_u> is"
+            f" {gram[tuple(where)].item():.6g} at {place(where, ('input', 'token', 'token'))}"
+        )
     vector = head.vector.to(torch.float64)
     penalty = head.penalty.to(torch.float64).expand(data.batch_shape)[..., None, None]
     gamma = whole.labels.unsqueeze(-1) * (values * vector[..., None, None, :]).sum(-1)
 
     corner = (whole.labels.unsqueeze(-1) < 0) | (penalty == 0)
     best = gamma.masked_fill(~real, -torch.inf)
-    _check_unique(best, corner)
+    tied = ((best == best.amax(-1, keepdim=True)).sum(-1) > 1) & corner.expand_as(best)[..., 0]
+    if bool(tied.any()):
+        at = place(torch.nonzero(tied)[0].tolist(), ("input",))
+        raise ValueError(f"the optimum is a corner that is not unique: two tokens tie at {at}")
     at_corner = torch.zeros_like(gamma).scatter(-1, best.argmax(-1, keepdim=True), 1.0)
     # A masked token far below every real one keeps probability 0; -inf would make the projection's sums NaN.
     scaled = gamma / torch.where(penalty == 0, 1.0, 2 * penalty)
     low = scaled.masked_fill(~real, torch.inf).amin(-1, keepdim=True)
-    radius = torch.ones(scaled.shape[:-1], dtype=scaled.dtype, device=scaled.device)
-    projected = project_onto_simplex(torch.where(real, scaled, low - 2), radius)
+    projected = project_onto_simplex(torch.where(real, scaled, low - 2), torch.ones_like(scaled[..., 0]))
     attention = torch.where(corner, at_corner, projected).masked_fill(~real, 0.0)
 
     worth = gamma - 2 * whole.labels.unsqueeze(-1) * penalty * attention
@@ -265,24 +248,3 @@ def quadratic_attention(data: TokenDataset, head: QuadraticHead) -> QuadraticAtt
     gaps = (top - worth).masked_fill(~real | kept, 0.0)
     size = gamma.abs().masked_fill(~real, 0.0).amax(-1, keepdim=True) + 2 * penalty
     return QuadraticAttention(attention, kept, gaps, real & ~kept & (gaps <= 1e-12 * size))
-
-
-def _check_orthonormal(
-    values: Float[Tensor, "*batch n T d"], real: Bool[Tensor, "*batch n T"], tolerance: float
-) -> None:
-    gram = values @ values.mT
-    pairs = real.unsqueeze(-1) & real.unsqueeze(-2)
-    off = (gram - torch.eye(gram.shape[-1], dtype=gram.dtype, device=gram.device)).abs().masked_fill(~pairs, 0.0)
-    if bool((off > tolerance).any()):
-        where = torch.nonzero(off > tolerance)[0].tolist()
-        raise ValueError(
-            f"the values of each input must be orthonormal to {tolerance:g}; <x_t, x_u> is"
-            f" {gram[tuple(where)].item():.6g} at {place(where, ('input', 'token', 'token'))}"
-        )
-
-
-def _check_unique(scores: Float[Tensor, "*batch n T"], asked: Tensor) -> None:
-    tied = ((scores == scores.amax(-1, keepdim=True)).sum(-1) > 1) & asked.expand_as(scores)[..., 0]
-    if bool(tied.any()):
-        at = place(torch.nonzero(tied)[0].tolist(), ("input",))
-        raise ValueError(f"the optimum is a corner that is not unique: two tokens tie at {at}")

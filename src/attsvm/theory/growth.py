@@ -63,14 +63,10 @@ class Growth:
     #: direction where a run was given
     logit: Float[Tensor, "*lead"]
     logit_bound: Float[Tensor, "*lead"]  #: no run from this start has a larger |logit|; NaN as `gap_bound`
-    #: the law at r = 1/weight_decay, which bounds the gap in the long run; inf without decay
-    plateau: Float[Tensor, "*batch"]
+    plateau: Float[Tensor, "*batch"]  #: the law at r = 1/weight_decay, a bound in the long run; inf without decay
     logit_plateau: Float[Tensor, "*batch"]  #: the bound on every |logit| in the long run
-    #: the first step at which the law of the largest |logit| passes the threshold; inf where it never does; None
-    #: without a threshold
-    passes: Float[Tensor, "*batch"] | None
-    #: the direction, and so the largest logit, is that of the only solution, or of a run
-    determined: Bool[Tensor, "*batch"]
+    passes: Float[Tensor, "*batch"] | None  #: first step past the threshold by the law; inf if never, None without one
+    determined: Bool[Tensor, "*batch"]  #: the direction is that of the only solution, or of a run
     constant: float  #: c
     power: int  #: 1 for W, 2 for (K, Q)
     solution: SVMSolution  #: SVM of the selection, in the norm that belongs to the training
@@ -120,10 +116,8 @@ class GrowthCheck:
     @property
     def within_bounds(self) -> Bool[Tensor, "*batch"]:
         """Whether gap and logits stay below their bounds, mere triangle inequalities; True where none is known."""
-        above = (self.gap > self.predicted.gap_bound * (1 + 1e-6)) | (
-            self.logit > self.predicted.logit_bound * (1 + 1e-6)
-        )
-        return ~above.any(0)
+        gap, logit = (bound * (1 + 1e-6) for bound in (self.predicted.gap_bound, self.predicted.logit_bound))
+        return ~((self.gap > gap) | (self.logit > logit)).any(0)
 
     @property
     def sentence(self) -> str:
@@ -137,32 +131,22 @@ class GrowthCheck:
 
 
 def growth(
-    data: TokenDataset,
-    run: Run | None = None,
-    *,
-    parameterization: Parameterization | None = None,
-    optimizer: Optimizer | None = None,
-    selected: ArrayLike | None = None,
-    steps: int | Sequence[int] | None = None,
-    threshold: float | None = None,
-    seed: Seed = 0,
-    initial: Initial = None,
-) -> Growth:
+    data: TokenDataset, run: Run | None = None, *, parameterization: Parameterization | None = None,
+    optimizer: Optimizer | None = None, selected: ArrayLike | None = None, steps: int | Sequence[int] | None = None,
+    threshold: float | None = None, seed: Seed = 0, initial: Initial = None,
+) -> Growth:  # fmt: skip
     """Predict gap and largest logit of a run against its steps.
 
     Arguments:
-        run: of one start, whose optimizer, parameterization, selection and steps are taken unless given; None predicts
-            from the configuration alone.
+        run: of one start on these data, whose optimizer, parameterization, selection and steps are taken unless given;
+            None predicts from the configuration alone.
         parameterization, optimizer, seed, initial: as for `fit`.
         selected: tokens ``[*batch, n]``; those of the run, or the optimal ones.
         steps: how many, or at which; those recorded, or 10,000.
         threshold: of the largest |logit|, such as the tau of QK-clip; the optimizer's own `clip` by default.
 
-    Raises:
-        ValueError: for optimizers whose steps are not normalized, or of which no norm is known; for data of another
-            run.
+    A `ValueError` for optimizers whose steps are not normalized, or of which no norm is known.
 
-    >>> import attsvm
     >>> tokens = torch.tensor([[[1.0, 0.0], [0.0, 0.0]]], dtype=torch.float64)
     >>> data = TokenDataset(tokens, torch.ones(1, 1).double(), [1], head=tokens[0, 0])
     >>> found = growth(data, optimizer=NormalizedGradientDescent(0.5), steps=[100], threshold=25.0)
@@ -172,7 +156,17 @@ def growth(
     check_kind(data, TokenDataset, "data", "a TokenDataset")
     check_kind(run, Run | None, "run", "a Run or None")
     if run is not None:
-        parameterization, optimizer, seed, selected = _of_run(data, run, parameterization, optimizer, selected)
+        check_shape(run.selected, "run.selected", (*data.batch_shape, data.n), "batch, n: the run's data, one start")
+        said, digest = run.configuration, data_digest(data)
+        if not same_digest(said.get("fingerprint", {}).get("data", digest), digest):
+            raise ValueError("the run was trained on other data of the same shape")
+        parameterization = parameterization or setting_object(
+            said["parameterization"],
+            Parameterization,  # type: ignore[type-abstract]
+            "parameterization=",
+        )
+        optimizer = optimizer or setting_object(said["optimizer"], Optimizer, "optimizer=")  # type: ignore[type-abstract]
+        seed, selected = [tuple(each) for each in said["seed"]], run.selected if selected is None else selected
     kind, rule = parameterization or Weights(), optimizer or NormalizedGradientDescent(0.1)
     norm, constant, bounded = _law(kind, rule, data)
     power = 1 if isinstance(kind, Weights) else 2
@@ -201,31 +195,19 @@ def growth(
     size = nothing if held is None else held * constant / (0.5 if _joint(kind, rule) else 1.0)
     limit = torch.full_like(value, math.inf) if decay == 0 else law(torch.tensor([1 / decay]).double())[0]
     return Growth(
-        step=times,
-        reach=reach,
-        stride=constant * power * _beside(reach ** (power - 1) * step, value) * dual,
-        gap=law(reach),
-        gap_bound=size / solution.certificate.dual_value.masked_fill(~solution.solved, torch.nan),
-        logit=law(reach) * ratio,
-        logit_bound=size * dual,
-        plateau=limit,
+        step=times, reach=reach, stride=constant * power * _beside(reach ** (power - 1) * step, value) * dual,
+        gap=law(reach), gap_bound=size / solution.certificate.dual_value.masked_fill(~solution.solved, torch.nan),
+        logit=law(reach) * ratio, logit_bound=size * dual, plateau=limit,
         logit_plateau=(constant / decay**power if decay else math.inf) * dual * (1.0 if bounded else math.nan),
         passes=None if threshold is None else _passes(rule, threshold / (ratio * constant / value), power),
-        determined=solution.unique | (run is not None),
-        constant=constant,
-        power=power,
-        solution=solution,
-    )
+        determined=solution.unique | (run is not None), constant=constant, power=power, solution=solution,
+    )  # fmt: skip
 
 
 def verify_growth(
-    data: TokenDataset,
-    run: Run,
-    *,
-    tolerance: float = 0.05,
-    optimizer: Optimizer | None = None,
+    data: TokenDataset, run: Run, *, tolerance: float = 0.05, optimizer: Optimizer | None = None,
     initial: Initial = None,
-) -> GrowthCheck:
+) -> GrowthCheck:  # fmt: skip
     """Hold the gap and the largest logit of a run, at every recorded step, against the law and its bounds.
 
     Arguments:
@@ -234,9 +216,6 @@ def verify_growth(
         tolerance: how far, relative to the law, the gap may be from it.
         optimizer: whose law it is; the run's own by default.
         initial: where the run began, if `fit` was given it; only the bounds need it.
-
-    Raises:
-        ValueError: as `growth` does, or if the run recorded no weights.
     """
     check_kind(run, Run, "run", "a Run")
     check_positive(tolerance, "tolerance")
@@ -245,34 +224,9 @@ def verify_growth(
         raise ValueError("verify_growth needs recorded weights of at least one step; pass keep=('weights',) to fit")
     later = history.step > 0
     predicted = growth(data, run, optimizer=optimizer, steps=history.step[later].tolist(), initial=initial)
-    problem = AttentionSVM(data, run.selected.to(data.device))
+    problem, double = AttentionSVM(data, run.selected.to(data.device)), data.to(dtype=torch.float64)
     walked = history.weights[later.to(history.weights.device)].to(device=data.device, dtype=torch.float64)
-    double = data.to(dtype=torch.float64)
-    return GrowthCheck(
-        predicted=predicted,
-        gap=torch.stack([_gap(problem, weights) for weights in walked]),
-        logit=torch.stack([_largest(double, weights) for weights in walked]),
-        tolerance=tolerance,
-    )
-
-
-def _of_run(
-    data: TokenDataset, run: Run, kind: Parameterization | None, rule: Optimizer | None, selected: ArrayLike | None
-) -> tuple[Parameterization, Optimizer, Seed, ArrayLike]:
-    """What a run says about itself."""
-    check_shape(run.selected, "run.selected", (*data.batch_shape, data.n), "batch, n: the run's data, one start")
-    said = run.configuration
-    digest = data_digest(data)
-    if not same_digest(said.get("fingerprint", {}).get("data", digest), digest):
-        raise ValueError("the run was trained on other data of the same shape")
-    kind = kind or setting_object(
-        said["parameterization"],
-        Parameterization,  # type: ignore[type-abstract]
-        "parameterization=",
-    )
-    rule = rule or setting_object(said["optimizer"], Optimizer, "optimizer=")  # type: ignore[type-abstract]
-    seeds = [tuple(each) for each in said["seed"]]
-    return kind, rule, seeds, run.selected if selected is None else selected
+    return GrowthCheck(predicted, _gap(problem, walked), _largest(double, walked), tolerance)
 
 
 def _law(kind: Parameterization, rule: Optimizer, data: TokenDataset) -> tuple[Norm, float, bool]:

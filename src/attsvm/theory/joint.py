@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, check_positive
+from attsvm.data.checks import ArrayLike, check_positive, check_share
 from attsvm.descent import Run
 from attsvm.norms import Frobenius, Norm, direction_cosine
 from attsvm.svm import AttentionSVM, LabelSVM, SVMSolution, label_svm, solve
@@ -73,9 +73,8 @@ def joint_prediction(
         norm: of the attention problem: `Frobenius()` (default) for (v, p) and (v, W), `Nuclear()` for (v, K, Q).
         growth_ratio: rho, one number or ``[*batch]``; `growth_ratio` measures it on a run.
 
-    Returns:
-        A `JointPrediction`. Where the labels of the selected values cannot be separated there is no label margin: the
-        head is NaN, `predicted` is False, and the attention problem is the SVM of the selection.
+    Where the labels of the selected values cannot be separated there is no label margin: the head is NaN, `predicted`
+    is False, and the attention problem is the SVM of the selection.
 
     >>> from attsvm.data import example
     >>> relaxed = joint_prediction(example("joint-training-relaxed"), [1, 1, 1])
@@ -111,9 +110,6 @@ def growth_ratio(run: Run, norm: Norm | None = None) -> Float[Tensor, "*lead"]:
     return torch.linalg.vector_norm(run.parameters["head"].to(torch.float64), dim=-1) / size
 
 
-_BISECTIONS = 60
-
-
 def _balanced(
     data: TokenDataset, selected: ArrayLike, norm: Norm, pull: Float[Tensor, "*batch n"]
 ) -> tuple[AttentionSVM, SVMSolution]:
@@ -130,7 +126,7 @@ def _balanced(
     if not bool(((pull > 0) & torch.isfinite(pull)).any()):
         return problem, hardest
     low, high = zero, norm.value(hardest.weights.nan_to_num(0.0))
-    for _ in range(_BISECTIONS):
+    for _ in range(60):
         middle = (low + high) / 2
         _, solution = posed(middle)
         below = middle < norm.value(solution.weights.nan_to_num(0.0))
@@ -144,19 +140,16 @@ def _balanced(
 class JointComparison:
     """A run of joint training beside its prediction; ``*lead`` is ``[*starts, *batch]``."""
 
-    #: the run's most probable tokens are the predicted selection, for the inputs whose right-hand side is positive;
-    #: attention of the others need not concentrate
-    same_selection: Bool[Tensor, "*lead"]
+    same_selection: Bool[Tensor, "*lead"]  #: most probable tokens as predicted, where the right-hand side is positive
     attention_cosine: Float[Tensor, "*lead"]  #: of the run's W and the predicted one; NaN where nothing is predicted
     head_cosine: Float[Tensor, "*lead"]  #: of the run's v and v_mm; NaN where nothing is predicted
     holds: Bool[Tensor, "*lead"]  #: both cosines are at least `threshold`, and the selection is the predicted one
     threshold: float  #: what the cosines were held against
 
     def __str__(self) -> str:
-        held, total = int(self.holds.sum()), self.holds.numel()
         return (
-            f"{held} of {total} runs reach the prediction (cosines of attention and head at least {self.threshold:g});"
-            f" {int(self.same_selection.sum())} reach its selection;"
+            f"{int(self.holds.sum())} of {self.holds.numel()} runs reach the prediction (cosines of attention and head"
+            f" at least {self.threshold:g}); {int(self.same_selection.sum())} reach its selection;"
             f" median cosines: attention {self.attention_cosine.nanmedian().item():.6f},"
             f" head {self.head_cosine.nanmedian().item():.6f}"
         )
@@ -169,20 +162,13 @@ def verify_joint(prediction: JointPrediction, run: Run, threshold: float = 0.99)
         prediction: of the same data, ``[*batch]``.
         run: with a trained linear head, ``[*starts, *batch]``.
         threshold: cosine from which both directions count as reached.
-
-    Raises:
-        ValueError: if the run trained no linear head, is of other data, or the threshold is not in (0, 1].
     """
     check_positive(threshold, "threshold")
-    if threshold > 1:
-        raise ValueError(f"threshold must be a cosine in (0, 1]; got {threshold!r}")
+    check_share(threshold, "threshold")
     _check_trained_head(run)
     expected, came = tuple(prediction.weights.shape), tuple(run.weights.shape)
-    if (
-        came[max(len(came) - len(expected), 0) :] != expected
-        or run.attention.shape[-2] != prediction.selected.shape[-1]
-    ):
-        inputs = prediction.selected.shape[-1]
+    inputs = prediction.selected.shape[-1]
+    if came[max(len(came) - len(expected), 0) :] != expected or run.attention.shape[-2] != inputs:
         raise ValueError(
             f"run must be of the predicted data, weights {list(expected)} with any axis of starts before and {inputs}"
             f" inputs; got weights {list(came)} and {run.attention.shape[-2]} inputs"

@@ -19,8 +19,10 @@ from attsvm.svm import AttentionSVM, label_svm
 from attsvm.theory.conditions import Condition, leads
 from attsvm.theory.optimality import chosen_values, effective_scores
 
+_SAMPLES = 256  # random mixtures for heads that are neither linear nor quadratic nor ReLU
 
-def one_winner(data: TokenDataset, head: object = None, *, samples: int = 256, seed: Seed = 0) -> Condition:
+
+def one_winner(data: TokenDataset, head: object = None) -> Condition:
     """Whether the best token beats every mixture by a gap linear in what the mixture takes [TaSVM, nonlinear heads].
 
     With ``F_i(s) = Y_i h(X_i^T s)``: some c > 0 has ``F_i(e_opt) - F_i(s) >= c (1 - s_opt)`` for all s on the simplex.
@@ -30,13 +32,9 @@ def one_winner(data: TokenDataset, head: object = None, *, samples: int = 256, s
     * F_i concave in s (quadratic with Y = 1; ReLU with Y = -1): F lies below its tangent at e_opt and touches it
       there, so the best c is the smallest lead of the *effective* scores at opt. A unique winner alone does not
       suffice. At a kink of a ReLU head the tangent is one of several, and a failure is then not certain.
-    * Any other head: the leads, the tangents, and `samples` random mixtures; a success is then not certain.
+    * Any other head: the leads, the tangents, and 256 random mixtures; a success is then not certain.
 
     Margin: c. Failure: at most 0 (within round-off).
-
-    Arguments:
-        samples, seed: of the random mixtures, for heads that are neither linear nor quadratic nor ReLU; element b
-            draws from stream (seed, b).
     """
     own = as_head(head, data)
     scores = token_scores(data, own).double()
@@ -52,19 +50,18 @@ def one_winner(data: TokenDataset, head: object = None, *, samples: int = 256, s
     elif isinstance(own, ReluHead):
         gap = torch.where(positive, chords, tangents)
     else:
-        gap = torch.minimum(torch.minimum(chords, tangents), _sampled_gap(data, own, scores, best, samples, seed))
+        gap = torch.minimum(torch.minimum(chords, tangents), _sampled_gap(data, own, scores, best))
     holds = (gap > tie_line(data, scores, own)).all(-1)
-    if isinstance(own, ReluHead):
-        certain = holds | ~(~positive & _at_kink(data, own, best)).any(-1)
+    if isinstance(own, ReluHead):  # at a kink a ReLU is exactly 0
+        inner = chosen_values(data.flatten(), best.reshape(-1, data.n)) @ own.flatten().matrix  # type: ignore[attr-defined]
+        certain = holds | ~(~positive & (inner == 0).any(-1).reshape(best.shape)).any(-1)
     elif not isinstance(own, LinearHead | QuadraticHead):
         certain = ~holds
     said = "picking the best token must beat every mixture by a gap linear in the weight of the others"
     return Condition("one winner", holds, gap.amin(-1), said, "[TaSVM, nonlinear heads, one winner]", certain)
 
 
-def label_margin_assumption(
-    data: TokenDataset, selected: ArrayLike, *, samples: int = 64, limit: int = 20_000, seed: Seed = 0
-) -> Condition:
+def label_margin_assumption(data: TokenDataset, selected: ArrayLike, *, samples: int = 64, seed: Seed = 0) -> Condition:
     """Joint training: any admixture of other tokens must strictly lower the label margin [MMTS, joint training].
 
     With mixtures ``r_i = X_i^T s_i`` and ``G(s) = max_{||v|| <= 1} min_i Y_i v^T r_i``, G of the selection is
@@ -73,13 +70,10 @@ def label_margin_assumption(
 
     * Proved by ``g(s) = ||sum_i lam_i Y_i r_i||``, sum lam = 1: ``G(s) <= g(s)`` with equality at the selection, g is
       convex, so if every other choice of tokens on S has g below G(selected), the gap is linear in 1 - s. Choices are
-      enumerated, `limit` of them at most.
+      enumerated, 20,000 of them at most.
     * Refuted by any mixture with ``G(s) >= G(selected)``: label SVMs are solved for every exchange of one token (by
       1/1000, half and whole) and for `samples` random mixtures.
     * Neither: counted as holding, with ``certain`` False.
-
-    Arguments:
-        data: ``[*batch]`` data sets; the prediction head reads `values`.
 
     Margin: the smallest ``(G(selected) - G(s)) / (G(selected) max_i (1 - s_i,alpha_i))`` among the mixtures tried; -inf
     where the labels of the selected tokens cannot be separated, inf where there is nothing to mix.
@@ -102,7 +96,7 @@ def label_margin_assumption(
         drop = 1 - _label_margins(values, one.labels) * size[element]
         refuted = bool((drop <= 1e-9).any())
         smallest = (drop / taken).amin().item() if len(mixtures) else math.inf
-        proved = not refuted and _convex_bound(one, best, mixed, vectors[element], duals[element], limit)
+        proved = not refuted and _convex_bound(one, best, mixed, vectors[element], duals[element])
         answers.append((smallest, not refuted, refuted or proved))
     columns = torch.tensor(answers, dtype=torch.float64, device=data.device).reshape(*data.batch_shape, 3)
     margin, holds, certain = columns[..., 0], columns[..., 1] > 0, columns[..., 2] > 0
@@ -110,21 +104,13 @@ def label_margin_assumption(
     return Condition("label margin", holds, margin, said, "[MMTS, joint training]", certain)
 
 
-def _at_kink(data: TokenDataset, head: ReluHead, best: Tensor) -> Tensor:
-    """Where a ReLU of the head is exactly 0 at the best token: ``[*batch, n]``."""
-    inner = chosen_values(data.flatten(), best.reshape(-1, data.n)) @ head.flatten().matrix  # type: ignore[attr-defined]
-    return (inner == 0).any(-1).reshape(*data.batch_shape, data.n)
-
-
-def _sampled_gap(data: TokenDataset, head: Head, scores: Tensor, best: Tensor, samples: int, seed: Seed) -> Tensor:
+def _sampled_gap(data: TokenDataset, head: Head, scores: Tensor, best: Tensor) -> Tensor:
     """Smallest ``(F(e_opt) - F(s)) / (1 - s_opt)`` over random mixtures s: ``[*batch, n]``."""
     flat, own = data.flatten(), head.flatten()
     values, real = flat.input_values, flat.real
     top, chosen = scores.amax(-1).reshape(-1, data.n), best.reshape(-1, data.n, 1)
-    drawn = [
-        torch.from_numpy(stream.dirichlet([0.5] * data.T, (samples, data.n)))
-        for stream in streams(seed, data.batch_shape, purpose=Purpose.MIXTURES)
-    ]
+    own_streams = streams(0, data.batch_shape, purpose=Purpose.MIXTURES)
+    drawn = [torch.from_numpy(stream.dirichlet([0.5] * data.T, (_SAMPLES, data.n))) for stream in own_streams]
     weights = torch.stack(drawn).to(data.device).masked_fill(~real.unsqueeze(1), 0.0)
     weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-300)
     smallest = torch.full_like(top, math.inf)
@@ -168,7 +154,7 @@ def _label_margins(values: Float[Tensor, "m n dv"], labels: Float[Tensor, " n"])
     return torch.where(found.solution.solved & (size > 0), 1 / size.clamp(min=1e-300), 0.0)
 
 
-def _convex_bound(data: TokenDataset, best: Tensor, mixed: Tensor, vector: Tensor, duals: Tensor, limit: int) -> bool:
+def _convex_bound(data: TokenDataset, best: Tensor, mixed: Tensor, vector: Tensor, duals: Tensor) -> bool:
     """Whether ``||sum_i lam_i Y_i x_i,t_i||`` is largest at the selection alone, over all choices t of the support."""
     row = torch.arange(data.n, device=data.device)
     signed = data.input_values * data.labels[:, None, None]
@@ -182,7 +168,7 @@ def _convex_bound(data: TokenDataset, best: Tensor, mixed: Tensor, vector: Tenso
     real = data.real
     for i in torch.nonzero(mixed).flatten().tolist():
         tokens = torch.nonzero(real[i]).flatten()
-        if len(sums) * len(tokens) > limit:
+        if len(sums) * len(tokens) > 20_000:
             return False
         sums = (sums[:, None] + signed[i, tokens]).flatten(0, 1)
         changed = (changed[:, None] | (tokens != best[i])).flatten()

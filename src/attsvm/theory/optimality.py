@@ -26,13 +26,7 @@ def effective_scores(data: TokenDataset, head: object, selected: ArrayOrList) ->
 
     Near the selection the output moves by ``Y_i df_i = sum_t u_it ds_it``, so u plays the part that the scores play for
     a linear head; only differences within an input matter. For a linear head u is `token_scores` itself; for other
-    heads the two differ, and not by a constant.
-
-    Arguments:
-        data: ``[*batch]`` data sets; the prediction head reads `values`.
-
-    Returns:
-        ``[*batch, n, T]`` in float64; -inf at masked tokens.
+    heads the two differ, and not by a constant. In float64; -inf at masked tokens.
 
     >>> from attsvm import QuadraticHead
     >>> one = TokenDataset(torch.eye(2).double()[None], torch.ones(1, 1).double(), [1])
@@ -70,10 +64,10 @@ def solve_or_retry(problem: AttentionSVM, norm: Norm | None = None) -> SVMSoluti
     second = solve(problem[left], norm, solver=ActiveSet(accuracy=_SECOND_ACCURACY))
 
     def merged(own: Any, other: Any) -> dict[str, Any]:
-        each = {field.name: (getattr(own, field.name), getattr(other, field.name)) for field in fields(own)}
+        parts = ((field.name, getattr(own, field.name)) for field in fields(own))
         return {
-            name: mine.masked_scatter(left.reshape(left.shape + (1,) * (mine.ndim - left.ndim)), new)
-            for name, (mine, new) in each.items()
+            name: mine.masked_scatter(left.reshape(left.shape + (1,) * (mine.ndim - left.ndim)), getattr(other, name))
+            for name, mine in parts
             if isinstance(mine, Tensor)
         }
 
@@ -87,9 +81,7 @@ class LocalOptimality:
 
     holds: Bool[Tensor, "*batch"]  #: False where the selection cannot be separated and where that is undecided
     violations: Bool[Tensor, "*batch n T"]  #: support tokens that score at least as high as the selected one
-    #: smallest score lead of a selected token over its support tokens; inf without support, NaN where the SVM is not
-    #: solved
-    gap: Float[Tensor, "*batch"]
+    gap: Float[Tensor, "*batch"]  #: smallest score lead over a support token; inf without one, NaN if not solved
     solution: SVMSolution  #: the `SVMSolution` of the selection
 
     @property
@@ -149,12 +141,7 @@ def is_locally_optimal(
     count as violations; a selection that no weights separate is not locally optimal. Where the solution is not unique
     (nuclear and the like) T_i belongs to the solution that comes back.
 
-    Arguments:
-        norm: `Frobenius()` by default; ignored where `solution` is given.
-        solution: of ``AttentionSVM(data, selected)``, if at hand.
-
-    Returns:
-        A `LocalOptimality`: `.holds` ``[*batch]`` says whether, `.violations` ``[*batch, n, T]`` why not.
+    `solution` is that of ``AttentionSVM(data, selected)``, in its own norm, if at hand.
 
     >>> from attsvm.data import example
     >>> bool(is_locally_optimal(example("single-input-local"), selected=[1]))

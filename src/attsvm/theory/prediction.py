@@ -203,9 +203,7 @@ class Prediction:
 
     selected: Int[Tensor, "*batch n"]  #: one token per input
     confidence: Float[Tensor, "*batch"]  #: larger is surer, comparable only within one rule; each rule says what it is
-    #: whether the selection is locally optimal in the Frobenius norm: descent on W can converge only to such ones, so
-    #: False says that the prediction cannot be the last word
-    locally_optimal: Bool[Tensor, "*batch"]
+    locally_optimal: Bool[Tensor, "*batch"]  #: in the Frobenius norm; if not, descent on W cannot end there
     rule: str  #: name of the rule
     family: str  #: what the rule looks at, such as "path" or "descent" (`Rule.family`)
     accuracy: Accuracy | None = None  #: how often the rule was right where it was measured; None where it was not
@@ -225,15 +223,10 @@ def one_start(data: TokenDataset, kind: Parameterization, initial: Initial, seed
 
 
 def predict_selection(
-    data: TokenDataset,
-    head: object = None,
-    initial: Initial = None,
-    rule: Rule | None = None,
-    parameterization: Parameterization | None = None,
-    loss: Loss | Callable[[Tensor], Tensor] | None = None,
-    seed: Seed = 0,
-    optimizer: Optimizer | None = None,
-) -> Prediction:
+    data: TokenDataset, head: object = None, initial: Initial = None, rule: Rule | None = None,
+    parameterization: Parameterization | None = None, loss: Loss | Callable[[Tensor], Tensor] | None = None,
+    seed: Seed = 0, optimizer: Optimizer | None = None,
+) -> Prediction:  # fmt: skip
     """Name the selection that descent will reach from a starting point, at a small part of the cost of running it.
 
     It is a prediction, not a proof: `Prediction.accuracy` says how often the rule was right where it was measured.

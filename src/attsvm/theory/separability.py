@@ -23,9 +23,7 @@ class Separability:
 
     separable: Bool[Tensor, "*batch"]  #: True only where weights with positive margins are in hand
     undecided: Bool[Tensor, "*batch"]  #: where neither was proved
-    #: such weights with margins >= 1, those of smallest Frobenius norm where `solution` is solved; NaN where there are
-    #: none
-    weights: Float[Tensor, "*batch d dq"]
+    weights: Float[Tensor, "*batch d dq"]  #: with margins >= 1, the smallest where `solution` is solved; NaN if none
     #: multipliers lam >= 0 with ``sum lam_it (x_i,alpha - x_it) z_i^T = 0`` and sum 1, which no W can meet; 0 where
     #: separable
     ray: Float[Tensor, "*batch n T"]
@@ -52,14 +50,10 @@ def separability(data: TokenDataset, selected: ArrayLike) -> Separability:
     """
     solution = solve_or_retry(AttentionSVM(data, selected))
     barred = solution.barred
-    return Separability(
-        separable=solution.separable,
-        undecided=solution.undecided,
-        weights=solution.weights.masked_fill(~solution.separable[..., None, None], torch.nan),
-        ray=solution.duals.masked_fill(~barred[..., None, None], 0.0),
-        bound=solution.certificate.dual_value.masked_fill(~barred, 0.0).masked_fill(solution.infeasible, torch.inf),
-        solution=solution,
-    )
+    weights = solution.weights.masked_fill(~solution.separable[..., None, None], torch.nan)
+    ray = solution.duals.masked_fill(~barred[..., None, None], 0.0)
+    bound = solution.certificate.dual_value.masked_fill(~barred, 0.0).masked_fill(solution.infeasible, torch.inf)
+    return Separability(solution.separable, solution.undecided, weights, ray, bound, solution)
 
 
 def separable_by_dimension(data: TokenDataset) -> Condition:
@@ -70,9 +64,7 @@ def separable_by_dimension(data: TokenDataset) -> Condition:
     any dq). Ragged inputs count their real tokens, inputs of one token ask for nothing. "Almost every" excludes
     coincidences such as equal tokens, parallel or zero queries; `constructive_weights` checks a given data set.
 
-    Returns:
-        A `Condition` over the batch; its margin is the number of dimensions to spare (negative: lacking) in the clause
-        that comes closest.
+    Margin: the number of dimensions to spare (negative: lacking) in the clause that comes closest.
     """
     asks = data.real.sum(-1) - 1
     longest, inputs, rows = asks.amax(-1), (asks > 0).sum(-1), asks.sum(-1)
@@ -96,12 +88,8 @@ def constructive_weights(data: TokenDataset, selected: ArrayLike) -> Float[Tenso
     t; with ``dq >= n`` the queries are, so some W has ``W z_i = w_i``. Otherwise, with ``d >= n (T - 1)``, all rows
     ``(x_i,alpha - x_it) z_i^T`` are independent and one linear system gives W. Both take the solution of least norm.
 
-    Returns:
-        ``[*batch, d, dq]``; NaN for elements whose rows or queries are dependent after all (their margins miss 1 by
-        more than 1e-6), which the theorem excludes as a set of measure zero.
-
-    Raises:
-        ValueError: if the dimensions of an element do not suffice.
+    NaN for elements whose rows or queries are dependent after all (their margins miss 1 by more than 1e-6), which the
+    theorem excludes as a set of measure zero; a `ValueError` if the dimensions of an element do not suffice.
 
     >>> pair = TokenDataset(torch.tensor([[[2.0], [0.0]]]).double(), torch.ones(1, 1).double(), [1])
     >>> constructive_weights(pair, [0]).item()
@@ -114,14 +102,12 @@ def constructive_weights(data: TokenDataset, selected: ArrayLike) -> Float[Tenso
         )
     problem = AttentionSVM(data, selected)
     exact = problem.data
-    differences, rows = problem.differences(), problem.rows
-    asks = rows.sum(-1)
-    ones = rows.double()
+    differences, rows, ones = problem.differences(), problem.rows, problem.rows.double()
     free = rows.any(-1)
     singles = torch.linalg.pinv(differences) @ ones.unsqueeze(-1)
     queries = exact.queries * free.unsqueeze(-1)  # an input of one token asks for nothing
     weights = singles.squeeze(-1).mT @ torch.linalg.pinv(queries).mT
-    enough = (data.d >= asks.amax(-1)) & (data.dq >= free.sum(-1))
+    enough = (data.d >= rows.sum(-1).amax(-1)) & (data.dq >= free.sum(-1))
     if not bool(enough.all()):
         flat = differences.flatten(-3, -2)
         long = exact.queries.repeat_interleave(data.T, -2)
@@ -133,30 +119,21 @@ def constructive_weights(data: TokenDataset, selected: ArrayLike) -> Float[Tenso
     return weights.masked_fill(~(miss <= _MISS)[..., None, None], torch.nan)
 
 
-def rank_bound(
-    data: TokenDataset, selected: ArrayLike | None = None, tolerance: float = 1e-10
-) -> Int[Tensor, "*batch"]:
+def rank_bound(data: TokenDataset, selected: ArrayLike | None = None) -> Int[Tensor, "*batch"]:
     """An upper bound on the rank of the Frobenius solution, and of some nuclear solution [TaSVM, rank].
 
     The row space lies in span{z_i} and the column space in span{x_i,alpha - x_it}: projecting W onto both keeps every
     margin and grows neither norm. So rank W <= min(n, d, dq), and with `selected` the dimensions of the two spans.
-
-    Arguments:
-        selected: ``[*batch, n]``, or None for the bound min(n, d, dq) that holds for any selection.
-        tolerance: singular values below this share of the largest count as zero.
-
-    Returns:
-        ``[*batch]`` integers.
+    Singular values below 1e-10 of the largest count as zero.
     """
     if selected is None:
         asking = (data.real.sum(-1) > 1).sum(-1)
         return asking.clamp(max=min(data.d, data.dq))
     problem = AttentionSVM(data, selected)
-    left = _rank(problem.differences().flatten(-3, -2), tolerance)
-    right = _rank(problem.data.queries * problem.rows.any(-1).unsqueeze(-1), tolerance)
-    return torch.minimum(left, right)
 
+    def rank(rows: Tensor) -> Tensor:
+        values = torch.linalg.svdvals(rows)
+        return ((values > 1e-10 * values[..., :1]) & (values > 0)).sum(-1)
 
-def _rank(rows: Tensor, tolerance: float) -> Tensor:
-    values = torch.linalg.svdvals(rows)
-    return ((values > tolerance * values[..., :1]) & (values > 0)).sum(-1)
+    asking = problem.data.queries * problem.rows.any(-1).unsqueeze(-1)
+    return torch.minimum(rank(problem.differences().flatten(-3, -2)), rank(asking))

@@ -24,14 +24,12 @@ class SeveralOptimal:
 
     selected: Int[Tensor, "*batch n"]  #: the best choice found, one token of O_i per input
     solution: SVMSolution  #: its SVM, with rows only against tokens outside O_i; infeasible where every choice tried is
-    #: N of that solution, inf where infeasible: the optimum where `exact`, else an upper bound
-    value: Float[Tensor, "*batch"]
+    value: Float[Tensor, "*batch"]  #: N of it, inf where infeasible: the optimum where `exact`, else an upper bound
     lower_bound: Float[Tensor, "*batch"]  #: proved for every choice; equals `value` where `exact`
     exact: Bool[Tensor, "*batch"]  #: all choices are decided
     choices: Float[Tensor, "*batch"]  #: how many there are, prod_i |O_i|, as a float that may be inf
     solved: Int[Tensor, "*batch"]  #: how many SVMs of whole choices were solved
-    #: the second-best choice is worse by more than 1e-6, relatively, or there is none; known only where `exact`
-    unique: Bool[Tensor, "*batch"]
+    unique: Bool[Tensor, "*batch"]  #: the next choice is worse by more than 1e-6, or there is none; where `exact`
 
     @property
     def weights(self) -> Float[Tensor, "*batch d dq"]:
@@ -73,7 +71,14 @@ def several_optimal(
     """
     check_count(limit, "limit")
     norm = norm or Frobenius()
-    whole, optimal = _checked(data, optimal_set)
+    whole, optimal = data.to(dtype=torch.float64), as_mask(optimal_set, "optimal_set").to(data.device)
+    check_shape(optimal, "optimal_set", (*data.batch_shape, data.n, data.T), "batch, n, T")
+    for bad, sentence in (
+        ((optimal & ~data.real).any(-1), "must hold real tokens; it holds a masked one at"),
+        (~optimal.any(-1), "must keep a token of every input; none is kept at"),
+    ):
+        if bool(bad.any()):
+            raise ValueError(f"optimal_set {sentence} {torch.nonzero(bad)[0].tolist()} (element, input)")
     sets, shape = optimal.reshape(-1, data.n, data.T), data.batch_shape
     search = _Search(whole.flatten(), sets, norm)
     elements = range(sets.shape[0])
@@ -87,16 +92,14 @@ def several_optimal(
     unique = torch.zeros(len(names), dtype=torch.bool, device=sets.device)
     if listed:
         owner = [b for b in listed for _ in range(int(choices[b]))]
-        table = [choice for b in listed for choice in itertools.product(*names[b])]
-        upper, lower = search.values(torch.tensor(owner), torch.tensor(table))
-        start = 0
-        for b in listed:
-            own = slice(start, start + int(choices[b]))
-            start = own.stop
-            order = upper[own].sort()
-            best[b] = torch.tensor(table[start - int(choices[b]) + int(order.indices[0])], device=sets.device)
-            value[b], bound[b], counted[b] = order.values[0], lower[own].min(), int(choices[b])
-            unique[b] = len(order.values) == 1 or bool(order.values[1] > (1 + 1e-6) * order.values[0])
+        table = torch.tensor([choice for b in listed for choice in itertools.product(*names[b])])
+        counts = [int(choices[b]) for b in listed]
+        each = [every.split(counts) for every in (*search.values(torch.tensor(owner), table), table)]
+        for b, upper, lower, tried in zip(listed, *each, strict=True):
+            order = upper.sort()
+            best[b] = tried[order.indices[0].item()].to(sets.device)
+            value[b], bound[b], counted[b] = order.values[0], lower.min(), len(tried)
+            unique[b] = len(tried) == 1 or bool(order.values[1] > (1 + 1e-6) * order.values[0])
     for b in elements:
         if choices[b] > limit:
             best[b], value[b], counted[b] = search.descend(b, names[b], limit)
@@ -105,16 +108,10 @@ def several_optimal(
     exact = torch.tensor([choices[b] <= limit for b in elements], device=sets.device)
     exact &= (bound >= value * (1 - 1e-6)) | (torch.isinf(value) & torch.isinf(bound))
     selected = best.reshape(*shape, data.n)
-    return SeveralOptimal(
-        selected=selected,
-        solution=solve(AttentionSVM(whole, selected, rows=~optimal), norm),
-        value=value.reshape(shape),
-        lower_bound=torch.minimum(bound, value).reshape(shape),
-        exact=exact.reshape(shape),
-        choices=torch.tensor(choices, dtype=torch.float64, device=sets.device).reshape(shape),
-        solved=counted.reshape(shape),
-        unique=(unique & exact).reshape(shape),
-    )
+    several = torch.tensor(choices, dtype=torch.float64, device=sets.device)
+    parts = (value, torch.minimum(bound, value), exact, several, counted, unique & exact)
+    solution = solve(AttentionSVM(whole, selected, rows=~optimal), norm)
+    return SeveralOptimal(selected, solution, *(part.reshape(shape) for part in parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,17 +174,3 @@ class _Search:
         asked[:, i] = True
         _, lower = self.values(torch.full((len(names[i]),), element), trial, asked)
         return lower.min(), names[i][int(lower.argmin())]
-
-
-def _checked(data: TokenDataset, optimal_set: ArrayLike) -> tuple[TokenDataset, Tensor]:
-    whole = data.to(dtype=torch.float64)
-    optimal = as_mask(optimal_set, "optimal_set").to(data.device)
-    check_shape(optimal, "optimal_set", (*data.batch_shape, data.n, data.T), "batch, n, T")
-    real = whole.real
-    for bad, sentence in (
-        ((optimal & ~real).any(-1), "must hold real tokens; it holds a masked one at"),
-        (~optimal.any(-1), "must keep a token of every input; none is kept at"),
-    ):
-        if bool(bad.any()):
-            raise ValueError(f"optimal_set {sentence} {torch.nonzero(bad)[0].tolist()} (element, input)")
-    return whole, optimal

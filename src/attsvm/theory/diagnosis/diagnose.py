@@ -59,8 +59,7 @@ class Start:
     #: smallest margin of the selected tokens over the norm, the widest margin cone that holds the start
     margin: Float[Tensor, "*batch"]
     attention: Float[Tensor, "*batch"]  #: smallest probability of a predicted token
-    #: where a theorem covers this start (`below_the_barrier`, for plain gradient descent)
-    inside: Bool[Tensor, "*batch"]
+    inside: Bool[Tensor, "*batch"]  #: where a theorem covers it (`below_the_barrier`, for plain gradient descent)
     outside: Bool[Tensor, "*batch"]  #: where it is certain that the start lies in no cone around the direction
 
     @property
@@ -90,8 +89,7 @@ class Diagnosis:
     loss: Loss
     bias: ImplicitBias  #: the norm that belongs to parameterization and optimizer
     conditions: tuple[Condition, ...]  #: assumptions, each with the margin by which it holds or fails
-    #: what the papers prove, each with its conditions and where all of them were checked to hold
-    results: tuple[Result, ...]
+    results: tuple[Result, ...]  #: what the papers prove, each with its conditions and where all were checked to hold
     conjectures: tuple[Result, ...]  #: what is conjectured, or stated without a bound, in the same form
     limits: tuple[Limit, ...]  #: candidate selections: the optimal one and, given a starting point, the predicted one
     #: the selection that training should reach: the optimal one where a theorem on every start, or on this one, says
@@ -101,10 +99,8 @@ class Diagnosis:
     standing: tuple[Standing, ...]  #: of the prediction, one `Standing` per data set in row-major order
     configuration: Mapping[str, object]  #: how the training was described, to be compared with that of a run
     start: Start | None = None  #: where the starting point lies, where one was given
-    #: how often the rule was right where it was measured, in words; None where that is not known
-    accuracy: str | None = None
-    #: the locally optimal selections of each data set in row-major order, where asked for
-    local: tuple[LocalOptima, ...] | None = None
+    accuracy: str | None = None  #: how often the rule was right where it was measured, in words; None if not known
+    local: tuple[LocalOptima, ...] | None = None  #: the locally optimal selections of each data set, if asked for
 
     @property
     def limit(self) -> Limit:
@@ -151,17 +147,11 @@ class Diagnosis:
 
 
 def diagnose(
-    data: TokenDataset,
-    head: object = None,
-    parameterization: Parameterization | None = None,
-    optimizer: Optimizer | None = None,
-    initial: Initial = None,
-    *,
-    loss: Loss | Callable[[Tensor], Tensor] | None = None,
-    train_head: bool = False,
-    enumerate_local: int = 0,
+    data: TokenDataset, head: object = None, parameterization: Parameterization | None = None,
+    optimizer: Optimizer | None = None, initial: Initial = None, *,
+    loss: Loss | Callable[[Tensor], Tensor] | None = None, train_head: bool = False, enumerate_local: int = 0,
     progress: Callable[[int, int], None] | None = None,
-) -> Diagnosis:
+) -> Diagnosis:  # fmt: skip
     """Which conditions of the papers hold, which results apply, and where training should go.
 
     A result applies where all its conditions were checked on this input and hold: head, loss, parameterization,

@@ -15,6 +15,7 @@ from torch import Tensor
 from attsvm.theory.diagnosis.implicit_bias import Standing
 
 if TYPE_CHECKING:
+    from attsvm.theory.conditions import Condition
     from attsvm.theory.diagnosis.diagnose import Diagnosis
     from attsvm.theory.diagnosis.theorems import Result
 
@@ -46,7 +47,7 @@ def median(values: Tensor, digits: int) -> str:
 
 def tables_of(diagnosis: Diagnosis) -> str:
     """Conditions, results, conjectures, predicted limits and, where asked for, all locally optimal selections."""
-    tables = [_conditions(diagnosis), _results("\nResults", diagnosis.results)]
+    tables = [conditions_table(diagnosis.conditions), _results("\nResults", diagnosis.results)]
     if diagnosis.conjectures:
         tables.append(_results("\nConjectures, none of them proved", diagnosis.conjectures))
     parts = [printed(*tables, _limits(diagnosis))]
@@ -55,9 +56,10 @@ def tables_of(diagnosis: Diagnosis) -> str:
     return "\n".join([*parts, *_local(diagnosis)])
 
 
-def _conditions(diagnosis: Diagnosis) -> Table:
+def conditions_table(conditions: Sequence[Condition]) -> Table:
+    """Each condition, whether and by how much it holds, and whose it is."""
     made = table("Conditions", ("condition", "holds", "by", "needed by"), right=("by",))
-    for one in diagnosis.conditions:
+    for one in conditions:
         made.add_row(one.name, answer(one.holds, one.certain), median(one.margin, 3), escape(one.citation))
     return made
 

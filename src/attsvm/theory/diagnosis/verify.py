@@ -47,9 +47,7 @@ class Verification:
     same_problem: Bool[Tensor, "*batch"]  #: nothing was found in which the run differs from what was diagnosed
     problem_known: Bool[Tensor, "*batch"]  #: everything could be compared; False for runs saved without a fingerprint
     trained: Bool[Tensor, "*batch"]  #: at least one step was taken
-    #: attention was saturated before the first step, so that training may have changed nothing; False where the start
-    #: was not recorded
-    saturated_at_start: Bool[Tensor, "*batch"]
+    saturated_at_start: Bool[Tensor, "*batch"]  #: so that training may have changed nothing; False if not recorded
     saturated: Bool[Tensor, "*batch"]  #: every input gives one token at least the threshold
     selection: Bool[Tensor, "*batch"]  #: the reached selection is the predicted one
     locally_optimal: Bool[Tensor, "*batch"]  #: whether the reached selection attracts, in the norm predicted
@@ -58,8 +56,7 @@ class Verification:
     #: alone decides (`by_efficiency`), which is 1 exactly on the set of solutions.
     direction_holds: Bool[Tensor, "*batch"]
     by_efficiency: Bool[Tensor, "*batch"]  #: where the cosine does not count, since several solutions may exist
-    #: a remark: the margin efficiency was still growing over the second half of the records
-    still_improving: Bool[Tensor, "*batch"]
+    still_improving: Bool[Tensor, "*batch"]  #: a remark: margin efficiency grew over the second half of the records
     #: between the run's weights and the max-margin direction of the reached selection, in the norm predicted
     cosine: Float[Tensor, "*batch"]
     #: from W / N(W) to the set of nuclear-norm solutions over their norm; NaN where the solution is unique, the norm is
@@ -175,13 +172,9 @@ class Verification:
 
 
 def verify(
-    diagnosis: Diagnosis,
-    run: Run,
-    *,
-    threshold: float = 0.99,
-    least_cosine: float = 0.99,
+    diagnosis: Diagnosis, run: Run, *, threshold: float = 0.99, least_cosine: float = 0.99,
     least_efficiency: float = 0.9,
-) -> Verification:
+) -> Verification:  # fmt: skip
     """Compare a run with what was predicted of it, part by part: see `Verification`.
 
     Arguments:

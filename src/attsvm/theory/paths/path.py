@@ -30,7 +30,7 @@ class RegularizationPath:
     """The best weights found in each ball; ``*lead`` is ``[radii, *batch]``.
 
     The risk is not convex, and nothing here proves that a point is the lowest of its ball: it is the best found from
-    `starts` starts.
+    `starts` starts. Where `separable`, the path of a fixed head tends to the smallest weights that separate.
     """
 
     radii: Float[Tensor, "radii"]  #: R, increasing
@@ -48,20 +48,13 @@ class RegularizationPath:
     #: how far from stationary, ``1 - <W, -G> / (N(W) N°(G))`` for a gradient G; 0 is exact. For a rank below the spans'
     #: it is that of the factors; inside the ball (a nonlinear head) it is R ||G|| instead.
     residual: Float[Tensor, "*lead"]
-    #: the point is stationary: its residual is so small that it cannot matter at this radius. A stationary point need
-    #: not be the lowest.
-    converged: Bool[Tensor, "*lead"]
+    converged: Bool[Tensor, "*lead"]  #: stationary: its residual cannot matter at this radius. It need not be lowest
     on_boundary: Bool[Tensor, "*lead"]  #: the minimiser lies on the boundary of the ball
-    #: the minimiser lies on the edge of the cone it was restricted to; always False without a cone
-    at_cone_edge: Bool[Tensor, "*lead"]
+    at_cone_edge: Bool[Tensor, "*lead"]  #: on the edge of the cone it was restricted to; False without a cone
     starts: Int[Tensor, "*lead"]  #: how many starts were tried for each point; more where `separable` is False
-    #: weights that separate the best tokens of the data set are known, and the path of a fixed head tends to the
-    #: smallest of them; None for a cone
-    separable: Bool[Tensor, "*batch"] | None
-    #: how many of them ended in another direction (1 - cosine above 1e-3) with a higher risk
-    elsewhere: Int[Tensor, "*lead"]
-    #: largest minus smallest risk over the starts, of log(L - L_*) where that is known
-    risk_spread: Float[Tensor, "*lead"]
+    separable: Bool[Tensor, "*batch"] | None  #: weights that separate the best tokens are known; None for a cone
+    elsewhere: Int[Tensor, "*lead"]  #: how many of them ended 1e-3 in cosine or more away, at a higher risk
+    risk_spread: Float[Tensor, "*lead"]  #: largest minus smallest over the starts, of log(L - L_*) where known
     norm: Norm  #: N
 
     @cached_property
@@ -100,21 +93,12 @@ class RegularizationPath:
 
 
 def regularization_path(
-    data: TokenDataset,
-    head: object = None,
-    radii: Sequence[float] | ArrayLike = DEFAULT_RADII,
-    *,
-    norm: Norm | None = None,
-    parameterization: Parameterization | None = None,
-    loss: Loss | Callable[[Tensor], Tensor] | None = None,
-    restarts: int = 2,
-    seed: Seed = 0,
-    cone: AngleCone | None = None,
-    train_head: bool = False,
-    head_radii: Sequence[float] | ArrayLike | None = None,
-    iterations: int | None = None,
+    data: TokenDataset, head: object = None, radii: Sequence[float] | ArrayLike = DEFAULT_RADII, *,
+    norm: Norm | None = None, parameterization: Parameterization | None = None,
+    loss: Loss | Callable[[Tensor], Tensor] | None = None, restarts: int = 2, seed: Seed = 0,
+    cone: AngleCone | None = None, train_head: bool = False, head_radii: Sequence[float] | ArrayLike | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> RegularizationPath:
+) -> RegularizationPath:  # fmt: skip
     """``W_R = argmin { L(W) : N(W) <= R }`` for each radius R, or ``(v_r, W_R)`` where the head is trained too.
 
     The risk is not convex: at each radius the search starts from the path so far, from the max-margin direction of the
@@ -134,7 +118,6 @@ def regularization_path(
         cone: restrict W to an `AngleCone` (Frobenius norm): the local path.
         train_head: minimise over a linear head ``||v|| <= r`` as well.
         head_radii: r for each R; R itself by default. How r grows beside R decides which SVM the path tends to.
-        iterations: at most this many at each radius; 100 Newton steps or 4000 projected gradients by default.
         progress: called with (radii done, radii in all); radii in between, which only guide the path, count too.
 
     >>> import torch
@@ -168,22 +151,13 @@ def regularization_path(
         if limits.shape != sizes.shape:
             raise ValueError(f"head_radii must have one entry for each radius, {len(sizes)}; got {list(limits.shape)}")
     check_count(restarts, "restarts", 0)
-    if iterations is not None:
-        check_count(iterations, "iterations")
     double = data.to(dtype=torch.float64)
     own_head = None if train_head and head is None and data.head is None else as_head(doubled_head(head), double)
     search = Search(
-        double.flatten(),
-        None if own_head is None else own_head.flatten(),
-        as_loss(loss or Logistic()),
-        own_norm,
-        rank=rank,
-        restarts=restarts,
-        keys=stream_keys(seed, data.batch_shape),
-        cone=None if cone is None else cone.fitted(double),
-        train_head=train_head,
-        iterations=iterations,
-    )
+        double.flatten(), None if own_head is None else own_head.flatten(), as_loss(loss or Logistic()), own_norm,
+        rank=rank, restarts=restarts, keys=stream_keys(seed, data.batch_shape),
+        cone=None if cone is None else cone.fitted(double), train_head=train_head,
+    )  # fmt: skip
     found = search.follow(sizes, limits, progress)
     parts: dict[str, Any] = {
         name: None

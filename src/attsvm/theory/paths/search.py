@@ -43,6 +43,7 @@ _RATIO = 10**0.5  # radii grow at most by this factor from one solve to the next
 _SATURATED = 30.0  # logits this far apart keep the selection a start has; fresh random starts no longer help
 _FRESH, _CARRIED = 32, 8  # further starts where the best tokens are not separable: drawn at each radius, and kept
 _ELSEWHERE = 1e-3  # 1 - cosine from which two directions count as different
+_NEWTON, _GRADIENT = 100, 4000  # the most steps at a radius
 _LOOSE, _TIGHT, _GUIDE = 1e-3, 1e-4, 1e-2  # residual times radius: called converged, aimed at, on the way
 
 Found = dict[str, Any]  # the best point of one radius: tensors by the names that `RegularizationPath` gives them
@@ -70,7 +71,6 @@ class Search:
     keys: Sequence[tuple[int, int]]
     cone: AngleCone | None
     train_head: bool
-    iterations: int | None
 
     def __post_init__(self) -> None:
         if self.train_head and self.given_head is not None and not isinstance(self.given_head, LinearHead):
@@ -182,9 +182,8 @@ class Search:
         if self.cone is not None:
             return self._solve_in_cone(landscape, theta, radius, wanted, self.cone)
         if isinstance(self.norm, Frobenius | Nuclear | Entrywise):
-            steps = max(1, round(share * (self.iterations or 100)))
             ball = PowerBall(self.norm.p if isinstance(self.norm, Entrywise) else 2.0)
-            return newton_in_ball(landscape, theta, landscape.chart.sphere(radius), steps, ball=ball)
+            return newton_in_ball(landscape, theta, landscape.chart.sphere(radius), round(share * _NEWTON), ball=ball)
 
         def project(points: Tensor, index: Tensor) -> Tensor:
             return self.norm.project(points.unflatten(-1, (self.data.d, self.data.dq)), radius[index]).flatten(-2)
@@ -192,8 +191,8 @@ class Search:
         def residual(part: WeightsLandscape, points: Tensor, index: Tensor) -> Tensor:
             return self._residual(part, points, radius[index])[0] * (1 + radius[index] * part.chart.row_size)
 
-        steps = max(1, round(share * (self.iterations or 4000)))
-        return projected_gradient(landscape, theta, project, residual, steps, _TIGHT if wanted else _GUIDE)
+        tolerance = _TIGHT if wanted else _GUIDE
+        return projected_gradient(landscape, theta, project, residual, round(share * _GRADIENT), tolerance)
 
     def _searched_widely(self, point: Found, chains: Tensor, radius: float, wanted: bool) -> Found:
         """`point` with the lowest minima of many more starts, where the best tokens are not separable."""
@@ -224,20 +223,19 @@ class Search:
             found, _ = cap_residual(points, part.gradient_at(points), centre[index], cosine)
             return found * (1 + radius[index] * part.chart.row_size)
 
-        inner = newton_in_ball(landscape, theta, radius, self.iterations or 50)
+        inner = newton_in_ball(landscape, theta, radius, _NEWTON // 2)
         # On the edge, from its nearest point or, at the centre, from downhill of it.
         offset, edge = cosine * radius.unsqueeze(-1) * centre, radius * math.sqrt(1 - cosine**2)
         sideways = across(theta, centre)
         flat = torch.linalg.vector_norm(sideways, dim=-1) <= 1e-9 * radius
         sideways = torch.where(flat.unsqueeze(-1), -across(landscape.gradient_at(theta).normalized(), centre), sideways)
-        found = newton_in_ball(EdgeLandscape(landscape, centre, offset), sideways, edge, self.iterations or 50)
+        found = newton_in_ball(EdgeLandscape(landscape, centre, offset), sideways, edge, _NEWTON // 2)
         outer = offset + PowerBall().on_boundary(across(found, centre), edge)
         inside = (inner * centre).sum(-1) > cosine * radius
         lower = landscape.value(inner[None])[0] <= landscape.value(outer[None])[0]
         ended = torch.where((inside & lower).unsqueeze(-1), inner, outer)
         # An edge point that is pulled inward is no minimum of the cap: walk on from it.
-        tolerance = _TIGHT if wanted else _GUIDE
-        return projected_gradient(landscape, ended, project, residual, self.iterations or 4000, tolerance)
+        return projected_gradient(landscape, ended, project, residual, _GRADIENT, _TIGHT if wanted else _GUIDE)
 
     def _solve_joint(
         self, theta: Tensor, radius: Tensor, head: Tensor | None, limit: float, wanted: bool
