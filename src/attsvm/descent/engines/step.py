@@ -42,7 +42,7 @@ from attsvm.descent.engines.numba.lanes import (
     where_greater,
 )
 
-HELPER = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+HELPER = {"nogil": True, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 # Where the pulls of an input add up to less than this they may need a scale, and they get one below exp(SHIFT_BELOW).
 TINY_PULLS, SHIFT_BELOW = 1e-80, -200.0
 # Squared norms outside of this range are formed again from scaled entries.
@@ -74,10 +74,11 @@ class Shape(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What a worker does: `own` inputs from `first` on, and entry `worker` of every `workers` entries of a matrix."""
+    """What a worker does: part `part` of `own` inputs from `first` on, and every `workers`-th entry of a matrix."""
 
     first: int
     own: int
+    part: int
     worker: int
     workers: int
 
@@ -307,22 +308,24 @@ def outer_norm(shape, queries, rows, scales, top):  # type: ignore[no-untyped-de
 
 @njit(**HELPER)
 def images(matrix, vectors, result, a, b, shape, place):  # type: ignore[no-untyped-def]
-    """result_i = matrix[a, b] vectors_i for every input."""
-    for k in range(place.worker, shape.n * a, place.workers):
-        i, j, total = k // a, k % a, splat(0.0)
-        for q in range(b):
-            total = fma(load(matrix, j * b + q), load(vectors, i * b + q), total)
-        store(result, k, total)
+    """result_i = matrix[a, b] vectors_i for the worker's inputs."""
+    for i in range(place.first, place.first + place.own):
+        for j in range(place.part, a, shape.parts):
+            total = splat(0.0)
+            for q in range(b):
+                total = fma(load(matrix, j * b + q), load(vectors, i * b + q), total)
+            store(result, i * a + j, total)
 
 
 @njit(**HELPER)
 def images_transposed(matrix, vectors, result, a, b, shape, place):  # type: ignore[no-untyped-def]
-    """result_i = matrix[a, b]^T vectors_i for every input."""
-    for k in range(place.worker, shape.n * b, place.workers):
-        i, q, total = k // b, k % b, splat(0.0)
-        for j in range(a):
-            total = fma(load(matrix, j * b + q), load(vectors, i * a + j), total)
-        store(result, k, total)
+    """result_i = matrix[a, b]^T vectors_i for the worker's inputs."""
+    for i in range(place.first, place.first + place.own):
+        for q in range(place.part, b, shape.parts):
+            total = splat(0.0)
+            for j in range(a):
+                total = fma(load(matrix, j * b + q), load(vectors, i * a + j), total)
+            store(result, i * b + q, total)
 
 
 @njit(**HELPER)
@@ -381,13 +384,17 @@ def update(matrix, left, a, right, b, gradient, board, memory, sizes, length, to
         keep, add = exponential(top - both), exponential(other - both)
         top = both
     square = zero
+    j, q = place.worker // b, place.worker % b
     for k in range(place.worker, a * b, place.workers):
         g = zero
         for i in range(shape.n):
-            r = load(left, i * a + k // b)
+            r = load(left, i * a + j)
             if uneven:
                 r = r * load(factors, i)
-            g = fma(r, load(right, i * b + k % b), g)
+            g = fma(r, load(right, i * b + q), g)
+        q += place.workers
+        while q >= b:
+            q, j = q - b, j + 1
         if shape.ridge:
             g = fma(add, load(matrix, k), keep * g)
         store(gradient, k, g)
@@ -494,6 +501,6 @@ def descend_lanes(  # type: ignore[no-untyped-def]
         b = pack[g]
         own = Data(data.tokens[b], data.scores[b], data.features[b], data.labels[b], data.queries[b])
         descend_matrices(
-            sizes, load(factors[g], 0), shape, Place(0, n, 0, 1), own, work, first[g], second[g],
+            sizes, load(factors[g], 0), shape, Place(0, n, 0, 0, 1), own, work, first[g], second[g],
             (memories[0][g], memories[1][g]), stalled[g],
         )  # fmt: skip

@@ -176,6 +176,7 @@ class Plan:
             "    return",
             f"place_worker = tid - group * {self.workers}",
             f"place_first = place_worker // {shape.parts}",
+            f"place_part = place_worker - place_first * {shape.parts}",
             "run = which[number]",
             "element = run % tokens.shape[0]",
             "length = lengths[run]",

@@ -16,9 +16,8 @@ from types import ModuleType
 from typing import Any
 
 _EVALUATED = (ast.BinOp, ast.Compare, ast.UnaryOp, ast.BoolOp)
-# A worker's place is two numbers that it finds out, all the rest of it is known beforehand.
-_UNROLLED: Mapping[str, int] = {"nothing": 0}  # loops are written out, no array is a variable
-_PLACE = ("place_first", "place_worker")
+# A worker's place is three numbers that it finds out, all the rest of it is known beforehand.
+_PLACE = ("place_first", "place_part", "place_worker")
 
 
 def tree_of(module: ModuleType, name: str) -> ast.FunctionDef:
@@ -180,7 +179,7 @@ class Specializer(ast.NodeTransformer):
 
 
 def _without_constants(arguments: list[ast.expr]) -> list[ast.expr]:
-    """Arguments of a call without `shape`, and with the two numbers of `place`."""
+    """Arguments of a call without `shape`, and with the numbers of `place`."""
     made: list[ast.expr] = []
     for each in arguments:
         name = each.id if isinstance(each, ast.Name) else ""
@@ -193,7 +192,7 @@ def helper_text(module: ModuleType, name: str, constants: Mapping[str, float], h
     """The lines of a function of the module for the GPU, its loops as they are; the first is not indented."""
     tree = tree_of(module, name)
     arguments = _without_constants([ast.Name(each.arg, ast.Load()) for each in tree.args.args])
-    body = Specializer(constants, _UNROLLED if name == "exponential" else {}, {}, helpers).body(tree.body)
+    body = Specializer(constants, {}, {}, helpers).body(tree.body)
     return [f"def {name}({', '.join(map(ast.unparse, arguments))}):", *_lines(body)]
 
 

@@ -163,7 +163,7 @@ _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer, which
 _HELPER = {"nogil": True, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 # Of q, the highest first: exp(r) = 1 + r + r^2 q(r) to 1.6e-17 on [-log(2) / 2, log(2) / 2], q interpolates at
 # Chebyshev's points.
-_COEFFICIENTS = (
+_C = (
     2.5100375924709717e-08, 2.762007599981065e-07, 2.7557268480116333e-06, 2.4801521322116825e-05,
     0.0001984126986304067, 0.0013888888917196881, 0.008333333333330065, 0.041666666666624164, 0.16666666666666669,
     0.5000000000000001,
@@ -178,9 +178,11 @@ def exponential(x):  # type: ignore[no-untyped-def]
     shifted = fma(y, splat(_LOG2E), splat(_ROUND))
     k = shifted - splat(_ROUND)
     r = fma(k, splat(-_LN2_LOW), fma(k, splat(-_LN2_HIGH), y))
-    p = splat(_COEFFICIENTS[0])
-    for power in range(1, 10):
-        p = fma(p, r, splat(_COEFFICIENTS[power]))
+    p = fma(splat(_C[0]), r, splat(_C[1]))
+    p = fma(fma(p, r, splat(_C[2])), r, splat(_C[3]))
+    p = fma(fma(p, r, splat(_C[4])), r, splat(_C[5]))
+    p = fma(fma(p, r, splat(_C[6])), r, splat(_C[7]))
+    p = fma(fma(p, r, splat(_C[8])), r, splat(_C[9]))
     p = fma(fma(p, r, splat(1.0)), r, splat(1.0))
     return where_greater(x, low, p * power_of_two(shifted), splat(0.0))
 
