@@ -20,7 +20,7 @@ from attsvm.descent.engines.numba import lanes
 from attsvm.descent.engines.step import Shape
 
 WARP = 32
-_ALL_LANES = 0xFFFFFFFF
+_REGISTERS = 65_536  # of a multiprocessor, which all threads of a block must share
 _SHARED_BYTES = 48 * 1024  # what a block may use without asking
 _MOST_TOKENS = 80  # numbers of a worker's tokens that registers and shared memory hold
 _IN_REGISTERS = 70  # of those in registers
@@ -61,7 +61,7 @@ class Plan:
     shape: Shape
     threads_asked: int | None = None
     tokens: int = _IN_REGISTERS
-    most: int | None = None
+    most: int = 255
 
     @property
     def workers(self) -> int:
@@ -246,7 +246,10 @@ def build(plan: Plan) -> Any:
         exec("\n    ".join(helper_text(module, name, plan.constants, _HELPERS)), words)
         words[name] = cuda.jit(words[name], device=True)
     exec(plan.text(), words)
-    return cuda.jit(words["kernel"], **({} if plan.most is None else {"max_registers": plan.most}))
+    # The driver refuses a block whose threads, rounded up to four warps, want more registers than there are.
+    share = _REGISTERS // (-(-plan.threads // (4 * WARP)) * 4 * WARP) // 8 * 8
+    options = {} if config.ENABLE_CUDASIM else {"max_registers": min(plan.most, share)}
+    return cuda.jit(words["kernel"], **options)
 
 
 def _words(plan: Plan) -> dict[str, Any]:
@@ -264,10 +267,15 @@ def _words(plan: Plan) -> dict[str, Any]:
             cuda.syncthreads()
 
     @device
+    def own_lanes():  # type: ignore[no-untyped-def]
+        """The threads of this input, who alone are sure to come the same way."""
+        return ((1 << parts) - 1) << ((cuda.threadIdx.x % WARP) // parts * parts)
+
+    @device
     def over_parts(x):  # type: ignore[no-untyped-def]
         lanes = 1
         while lanes < parts:
-            x += cuda.shfl_xor_sync(_ALL_LANES, x, lanes)
+            x += cuda.shfl_xor_sync(own_lanes(), x, lanes)
             lanes *= 2
         return x
 
@@ -275,7 +283,7 @@ def _words(plan: Plan) -> dict[str, Any]:
     def highest_over_parts(x):  # type: ignore[no-untyped-def]
         lanes = 1
         while lanes < parts:
-            other = cuda.shfl_xor_sync(_ALL_LANES, x, lanes)
+            other = cuda.shfl_xor_sync(own_lanes(), x, lanes)
             x = other if other > x else x
             lanes *= 2
         return x
