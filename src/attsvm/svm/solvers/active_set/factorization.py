@@ -1,4 +1,4 @@
-"""Small compiled building blocks shared by the two active-set kernels.
+"""Small compiled building blocks of the active-set kernel.
 
 One problem is held as rows a_k = d_k z_{i(k)}^T, scaled by powers of two (exact) so that ||d_k|| and ||z_i|| lie in
 [1, 2), sorted by input: the rows of input i are `start[i]:start[i+1]`. A row is never written out as a d x dq matrix:
@@ -7,8 +7,7 @@ One problem is held as rows a_k = d_k z_{i(k)}^T, scaled by powers of two (exact
     A*(lam)   = sum_i (sum_k lam_k d_k) z_i^T  `adjoint`   (one attention backward)
 
 The active rows are held by a lower triangular `L` with A_act A_act^T = L L^T; rows enter at the end and leave by
-Givens rotations (`remove`). `rowspace` also keeps orthonormal rows `Q` with A_act = L Q; `gram` hands in a `Q` without
-columns.
+Givens rotations (`remove`).
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -93,8 +92,8 @@ def solve_upper(L, size, x):
 
 
 @njit(**HELPER)
-def remove(L, Q, size, a):
-    """Take row a out of L, and keep L Q unchanged otherwise."""
+def remove(L, size, a):
+    """Take row a out of L."""
     for i in range(a + 1, size):
         for c in range(i + 1):
             L[i - 1, c] = L[i, c]
@@ -108,10 +107,6 @@ def remove(L, Q, size, a):
             x, y = L[i, c], L[i, c + 1]
             L[i, c] = cos * x + sin * y
             L[i, c + 1] = cos * y - sin * x
-        for e in range(Q.shape[1]):
-            x, y = Q[c, e], Q[c + 1, e]
-            Q[c, e] = cos * x + sin * y
-            Q[c + 1, e] = cos * y - sin * x
 
 
 @njit(**HELPER)
@@ -136,10 +131,10 @@ def move(multipliers, direction, step, active, size, equal):
 
 
 @njit(**HELPER)
-def drop(L, Q, active, multipliers, inside, size, a):
+def drop(L, active, multipliers, inside, size, a):
     """Row a leaves the active set; returns the new size."""
     inside[active[a]] = False
-    remove(L, Q, size, a)
+    remove(L, size, a)
     for c in range(a, size - 1):
         active[c] = active[c + 1]
         multipliers[c] = multipliers[c + 1]
@@ -147,7 +142,7 @@ def drop(L, Q, active, multipliers, inside, size, a):
 
 
 @njit(**HELPER)
-def settle(L, Q, active, multipliers, target, b, equal, inside, size):
+def settle(L, active, multipliers, target, b, equal, inside, size):
     """Lawson and Hanson's inner loop: walk to (L L^T)^-1 b_act, dropping what blocks; returns the new size."""
     while True:
         for a in range(size):
@@ -164,12 +159,4 @@ def settle(L, Q, active, multipliers, target, b, equal, inside, size):
             multipliers[a] += alpha * (target[a] - multipliers[a])
         if blocking < 0:
             return size
-        size = drop(L, Q, active, multipliers, inside, size, blocking)
-
-
-@njit(**HELPER)
-def only_active(inside, m, active, size):
-    """Forget the rows that were set aside as redundant: `inside` marks the active rows alone."""
-    inside[:m] = False
-    for a in range(size):
-        inside[active[a]] = True
+        size = drop(L, active, multipliers, inside, size, blocking)

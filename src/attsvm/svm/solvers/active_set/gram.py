@@ -25,7 +25,6 @@ from attsvm.svm.solvers.active_set.factorization import (
     drop,
     forward,
     move,
-    only_active,
     ratio_test,
     settle,
     solve_lower,
@@ -92,7 +91,7 @@ def distance_to_span(j, r, active, size, L, owner, start, D, Z, U, P, margins, y
 
 
 @njit(**HELPER)
-def warm_start(lam, active, G, known, L, Q, values, target, b, equal, inside, owner, start, D, Dt, ZZ, capacity):
+def warm_start(lam, active, G, known, L, values, target, b, equal, inside, owner, start, D, Dt, ZZ, capacity):
     """Active set with lam = G_act^-1 b_act >= 0 from multipliers `lam` [m], equality rows first; returns its size."""
     size = NOTHING
     for stage in range(2):
@@ -111,7 +110,7 @@ def warm_start(lam, active, G, known, L, Q, values, target, b, equal, inside, ow
                 values[size] = 0.0 if equal[k] else lam[k]
                 inside[k] = True
                 size += 1
-    return settle(L, Q, active, values, target, b, equal, inside, size)
+    return settle(L, active, values, target, b, equal, inside, size)
 
 
 @njit(**HELPER)
@@ -130,15 +129,12 @@ def solve_gram(
     capacity = min(m, D.shape[1] * Z.shape[1])
     known[:m] = False
     inside[:m] = False
-    empty = np.empty((0, 0))
     warm = False
     for k in range(m):
         warm = warm or equal[k] or lam[k] > 0.0
     size = NOTHING
     if warm:
-        size = warm_start(
-            lam, active, G, known, L, empty, values, y, b, equal, inside, owner, start, D, Dt, ZZ, capacity
-        )
+        size = warm_start(lam, active, G, known, L, values, y, b, equal, inside, owner, start, D, Dt, ZZ, capacity)
     best, stalled, steps, ignored = -np.inf, 0, 0, 0
     limit = 20 * m + 100
     while True:
@@ -215,7 +211,9 @@ def solve_gram(
                 size += 1
                 if ignored > 0:  # the span has changed: look at them again
                     ignored = 0
-                    only_active(inside, m, active, size)
+                    inside[:m] = False
+                    for a in range(size):
+                        inside[active[a]] = True
                 break
             slack += step * (0.0 if dependent else delta)
-            size = drop(L, empty, active, values, inside, size, blocking)
+            size = drop(L, active, values, inside, size, blocking)

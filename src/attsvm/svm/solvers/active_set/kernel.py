@@ -20,7 +20,6 @@ from attsvm.svm.solvers.active_set.factorization import (
     solve_upper,
 )
 from attsvm.svm.solvers.active_set.gram import solve_gram
-from attsvm.svm.solvers.active_set.rowspace import solve_rowspace
 from attsvm.svm.solvers.base import ABSENT, BOUND, EPSILON, EQUALITY, INFEASIBLE, OPTIMAL, RAY
 
 TOLERANCE = 1e-12  # a row below b - TOLERANCE max |b| is violated and enters
@@ -196,7 +195,7 @@ def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, step
 
     `D_all` ``[B, n, T, d]``, `Z_all` ``[B, n, dq]``, `b_all` and `kinds` ``[B, n, T]`` are the rows; `warm` holds
     duals to start from, ``[B, n, T]`` or ``[1, n, T]``. Where a ray is found the duals hold it, with b^T duals = 1, and
-    the weights stay 0. Returns ``[B]`` where neither passes its check: the duals are then a guess for `solve_again`.
+    the weights stay 0. Returns ``[B]`` where neither passes its check: the duals are then a guess for `rowspace`.
     """
     B, n, T, d = D_all.shape
     dq = Z_all.shape[2]
@@ -248,46 +247,3 @@ def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, step
                 k = active[a]
                 duals[problem, owner[k], token[k]] = max(values[a], EPSILON) * factor[k] / unit
     return unsure
-
-
-@njit(**OPTIONS)
-def solve_again(D_all, kinds, Z_all, b_all, chosen, accuracy, weights, duals, steps):
-    """Solve the problems `chosen`, whose duals hold a guess, with `rowspace`; arguments as in `solve_batch`.
-
-    Where neither a solution nor a ray passes its check, the answer is the best known. A kernel of its own, since few
-    problems need it and compiling it takes seconds.
-    """
-    n, T, d = D_all.shape[1:]
-    dq = Z_all.shape[2]
-    most = n * T
-    D, Dt, Z = np.empty((most, d)), np.empty((d, most)), np.empty((n, dq))
-    values, r, s = np.empty(most + 1), np.empty(most + 1), np.empty(most + 1)
-    reach, tolerance = np.empty(most), np.empty(most)
-    lam, b, factor, weight = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
-    active, owner = np.empty(most + 1, np.int64), np.empty(most, np.int64)
-    token, start = np.empty(most, np.int64), np.empty(n + 1, np.int64)
-    equal = np.empty(most, np.bool_)
-    U, W, M = np.empty((n, d)), np.empty((d, dq)), np.empty((d, dq))
-    for problem in chosen:
-        m, unit = load(
-            D_all[problem], kinds[problem], Z_all[problem], b_all[problem], duals[problem],
-            D, Dt, Z, b, lam, factor, weight, reach, tolerance, equal, owner, token, start, duals[problem],
-        )  # fmt: skip
-        duals[problem] = 0.0
-        bm, em, om = b[:m], equal[:m], owner[:m]
-        verdict, size, j, count = solve_rowspace(
-            lam[:m], bm, em, weight, tolerance, om, start, D, Z, active, values, r, W
-        )
-        steps[problem] += count
-        if verdict == INFEASIBLE:
-            for a in range(size + 1):
-                r[a] = -r[a]
-            active[size] = j
-            if check_ray(r, active, size + 1, bm, em, om, D, Z, U, M):
-                write_ray(r, active, size + 1, bm, factor, owner, token, unit, duals[problem])
-                continue
-        elif verdict == OPTIMAL:
-            check_solution(W, M, values, active, size, bm, reach, em, om, start, D, Z, U, s, accuracy)
-        else:
-            clip_signs(values, active, size, em)
-        write_solution(W, values, active, size, factor, owner, token, unit, weights[problem], duals[problem])

@@ -62,7 +62,8 @@ class ActiveSet(Solver):
 
 def _solve(rows: Rows, initial: Tensor | None, accuracy: float) -> tuple[Tensor, Tensor, Tensor]:
     """Weights, duals (a ray where infeasible) and steps (entries and drops of rows), all on this thread."""
-    from attsvm.svm.solvers.active_set.kernel import solve_again, solve_batch  # Numba starts only where it is used
+    from attsvm.svm.solvers.active_set.kernel import solve_batch  # Numba starts only where it is used
+    from attsvm.svm.solvers.active_set.rowspace import solve_again
 
     batch, n, length, d = rows.differences.shape
     differences, queries, sides = (_plain(x) for x in (rows.differences, rows.queries, rows.right_hand_side))
@@ -71,9 +72,13 @@ def _solve(rows: Rows, initial: Tensor | None, accuracy: float) -> tuple[Tensor,
     steps = np.zeros(batch, np.int64)
     kinds = np.ascontiguousarray(row_kinds(rows).cpu().numpy())
     unsure = solve_batch(differences, kinds, queries, sides, warm, accuracy, weights, duals, steps)
+    answer = torch.from_numpy(weights), torch.from_numpy(duals), torch.from_numpy(steps)
     if unsure.any():
-        solve_again(differences, kinds, queries, sides, np.flatnonzero(unsure), accuracy, weights, duals, steps)
-    return torch.from_numpy(weights), torch.from_numpy(duals), torch.from_numpy(steps)
+        left = torch.from_numpy(np.flatnonzero(unsure))
+        part = Rows(*(x.cpu() for x in vars(rows[left.to(rows.queries.device)]).values()))
+        for known, found in zip(answer, solve_again(part, answer[1][left]), strict=True):
+            known[left] = found
+    return answer
 
 
 def _plain(x: Tensor) -> np.ndarray:
