@@ -26,25 +26,13 @@ Verify = Annotated[int, option("--verify", "STEPS", "Then train for this many st
 
 
 def diagnose(
-    context: typer.Context,
-    data: options.Data,
-    parameterization: options.Parameterization = "w",
-    rank: options.Rank = None,
-    optimizer: options.Optimizer = "ngd",
-    step_size: options.StepSize = None,
-    norm: options.DescentNorm = None,
-    p: options.Exponent = None,
-    loss: options.Loss = "logistic",
-    head: options.Head = None,
-    initial: options.Initial = None,
-    enumerate_local: Enumerate = 0,
-    verify_steps: Verify = 0,
-    out: Out = Path("out/diagnose"),
-    seed: Seed = 0,
-    device: Device = "cpu",
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
+    context: typer.Context, data: options.Data,
+    parameterization: options.Parameterization = "w", rank: options.Rank = None,
+    optimizer: options.Optimizer = "ngd", step_size: options.StepSize = None, norm: options.DescentNorm = None,
+    p: options.Exponent = None, loss: options.Loss = "logistic", head: options.Head = None,
+    initial: options.Initial = None, enumerate_local: Enumerate = 0, verify_steps: Verify = 0,
+    out: Out = Path("out/diagnose"), seed: Seed = 0, device: Device = "cpu", quiet: Quiet = False, json: Json = False,
+) -> None:  # fmt: skip
     """Say which conditions of the papers DATA meet, which results apply, and which tokens training will select.
 
     The starting point is the one `attsvm train` would draw with the same --seed, unless --initial gives another.

@@ -24,21 +24,12 @@ Schedule = Annotated[str, option("--schedule", "NAME", "constant or inverse-sqrt
 
 
 def growth(
-    data: options.Data,
-    run: RunFile = None,
-    parameterization: options.Parameterization = "kq",
-    rank: options.Rank = None,
-    optimizer: options.Optimizer = "muon",
-    step_size: options.StepSize = None,
-    schedule: Schedule = "constant",
-    norm: options.DescentNorm = None,
-    weight_decay: options.WeightDecay = None,
-    steps: Steps = None,
-    threshold: Threshold = None,
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
+    data: options.Data, run: RunFile = None,
+    parameterization: options.Parameterization = "kq", rank: options.Rank = None,
+    optimizer: options.Optimizer = "muon", step_size: options.StepSize = None, schedule: Schedule = "constant",
+    norm: options.DescentNorm = None, weight_decay: options.WeightDecay = None, steps: Steps = None,
+    threshold: Threshold = None, seed: Seed = 0, quiet: Quiet = False, json: Json = False,
+) -> None:  # fmt: skip
     """Predict gap and largest logit of training on DATA, from the max-margin solution of the best tokens.
 
     With --run FILE tokens, steps and optimizer are those of a saved run, and what it did is shown beside. The law is

@@ -36,18 +36,10 @@ Characters = Annotated[bool, flag("--characters", "Tokens are characters instead
 
 
 def next_token(
-    context: typer.Context,
-    text: Text = "village",
-    window: Window = 16,
-    dimension: Dimension = None,
-    characters: Characters = False,
-    steps: Steps = 2500,
-    ask: Ask = None,
-    out: Out = Path("out/next-token"),
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
+    context: typer.Context, text: Text = "village", window: Window = 16, dimension: Dimension = None,
+    characters: Characters = False, steps: Steps = 2500, ask: Ask = None,
+    out: Out = Path("out/next-token"), seed: Seed = 0, quiet: Quiet = False, json: Json = False,
+) -> None:  # fmt: skip
     """Say what one attention layer will learn from TEXT, train it, and compare.
 
     Reads which word is chosen before which off the text, predicts the limit of training with a proof, or names the

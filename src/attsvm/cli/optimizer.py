@@ -31,24 +31,12 @@ Also = Annotated[list[str] | None, option("--also", "NORM", "One more norm to tr
 
 
 def optimizer(
-    context: typer.Context,
-    name: Name,
-    factors: Factors = False,
-    rank: options.Rank = None,
-    norm: options.DescentNorm = None,
-    p: options.Exponent = None,
-    weight_decay: options.WeightDecay = None,
-    clip: options.Clip = None,
-    setting: options.Settings = None,
-    step_size: StepSize = None,
-    steps: Steps = 8000,
-    datasets: Datasets = 24,
-    also: Also = None,
-    out: Out = Path("out/optimizer"),
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
+    context: typer.Context, name: Name, factors: Factors = False, rank: options.Rank = None,
+    norm: options.DescentNorm = None, p: options.Exponent = None,
+    weight_decay: options.WeightDecay = None, clip: options.Clip = None, setting: options.Settings = None,
+    step_size: StepSize = None, steps: Steps = 8000, datasets: Datasets = 24, also: Also = None,
+    out: Out = Path("out/optimizer"), seed: Seed = 0, quiet: Quiet = False, json: Json = False,
+) -> None:  # fmt: skip
     """Train a panel of random data sets with the optimizer NAME, and say which norm's max-margin problem it solves.
 
     For every norm: on how many data sets its margin efficiency is the largest, how it changes with the steps, and the

@@ -59,20 +59,10 @@ Sides = Annotated[
 
 
 def solve(
-    context: typer.Context,
-    data: Data,
-    norm: Norm = "frobenius",
-    p: Exponent = None,
-    select: Select = "optimal",
-    start: Start = None,
-    head: Head = None,
-    solver: SolverName = None,
-    rhs: Sides = "1",
-    out: Out = Path("out/solve"),
-    device: Device = "cpu",
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
+    context: typer.Context, data: Data, norm: Norm = "frobenius", p: Exponent = None,
+    select: Select = "optimal", start: Start = None, head: Head = None, solver: SolverName = None, rhs: Sides = "1",
+    out: Out = Path("out/solve"), device: Device = "cpu", quiet: Quiet = False, json: Json = False,
+) -> None:  # fmt: skip
     """Find the smallest W that separates the selected tokens of DATA from the others, or prove that there is none.
 
     FOLDER/solution.safetensors holds weights, duals, support and certificate; manifest.json says how it was made.

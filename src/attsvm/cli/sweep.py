@@ -26,17 +26,10 @@ Overwrite = Annotated[bool, flag("--overwrite", "Start over although FOLDER hold
 
 def sweep(
     config: ConfigFile,
-    jobs: Jobs = 1,
-    backend: BackendName = "loky",
-    scheduler: Scheduler = None,
-    worker_timeout: WorkerTimeout = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-    out: Out = Path("out/sweep"),
-    device: Device = "cpu",
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
+    jobs: Jobs = 1, backend: BackendName = "loky", scheduler: Scheduler = None, worker_timeout: WorkerTimeout = None,
+    resume: Resume = False, overwrite: Overwrite = False,
+    out: Out = Path("out/sweep"), device: Device = "cpu", quiet: Quiet = False, json: Json = False,
+) -> None:  # fmt: skip
     """Draw random data sets, train on them, solve and certify the SVM of what was reached: every cell of a grid.
 
     CONFIG.toml has one line for each thing that is not as usual, such as: n = [2, 4, 8]; T = 8; d = [5, 10, 20]; runs =
