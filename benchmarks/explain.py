@@ -4,7 +4,8 @@ Every part writes a table, results/explain_PART.json, whose rows name the comman
 lies in results/explain, one line for each choice, demand or run: a part that is started again continues from there.
 
 - ``why``: random (head, query) pairs of four models. Do the sums add up to the gap? Run through the model in float64,
-  does 1.001 of a stated change flip the choice, and .9 not? How long does one answer take on two threads?
+  does 1.001 of a stated change flip the choice, and .9 not? How much processor time does one answer take, both of two
+  threads together? (Wall time says more about who else computes on the machine.)
 - ``ablate``: one earlier part is taken out. The change of the gap that its share predicts, against the change in the
   model: with all other parts held as they were, so that only norms react, and with everything computed anew.
 - ``swap``: random heads, layers and all heads of four models run with W_mm, random weights of the same spectrum, or
@@ -32,7 +33,7 @@ from torch import Tensor, nn
 
 from attsvm.heads import Edit, Reading, Sentence, edit, load, sample_reactions, sample_texts, swap, watch, why
 from attsvm.heads.explain.edit import _Reader
-from attsvm.heads.explain.swap import KINDS, candidates, interval, outcome, runs
+from attsvm.heads.explain.swap import KINDS, Outcome, candidates, differences, interval, outcome
 from attsvm.heads.explain.trace import BIASES, Trace, in_float64, trace
 from attsvm.heads.explain.why import Why
 from attsvm.heads.loading.transformers_model import ListeningModel, TransformersModel
@@ -49,6 +50,7 @@ MODELS: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "Whisper": ("whisper/tiny.en.pt", sample_texts),
 }
 LONGEST = 60  # tokens of a text
+SPOKEN, FRAMES = 24, 500  # tokens of what is heard, and frames of it: ten seconds
 Sample = dict[str, Any]
 
 
@@ -148,7 +150,7 @@ def flipped(model: TransformersModel, reading: Reading, found: Why, factors: tup
 
 
 def part_why(name: str, count: int, seed: int) -> None:
-    """Sums of pairs, stated changes run through the model, and the time of answers on two threads."""
+    """Sums of pairs, stated changes run through the model, and the processor time of answers."""
     model, texts = loaded(name)
 
     def pairs(draw: Draw) -> list[Sample]:
@@ -169,16 +171,16 @@ def part_why(name: str, count: int, seed: int) -> None:
     torch.set_num_threads(2)
     seconds, draw = [], Draw(seed)
     for text in draw.some(texts, 10):
-        began = time.perf_counter()
+        began = time.process_time()
         why(model, text, f"L{draw.below(model.layers)}H{draw.below(model.heads)}")
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.process_time() - began)
     torch.set_num_threads(1)
     row = {"model": name, "pairs": len(samples), "largest_error": max(one["error"] for one in samples),
            "smallest_gap": min(one["gap"] for one in samples), "changes": sum(len(one["flipped"]) for one in samples),
            "flipped_at_1.001": sum(sum(one["flipped"]) for one in samples),
            "stayed_at_0.9": sum(sum(one["stayed"]) for one in samples),
            "median_seconds": round(sorted(seconds)[5], 2), "largest_seconds": round(max(seconds), 2)}  # fmt: skip
-    notes = [f"texts of 2 to {LONGEST} tokens, ten pairs on each; seconds of ten answers about random texts"]
+    notes = [f"texts of 2 to {LONGEST} tokens, ten pairs on each; processor seconds of ten answers about random texts"]
     tabulate("why", [row], notes, models=name, count=count, seed=seed)
 
 
@@ -310,8 +312,8 @@ def hearing(count: int) -> tuple[Hearing, list[Sentence]]:
         mel = extract(utterance(seed), sampling_rate=RATE, return_tensors="pt").input_features.float()
         ids = list(start)
         with torch.no_grad():
-            heard = core.encoder(mel).last_hidden_state
-            while len(ids) < LONGEST and ids[-1] != end:
+            heard = core.encoder(mel).last_hidden_state[:, :FRAMES]
+            while len(ids) < SPOKEN and ids[-1] != end:
                 states = core.decoder(torch.tensor([ids]), encoder_hidden_states=heard, use_cache=False)
                 scores = states.last_hidden_state[0, -1] @ core.decoder.embed_tokens.weight.T
                 ids.append(int(scores.masked_fill(barred, -torch.inf).argmax()))
@@ -319,28 +321,26 @@ def hearing(count: int) -> tuple[Hearing, list[Sentence]]:
     return model, model.encode([list(ids) for ids in model.heard])
 
 
-def task_of(name: str, model: TransformersModel, sentences: list[Sentence]) -> Callable[[], list[float]]:
-    """What to measure for each text of a model that may have swapped heads, against the model as it is now."""
+def task_of(name: str, model: TransformersModel, before: list[Outcome]) -> Callable[[list[Outcome]], list[float]]:
+    """What to measure for each text of a model that has swapped heads now, against the model `before`."""
     if name == "MiniLM":  # the nearest other text by the mean of the last hidden states
 
-        def nearest() -> Tensor:
-            means = [nn.functional.normalize(outcome(model, one).states.mean(0), dim=0) for one in sentences]
-            vectors = torch.stack(means)
+        def nearest(runs: list[Outcome]) -> Tensor:
+            vectors = torch.stack([nn.functional.normalize(run.states.mean(0), dim=0) for run in runs])
             return (vectors @ vectors.T).fill_diagonal_(-torch.inf).argmax(-1)
 
-        before = nearest()
-        return lambda: (nearest() == before).double().tolist()
+        return lambda after: (nearest(after) == nearest(before)).double().tolist()
     if name == "rxnmapper":  # atoms of a reaction that the best head maps right
         own = [right for _, right, *_ in reaction_checks(model)]
         best = int(torch.stack(own).sum(0).argmax())
-        return lambda: [float(right.flatten()[best]) / atoms for atoms, right, *_ in reaction_checks(model)]
+        return lambda _: [float(right.flatten()[best]) / atoms for atoms, right, *_ in reaction_checks(model)]
     words = (model._core.decoder.embed_tokens if name == "Whisper" else model._core.get_input_embeddings()).weight
 
-    def guesses() -> list[Tensor]:
-        return [(outcome(model, one).states @ words.T).argmax(-1) for one in sentences]
+    def guesses(runs: list[Outcome]) -> list[Tensor]:
+        return [(run.states @ words.T).argmax(-1) for run in runs]
 
-    old = guesses()
-    return lambda: [float((a == b).double().mean()) for a, b in zip(guesses(), old, strict=True)]
+    old = guesses(before)
+    return lambda after: [float((a == b).double().mean()) for a, b in zip(guesses(after), old, strict=True)]
 
 
 def bootstrap(values: list[list[float]], seed: int = 0, draws: int = 2000) -> tuple[float, float, float] | None:
@@ -359,7 +359,7 @@ def part_swap(name: str, count: int, seed: int) -> None:
     """`count` single heads, three layers and all heads of a model, in three ways."""
     if name == "Whisper":
         model: TransformersModel
-        model, sentences = hearing(160)
+        model, sentences = hearing(90)
     else:
         model, texts = loaded(name)
         sentences = [one for one in model.encode(texts) if 4 <= len(one) <= LONGEST][:120]
@@ -370,15 +370,15 @@ def part_swap(name: str, count: int, seed: int) -> None:
     groups = {f"L{layer}H{head}": [(layer, head)] for layer, head in single}
     groups |= {f"layer {layer}": [place for place in places if place[0] == layer] for layer in sorted(layers)}
     groups["all"] = places
-    task, samples = task_of(name, model, held_out), stored("swap", name, seed)
+    task, samples = task_of(name, model, before), stored("swap", name, seed)
     for group, own in groups.items():
         for kind in KINDS:
             if any((one["heads"], one["kind"]) == (group, kind) for one in samples):
                 continue
             weights = {place: made[kind][place] for place in own if place in made[kind]}
-            values = runs(model, weights, held_out, before)
             with swap(model, {f"L{layer}H{head}": kept for (layer, head), kept in weights.items()}):
-                values["task"] = task()
+                after = [outcome(model, one) for one in held_out]
+                values = differences(model, weights, before, after) | {"task": task(after)}
             if kind == "removed":
                 values["same_choice"] = [math.nan] * len(held_out)
             plain = {key: [round(value, 5) if value == value else None for value in one] for key, one in values.items()}
@@ -537,7 +537,7 @@ def main() -> None:
         part_watch(asked.count or 1000, asked.seed)
         return
     known = ["MiniLM", "SmolLM2"] if asked.part == "edit" else list(MODELS)
-    parts = {"why": (part_why, 250), "ablate": (part_ablate, 125), "swap": (part_swap, 12), "edit": (part_edit, 50)}
+    parts = {"why": (part_why, 250), "ablate": (part_ablate, 125), "swap": (part_swap, 8), "edit": (part_edit, 50)}
     run, count = parts[asked.part]
     for name in asked.models or known:
         run(name, asked.count or count, asked.seed)

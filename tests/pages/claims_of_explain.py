@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from pages.reading import claims, results, short
 
 PAGE = "docs/heads_why.md"
-KINDS = ("W_mm", "random", "removed")
-TASKS = {"MiniLM": "same_neighbour", "rxnmapper": "atoms_right", "Whisper": "same_next_token", "SmolLM2": "loss"}
 
 
 def plus_minus(mean: float | None, half: float | None, digits: int = 3) -> str:
@@ -20,10 +19,20 @@ def plus_minus(mean: float | None, half: float | None, digits: int = 3) -> str:
 
 @claims(PAGE)
 def sums_and_changes() -> Iterator[str]:
-    for each in results("explain_why")["rows"]:
+    rows = results("explain_why")["rows"]
+    for each in rows:
         numbers = [each["pairs"], f"{each['largest_error']:.0e}", each["changes"], each["flipped_at_1.001"]]
-        numbers += [each["stayed_at_0.9"], f"{each['seconds_of_one_answer']:.1f} s"]
+        numbers += [each["stayed_at_0.9"], f"{each['median_seconds']:.1f} s", f"{each['largest_seconds']:.1f} s"]
         yield f"| {each['model']} | {' | '.join(map(str, numbers))} |"
+    assert all(each["changes"] == each["flipped_at_1.001"] == each["stayed_at_0.9"] for each in rows)
+    yield f"the sums of all {sum(each['pairs'] for each in rows):,} pairs are exact to {_above(rows, 'largest_error')}"
+    yield f"all {sum(each['changes'] for each in rows):,} changes do both"
+    assert all(each["largest_seconds"] < 10 for each in rows)
+
+
+def _above(rows: list[dict[str, Any]], key: str) -> str:
+    """A power of ten that no number exceeds."""
+    return f"1e{math.ceil(math.log10(max(each[key] for each in rows)))}"
 
 
 @claims(PAGE)
@@ -38,24 +47,16 @@ def parts_taken_out() -> Iterator[str]:
 
 @claims(PAGE)
 def swapped() -> Iterator[str]:
-    rows = results("explain_swap")["rows"]
-    for model in dict.fromkeys(each["model"] for each in rows):
-        own = [each for each in rows if each["model"] == model]
-        for kind in KINDS:
-            single = [each for each in own if each["kind"] == kind and each["heads"].startswith("L")]
-            means = [_mean(single, key) for key in ("same_choice", "cosine", TASKS[model])]
-            shown = ["" if mean is None else short(mean, 3) for mean in means]
-            yield f"| {model} | {len(single)} single heads, mean | {kind} | {' | '.join(shown)} |"
-        for each in (each for each in own if not each["heads"].startswith("L")):
-            task = each[TASKS[model]]
-            last = plus_minus(each["loss"], each["loss_half"]) if TASKS[model] == "loss" else short(task, 3)
-            first = [plus_minus(each[key], each[f"{key}_half"]) for key in ("same_choice", "cosine")]
-            yield f"| {model} | {each['heads']} ({each['swapped']}) | {each['kind']} | {' | '.join([*first, last])} |"
+    for each in results("explain_swap")["rows"]:
+        task = each["loss"] if each["model"] == "SmolLM2" else each["task"]
+        cells = [between(each["same_choice"]), between(each["cosine"]), between(task)]
+        group = f"{each['runs']} single heads" if each["heads"] == "single" else f"{each['heads']} ({each['swapped']})"
+        yield f"| {each['model']} | {group} | {each['kind']} | {' | '.join(cells)} |"
 
 
-def _mean(rows: list[dict[str, Any]], key: str) -> float | None:
-    values = [each[key] for each in rows if each[key] is not None]
-    return sum(values) / len(values) if values else None
+def between(found: list[float] | None) -> str:
+    """A mean and its interval."""
+    return "" if found is None else f"{short(found[0], 3)} ({short(found[1], 3)} to {short(found[2], 3)})"
 
 
 @claims(PAGE)
@@ -76,5 +77,5 @@ def watched() -> Iterator[str]:
     (each,) = results("explain_watch")["rows"]
     yield (
         f"In {each['steps']} steps of a GPT of four layers and four heads, measuring all heads every {each['every']}"
-        f" steps took {100 * each['overhead']:.1f} % of the time of training"
+        f" steps, the default, took {100 * each['overhead']:.1f} % of the time of training"
     )

@@ -66,9 +66,9 @@ def why(
         total = found.support_gap if shares and title.startswith("Under") else found.gap
         rows = [[share.name, number(share.value, 4), f"{share.value / total:.0%}" if total else ""]
                 for share in largest(shares, parts)]  # fmt: skip
-        print_table(
-            title, [("part", "left"), ("adds", "right"), ("share", "right")], [*rows, [], ["sum", number(total, 4), ""]]
-        )
+        echo(title)  # which a narrow table would break into lines
+        columns = [("part", "left"), ("adds", "right"), ("share", "right")]
+        print_table("", columns, [*rows, [], ["sum", number(total, 4), ""]])
     for flip in found.flips:
         echo(f"- {str_flip(found, flip)}.")
     echo(f"- Parts add up to the gap to {found.error:.1e} of it.")

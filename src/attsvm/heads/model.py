@@ -97,13 +97,9 @@ class SentenceStates:
 
     def layer(self, row: int) -> LayerStates:
         """The states of the layer in this row."""
-        return LayerStates(
-            self.keys[row],
-            self.queries[row],
-            self.allowed if self.allowed.ndim == 2 else self.allowed[row],
-            None if self.phases is None else self.phases[row],
-            self.buckets,
-        )
+        allowed = self.allowed if self.allowed.ndim == 2 else self.allowed[row]
+        phases = None if self.phases is None else self.phases[row]
+        return LayerStates(self.keys[row], self.queries[row], allowed, phases, self.buckets)
 
 
 class HeadModel(ABC):
@@ -178,8 +174,8 @@ class HeadModel(ABC):
             raise ValueError(f"sentence must have 1 to {limit} tokens for {self.name}; got {len(sentence)}")
 
     def __repr__(self) -> str:
-        kind = "causal" if self.causal else "bidirectional"
         sizes = f"{self.layers} layers x {self.heads} heads, width {self.width}"
+        kind = "causal" if self.causal else "bidirectional"
         return f"{type(self).__name__}({self.name!r}, {self.architecture}, {sizes}, {kind})"
 
 
@@ -204,6 +200,13 @@ def head_place(model: HeadModel, head: str, argument: str = "head") -> tuple[int
             f"head {head} does not exist; {model.name} has layers 0..{model.layers - 1} with heads 0..{model.heads - 1}"
         )
     return layer, number
+
+
+def named_heads(model: HeadModel, heads: Sequence[str] | None) -> list[tuple[int, int]]:
+    """Layer and head of each of `heads`, sorted; None means all."""
+    if heads is None:
+        return [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
+    return sorted({head_place(model, name) for name in heads})
 
 
 def counted(count: int, what: str) -> str:

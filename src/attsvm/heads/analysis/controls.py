@@ -22,18 +22,13 @@ def same_spectrum(form: HeadWeights, generator: torch.Generator, seed: int) -> H
     """
     digest = hashlib.sha256(repr(seed).encode() + form.key.contiguous().numpy().tobytes()).digest()
     shared = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-    return replace(form, key=_moved(form.key, shared), query=_moved(form.query, generator))
 
+    def moved(factor: Tensor, generator: torch.Generator) -> Tensor:
+        own = torch.linalg.qr(factor).R
+        turn, triangle = torch.linalg.qr(torch.randn(len(factor), len(own), generator=generator, dtype=torch.float64))
+        return turn * triangle.diagonal().sign() @ own  # the sign makes the draw uniform
 
-def _moved(factor: Tensor, generator: torch.Generator) -> Tensor:
-    triangle = torch.linalg.qr(factor).R
-    return _orthonormal(len(factor), len(triangle), generator) @ triangle
-
-
-def _orthonormal(width: int, rank: int, generator: torch.Generator) -> Tensor:
-    gaussian = torch.randn(width, rank, generator=generator, dtype=torch.float64)
-    factor, triangle = torch.linalg.qr(gaussian)
-    return factor * triangle.diagonal().sign()  # the sign makes the draw uniform
+    return replace(form, key=moved(form.key, shared), query=moved(form.query, generator))
 
 
 def matching_temperature(views: Sequence[SentenceView], form: HeadWeights, threshold: float, share: float) -> float:

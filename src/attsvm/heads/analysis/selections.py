@@ -36,8 +36,7 @@ class SentenceView(LayerStates):
         """Sent to a worker: each tensor without the layers around it, in half the bytes where nothing is lost."""
         same = self.queries.data_ptr() == self.keys.data_ptr() and self.queries.shape == self.keys.shape
         parts = {**vars(self), "queries": None if same else self.queries}
-        packed = {name: _packed(part) if isinstance(part, Tensor) else part for name, part in parts.items()}
-        return _unpacked, (packed,)
+        return _unpacked, ({name: _packed(part) for name, part in parts.items()},)
 
     @property
     def candidates(self) -> Bool[Tensor, "T T"]:
@@ -49,7 +48,9 @@ class SentenceView(LayerStates):
         return form.logits(self).masked_fill(~self.candidates, -torch.inf)
 
 
-def _packed(part: Tensor) -> np.ndarray:
+def _packed(part: Any) -> Any:
+    if not isinstance(part, Tensor):
+        return part
     short = part.float() if part.dtype == torch.float64 else part
     return (short if torch.equal(short.to(part.dtype), part) else part).numpy()
 
@@ -58,9 +59,9 @@ def _unpacked(packed: dict[str, Any]) -> SentenceView:
     parts: dict[str, Any] = {
         name: torch.tensor(part) if isinstance(part, np.ndarray) else part for name, part in packed.items()
     }
-    parts["keys"] = parts["keys"].double()
-    parts["queries"] = parts["keys"] if parts["queries"] is None else parts["queries"].double()
-    return SentenceView(**parts)
+    keys = parts["keys"].double()
+    queries = keys if parts["queries"] is None else parts["queries"].double()
+    return SentenceView(**parts | {"keys": keys, "queries": queries})
 
 
 @dataclass(frozen=True, eq=False)

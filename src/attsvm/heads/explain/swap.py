@@ -9,7 +9,7 @@ removed, its attention 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ from attsvm.heads.explain.max_margin import MaxMargin, of_sentences
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.texts import read_sentences
 from attsvm.heads.loading.transformers_model import TransformersModel
-from attsvm.heads.model import HeadModel, Sentence, Text, head_place
+from attsvm.heads.model import HeadModel, Sentence, Text, head_place, named_heads
 
 _SOFTMAX = (torch.softmax, torch.nn.functional.softmax, Tensor.softmax)
 KINDS = ("W_mm", "random", "removed")
@@ -55,11 +55,16 @@ def swap(model: HeadModel, head: str | Mapping[str, Attends | None], weights: At
     """
     given = head if isinstance(head, Mapping) else {head: weights}
     places = {head_place(model, name): kept for name, kept in given.items()}
+    with ExitStack() as hooks:
+        hooks.enter_context(_Swapped(_check(model), places, hooks))
+        yield
+
+
+def _check(model: HeadModel) -> TransformersModel:
+    """A model whose attention can be replaced."""
     if not isinstance(model, TransformersModel) or model._layers[0].norms is not None:
         raise ValueError(f"{model.name} must be a model of the transformers library without norms inside its heads")
-    with ExitStack() as hooks:
-        hooks.enter_context(_Swapped(model, places, hooks))
-        yield
+    return model
 
 
 class _Swapped(TorchFunctionMode):
@@ -216,11 +221,7 @@ def swaps(
     Raises:
         ValueError: as `swap`; or if there are fewer than four texts.
     """
-    with swap(model, {}):
-        pass  # refuses what cannot be swapped
-    assert isinstance(model, TransformersModel)
-    every = [(layer, head) for layer in range(model.layers) for head in range(model.heads)]
-    places = every if heads is None else sorted({head_place(model, name) for name in heads})
+    model, places = _check(model), named_heads(model, heads)
     sentences = [one for one in read_sentences(model, texts) if len(one) > 1]
     if len(sentences) < 4:
         raise ValueError(f"texts must hold at least 4 of two tokens or more, to be split; got {len(sentences)}")
@@ -234,31 +235,28 @@ def swaps(
     for name, group in groups.items():
         for kind, weights in made.items():
             own = {place: weights[place] for place in group if place in weights}
-            values = runs(model, own, held_out, before)
+            with swap(model, {f"L{layer}H{head}": kept for (layer, head), kept in own.items()}):
+                after = [outcome(model, sentence) for sentence in held_out]
+            values = differences(model, own, before, after)
             if kind == "removed":
                 values["same_choice"] = [math.nan]  # nothing chooses
             found.append(Swapped(name, kind, len(own), **{key: interval(each) for key, each in values.items()}))
     return found
 
 
-def runs(
-    model: TransformersModel,
-    weights: Mapping[Place, Attends | None],
-    sentences: Sequence[Sentence],
-    before: Sequence[Outcome],
+def differences(
+    model: TransformersModel, places: Iterable[Place], before: Sequence[Outcome], after: Sequence[Outcome]
 ) -> dict[str, list[float]]:
-    """`Swapped.same_choice`, `cosine` and `loss` of each sentence, with `weights` in some heads."""
+    """`Swapped.same_choice` of the heads at `places`, `cosine` and `loss`, for each sentence."""
     found: dict[str, list[float]] = {"same_choice": [], "cosine": [], "loss": []}
-    with swap(model, {f"L{layer}H{head}": kept for (layer, head), kept in weights.items()}):
-        for sentence, old in zip(sentences, before, strict=True):
-            new = outcome(model, sentence)
-            hits = []
-            for layer, head in weights:
-                chosen = [run.attention[layer][head].argmax(-1) for run in (new, old)]
-                hits.append((chosen[0] == chosen[1])[model._allowed(len(sentence), [layer]).sum(-1) > 1])
-            found["same_choice"].append(float(torch.cat(hits).double().mean()) if hits else math.nan)
-            found["cosine"].append(float(torch.nn.functional.cosine_similarity(new.states, old.states).mean()))
-            found["loss"].append(new.loss - old.loss)
+    for old, new in zip(before, after, strict=True):
+        hits = []
+        for layer, head in places:
+            chosen = [run.attention[layer][head].argmax(-1) for run in (new, old)]
+            hits.append((chosen[0] == chosen[1])[model._allowed(len(old.states), [layer]).sum(-1) > 1])
+        found["same_choice"].append(float(torch.cat(hits).double().mean()) if hits else math.nan)
+        found["cosine"].append(float(torch.nn.functional.cosine_similarity(new.states, old.states).mean()))
+        found["loss"].append(new.loss - old.loss)
     return found
 
 

@@ -73,10 +73,8 @@ class Trace:
         names = tuple(dict.fromkeys([*found[0], *found[1]]))
         none = torch.zeros(len(self.sentence), form.key.shape[1], dtype=torch.float64)
         keys, queries = (torch.stack([side.get(name, none) for name in names]) for side in found)
-        for made, states, factor in (
-            (keys, self.seen[layer].keys, form.key), (queries, self.seen[layer].queries, form.query)
-        ):  # fmt: skip
-            whole = states @ factor
+        seen = self.seen[layer]
+        for made, whole in ((keys, seen.keys @ form.key), (queries, seen.queries @ form.query)):
             if not bool((made.sum(0) - whole).abs().max() <= _ADDS_UP * whole.abs().max()):
                 raise ValueError(
                     f"what reaches layer {layer} of {self.model.name} is not a sum of what its linear layers write;"

@@ -20,7 +20,7 @@ from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.load import load
 from attsvm.heads.loading.transformers_model import TransformersModel
-from attsvm.heads.model import Text, head_place
+from attsvm.heads.model import Text, named_heads
 
 COLUMNS = {
     "confident": "share of confident queries",
@@ -68,8 +68,7 @@ class Watch:
         assert isinstance(copied, TransformersModel)
         self._live, self._model = model, copied
         self.sentences = copied.encode(list(texts))
-        pairs = [(layer, head) for layer in range(copied.layers) for head in range(copied.heads)]
-        self.places = pairs if heads is None else sorted({head_place(copied, name) for name in heads})
+        self.places = named_heads(copied, heads)
         self.every, self.settings, self.seconds = every, Settings(queries=queries, accuracy=1e-2), 0.0
         self._path = None if out is None else Path(out)
         self.rows: list[dict[str, Any]] = []

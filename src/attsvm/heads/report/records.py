@@ -188,17 +188,5 @@ class HeadReport:
         kind = max(self.kinds, key=lambda kind: self.kinds[kind])
         return kind if self.kinds[kind] > 0 else None
 
-    def comparison(self, norm: str) -> Comparison:
-        """The comparison in the norm of this name.
-
-        Raises:
-            ValueError: if it was not asked for.
-        """
-        for found in self.comparisons:
-            if found.head.norm == norm:
-                return found
-        there = ", ".join(found.head.norm for found in self.comparisons) or "none"
-        raise ValueError(f"norm must be one of those analysed for {self.name} ({there}); got {norm!r}")
-
     def __repr__(self) -> str:
         return f"HeadReport({self.name}, efficiency {self.efficiency.smallest:.3g}, cosine {self.cosine:.3g})"

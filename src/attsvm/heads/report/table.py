@@ -19,11 +19,8 @@ def shown(value: Any) -> str:
     ('0.123', '-', '12', '0.1 to 0.3')
     """
     if isinstance(value, Interval):
-        return (
-            shown(value.median)
-            if value.low == value.high or math.isnan(value.median)
-            else f"{value.low:.2g} to {value.high:.2g}"
-        )
+        single = value.low == value.high or math.isnan(value.median)
+        return shown(value.median) if single else f"{value.low:.2g} to {value.high:.2g}"
     if isinstance(value, float):
         return "-" if math.isnan(value) else f"{value:.3g}"
     return str(value)
@@ -65,14 +62,6 @@ def _control(key: str, title: str, meaning: str, part: Part, measure: Measure, b
     return Column(key, title, meaning, value, control=True, brief=brief)
 
 
-def _selects(head: HeadReport) -> str:
-    return "" if head.main_kind is None else str(head.main_kind)
-
-
-def _selects_share(head: HeadReport) -> float:
-    return math.nan if head.main_kind is None else head.kinds[head.main_kind]
-
-
 def _margin_shuffled(head: HeadReport) -> Interval:
     if not head.comparisons:
         return Interval()
@@ -85,8 +74,10 @@ _RANK = attrgetter("spectrum.effective_rank")
 # fmt: off
 COLUMNS: tuple[Column, ...] = (
     Column("head", "Head", "layer and head, counted from 0", attrgetter("name")),
-    Column("selects", "Selects", "the commonest kind of selected token among confident queries", _selects),
-    Column("selects_share", "share", "share of that kind", _selects_share, shown_share, brief=False),
+    Column("selects", "Selects", "the commonest kind of selected token among confident queries",
+           lambda head: head.main_kind or ""),
+    Column("selects_share", "share", "share of that kind", lambda head: head.kinds.get(head.main_kind or "", math.nan),
+           shown_share, brief=False),
     Column("confident", "Confident", "share of queries with more attention on one token than the threshold",
            attrgetter("selectivity.confident"), shown_share),
     Column("top_mass", "Top mass", "mean attention on the selected token", attrgetter("selectivity.top_mass")),

@@ -77,21 +77,14 @@ class Verdict:
             return f"{self.norm}, {self.measure}: no head can be compared with {self.control}."
         same = f", equal in {self.equal}" if self.equal else ""
         counts = f"larger in {self.larger} of {self.heads} heads{same} (sign test p = {self.p:.1g})"
+        medians = f"median {self.trained:.3g} against {self.against}, {counts}"
         if self.control == RULE:
-            words = {
-                "closer": "more often than",
-                "further": "LESS often than",
-                "unclear": "not clearly more often than",
-            }
-            return (
-                f"On held-out queries the max-margin solution ({self.norm}) selects what the head selects"
-                f" {words[self.tone]} {RULE}: median {self.trained:.3g} against {self.against}, {counts}."
-            )
-        words = {"closer": "closer to", "further": "FURTHER from", "unclear": "not clearly closer to"}
-        return (
-            f"Trained heads are {words[self.tone]} max-margin than {self.control} by {self.measure} ({self.norm}):"
-            f" median {self.trained:.3g} against {self.against}, {counts}; larger than every draw in {self.above}."
-        )
+            words = {"closer": "more often", "further": "LESS often", "unclear": "not clearly more often"}[self.tone]
+            told = f"On held-out queries the max-margin solution ({self.norm}) selects what the head selects {words}"
+            return f"{told} than {RULE}: {medians}."
+        words = {"closer": "closer to", "further": "FURTHER from", "unclear": "not clearly closer to"}[self.tone]
+        told = f"Trained heads are {words} max-margin than {self.control} by {self.measure} ({self.norm})"
+        return f"{told}: {medians}; larger than every draw in {self.above}."
 
 
 def verdicts(heads: Sequence[HeadReport]) -> tuple[Verdict, ...]:
