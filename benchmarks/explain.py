@@ -4,8 +4,8 @@ Every part writes a table, results/explain_PART.json, whose rows name the comman
 lies in results/explain, one line for each choice, demand or run: a part that is started again continues from there.
 
 - ``why``: random (head, query) pairs of four models. Do the sums add up to the gap? Run through the model in float64,
-  does 1.001 of a stated change flip the choice, and .9 not? How much processor time does one answer take, both of two
-  threads together? (Wall time says more about who else computes on the machine.)
+  does 1.001 of a stated change flip the choice, and .9 not? How much processor time does one answer take, on one
+  thread? (Wall time says more about who else computes on the machine.)
 - ``ablate``: one earlier part is taken out. The change of the gap that its share predicts, against the change in the
   model: with all other parts held as they were, so that only norms react, and with everything computed anew.
 - ``swap``: random heads, layers and all heads of four models run with W_mm, random weights of the same spectrum, or
@@ -168,13 +168,11 @@ def part_why(name: str, count: int, seed: int) -> None:
 
     with in_float64(model):
         samples = grown("why", name, seed, count, pairs)
-    torch.set_num_threads(2)
     seconds, draw = [], Draw(seed)
     for text in draw.some(texts, 10):
         began = time.process_time()
         why(model, text, f"L{draw.below(model.layers)}H{draw.below(model.heads)}")
         seconds.append(time.process_time() - began)
-    torch.set_num_threads(1)
     row = {"model": name, "pairs": len(samples), "largest_error": max(one["error"] for one in samples),
            "smallest_gap": min(one["gap"] for one in samples), "changes": sum(len(one["flipped"]) for one in samples),
            "flipped_at_1.001": sum(sum(one["flipped"]) for one in samples),

@@ -9,6 +9,8 @@ from typing import Any
 from pages.reading import claims, results, short
 
 PAGE = "docs/heads_why.md"
+KINDS = ("W_mm", "random", "removed")
+TASKS = {"MiniLM": "same_neighbour", "rxnmapper": "atoms_right", "Whisper": "same_next_token", "SmolLM2": "loss"}
 
 
 def plus_minus(mean: float | None, half: float | None, digits: int = 3) -> str:
@@ -41,22 +43,30 @@ def parts_taken_out() -> Iterator[str]:
         cells = [str(each["choices"])]
         for label in ("norms_react", "everything_reacts"):
             kinds = ("correlation", "rank correlation", "median error", "median change")
-            cells += [short(each[f"{label}: {kind}"], 2) for kind in kinds]
+            cells += [short(each[f"{label}: {kind}"], 2 if "correlation" in kind else 3) for kind in kinds]
         yield f"| {each['model']} | {' | '.join(cells)} |"
 
 
 @claims(PAGE)
 def swapped() -> Iterator[str]:
-    for each in results("explain_swap")["rows"]:
-        task = each["loss"] if each["model"] == "SmolLM2" else each["task"]
-        cells = [between(each["same_choice"]), between(each["cosine"]), between(task)]
-        group = f"{each['runs']} single heads" if each["heads"] == "single" else f"{each['heads']} ({each['swapped']})"
-        yield f"| {each['model']} | {group} | {each['kind']} | {' | '.join(cells)} |"
+    rows = results("explain_swap")["rows"]
+    for model in dict.fromkeys(each["model"] for each in rows):
+        own = [each for each in rows if each["model"] == model]
+        for kind in KINDS:
+            single = [each for each in own if each["kind"] == kind and each["heads"].startswith("L")]
+            means = [_mean(single, key) for key in ("same_choice", "cosine", TASKS[model])]
+            shown = ["" if mean is None else short(mean, 3) for mean in means]
+            yield f"| {model} | {len(single)} single heads, mean | {kind} | {' | '.join(shown)} |"
+        for each in (each for each in own if not each["heads"].startswith("L")):
+            task = each[TASKS[model]]
+            last = plus_minus(each["loss"], each["loss_half"]) if TASKS[model] == "loss" else short(task, 3)
+            first = [plus_minus(each[key], each[f"{key}_half"]) for key in ("same_choice", "cosine")]
+            yield f"| {model} | {each['heads']} ({each['swapped']}) | {each['kind']} | {' | '.join([*first, last])} |"
 
 
-def between(found: list[float] | None) -> str:
-    """A mean and its interval."""
-    return "" if found is None else f"{short(found[0], 3)} ({short(found[1], 3)} to {short(found[2], 3)})"
+def _mean(rows: list[dict[str, Any]], key: str) -> float | None:
+    values = [each[key] for each in rows if each[key] is not None]
+    return sum(values) / len(values) if values else None
 
 
 @claims(PAGE)
@@ -77,5 +87,5 @@ def watched() -> Iterator[str]:
     (each,) = results("explain_watch")["rows"]
     yield (
         f"In {each['steps']} steps of a GPT of four layers and four heads, measuring all heads every {each['every']}"
-        f" steps, the default, took {100 * each['overhead']:.1f} % of the time of training"
+        f" steps took {100 * each['overhead']:.1f} % of the time of training"
     )
