@@ -237,7 +237,7 @@ def test_wrong_kinds_are_one_sentence(data, problem):
         (lambda: plot_cosines(run.weights, solution), "runs must be a Run.*; got Tensor"),
         (lambda: plot_cosines({"a": 3}, solution), "runs must be a Run.*; got int for 'a'"),
         (lambda: plot_cosines(solution, run), "runs must be a Run.*; got SVMSolution"),
-        (lambda: plot_attention([run]), "run must be a Run; got list"),
+        (lambda: plot_attention([run]), r"run must be a Run; got \[Run"),
         (lambda: plot_margins(solution, problem, run.weights), "problem must be an AttentionSVM; got SVMSolution"),
         (lambda: plot_path(run, solution), "paths must be a RegularizationPath.*; got Run"),
         (lambda: plot_trajectory_2d(run, PLANE), "runs must be a Run.*; got TokenDataset"),

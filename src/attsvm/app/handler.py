@@ -6,7 +6,6 @@ import io
 import json
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -63,14 +62,16 @@ class Handler(BaseHTTPRequestHandler):
         self._let_go()
 
     def do_GET(self) -> None:
-        """Answer with the page or one of its scripts; HEAD is answered in the same way, without the content."""
-        self._answer(self._content)
+        """Answer with the page or one of its scripts; to HEAD without the content."""
+        self._check_sender()
+        self._send(HTTPStatus.OK, *self._content())
 
     do_HEAD = do_GET  # noqa: N815 - named by http.server
 
     def do_POST(self) -> None:
         """Answer with a certificate."""
-        self._answer(self._certificate)
+        self._check_sender()
+        self._send(HTTPStatus.OK, JSON, self._certificate())
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse what http.server itself refuses: requests it cannot read, and methods we do not have."""
@@ -84,17 +85,11 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - named by http.server
         """Print nothing: the terminal shows only the address."""
 
-    def _answer(self, make: Callable[[], tuple[str, bytes]]) -> None:
-        self._check_sender()
-        kind, body = make()
-        self._send(HTTPStatus.OK, kind, body)
-
     def _check_sender(self) -> None:
         hosts = self.headers.get_all("Host", [])
         if len(hosts) != 1 or hosts[0].strip().lower() not in self.server.hosts:
-            raise RefusedError(
-                HTTPStatus.FORBIDDEN, f"the Host header must name this server: open {self.server.address}"
-            )
+            sentence = f"the Host header must name this server: open {self.server.address}"
+            raise RefusedError(HTTPStatus.FORBIDDEN, sentence)
         for origin in self.headers.get_all("Origin", []):
             if origin.strip().lower() not in self.server.origins:
                 raise RefusedError(HTTPStatus.FORBIDDEN, "requests from other origins are not answered")
@@ -107,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
             raise RefusedError(HTTPStatus.NOT_FOUND, f"nothing is here; the playground is at {self.server.address}")
         return self.server.contents[path]
 
-    def _certificate(self) -> tuple[str, bytes]:
+    def _certificate(self) -> bytes:
         if self.path != CERTIFY_PATH:
             known = self.path in self.server.contents
             status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND
@@ -118,10 +113,9 @@ class Handler(BaseHTTPRequestHandler):
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the Content-Type must be {JSON}")
         request = parse_json(self._body())
         try:
-            answer = certify(request)
+            return json.dumps(certify(request), allow_nan=False).encode()
         except ValueError as error:
             raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from None
-        return JSON, json.dumps(answer, allow_nan=False).encode()
 
     def _body(self) -> bytes:
         lengths = self.headers.get_all("Content-Length", [])
@@ -140,16 +134,11 @@ class Handler(BaseHTTPRequestHandler):
     def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
         self.send_response(status)
         headers = {
-            "Content-Type": kind,
-            "Content-Length": str(len(body)),
-            "Content-Security-Policy": self.server.policy,
-            "X-Content-Type-Options": "nosniff",
-            "Cross-Origin-Resource-Policy": "same-origin",
-            "Cross-Origin-Opener-Policy": "same-origin",
-            "Referrer-Policy": "no-referrer",
-            "Cache-Control": "no-store",
+            "Content-Type": kind, "Content-Length": str(len(body)), "Content-Security-Policy": self.server.policy,
+            "X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin",
+            "Cross-Origin-Opener-Policy": "same-origin", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
             "Connection": "close",
-        }
+        }  # fmt: skip
         if status is HTTPStatus.METHOD_NOT_ALLOWED:
             headers["Allow"] = "POST" if self.path == CERTIFY_PATH else "GET, HEAD"
         for name, value in headers.items():
@@ -177,10 +166,8 @@ class _WithinSeconds(io.RawIOBase):
     """Reads from a connection for so many seconds in all, however slowly the bytes arrive."""
 
     def __init__(self, connection: socket.socket, seconds: float) -> None:
-        self._connection = connection
-        self._seconds = seconds
-        self._end = time.monotonic() + seconds
-        self._anything = False
+        self._connection, self._seconds = connection, seconds
+        self._end, self._anything = time.monotonic() + seconds, False
 
     def readable(self) -> bool:
         return True

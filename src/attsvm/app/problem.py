@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from attsvm.data import EXAMPLES, StartingPoints, TokenDataset, example
 
@@ -52,9 +53,20 @@ def problem_to_data(problem: object) -> TokenDataset:
         queries.append([1.0] if kind == "prompt" else _point(_entry(one, "query", where), f"{where}.query"))
         tokens = _sequence(_entry(one, "tokens", where), f"{where}.tokens", MOST_TOKENS)
         pairs = [_token(token, f"{where}.tokens[{t}]") for t, token in enumerate(tokens)]
-        places.append([place for place, _ in pairs])
-        scores.append([score for _, score in pairs])
-    return _assembled(places, scores, queries, labels, head)
+        places.append(_tensor([place for place, _ in pairs]))
+        scores.append(_tensor([math.nan if score is None else score for _, score in pairs]))
+    points, vector, values = pad_sequence(places, batch_first=True), _tensor(head), None
+    given_scores = pad_sequence(scores, batch_first=True, padding_value=math.nan)
+    if not bool(given_scores.isnan().all()):
+        heights = torch.where(given_scores.isnan(), points @ vector, given_scores)
+        values, vector = torch.cat([points, heights.unsqueeze(-1)], -1), _tensor([0.0, 0.0, 1.0])
+    lengths = torch.tensor([len(each) for each in places])[:, None]
+    mask = torch.arange(points.shape[1]) < lengths
+    return TokenDataset(points, _tensor(queries), _tensor(labels), None if bool(mask.all()) else mask, values, vector)
+
+
+def _tensor(values: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def data_to_problem(data: TokenDataset) -> dict[str, Any]:
@@ -112,28 +124,6 @@ def selection(selected: object, data: TokenDataset) -> Tensor:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < length:
             raise ValueError(f"selected[{i}] must be a token of input {i}, 0..{length - 1}; got {_shown(token)}")
     return torch.tensor(selected)
-
-
-def _assembled(
-    places: list[list[list[float]]], scores: list[list[float | None]], queries: list[list[float]],
-    labels: list[float], head: list[float],
-) -> TokenDataset:  # fmt: skip
-    lengths = [len(each) for each in places]
-    longest = max(lengths)
-    tokens = torch.zeros(len(places), longest, 2, dtype=torch.float64)
-    for i, points in enumerate(places):
-        tokens[i, : lengths[i]] = torch.tensor(points, dtype=torch.float64)
-    mask = None if min(lengths) == longest else torch.arange(longest) < torch.tensor(lengths)[:, None]
-    vector, values = torch.tensor(head, dtype=torch.float64), None
-    if any(score is not None for each in scores for score in each):
-        heights = tokens @ vector  # the scores of tokens without a given one
-        for i, each in enumerate(scores):
-            for t, score in enumerate(each):
-                if score is not None:
-                    heights[i, t] = score
-        values = torch.cat([tokens, heights.unsqueeze(-1)], -1)
-        vector = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
-    return TokenDataset(tokens, torch.tensor(queries, dtype=torch.float64), labels, mask, values, vector)
 
 
 def _given_scores(data: TokenDataset) -> Tensor | None:

@@ -70,23 +70,11 @@ def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
 
 @figure.command("run", cls=Command)
 def run_experiments(
-    ids: Ids,
-    quick: Quick = False,
-    runs: Runs = None,
-    jobs: Jobs = 1,
-    backend: BackendName = "loky",
-    scheduler: Scheduler = None,
-    worker_timeout: WorkerTimeout = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-    out: Out = Path("out/figures"),
-    formats: Formats = "png,pdf,svg",
-    seed: Seed = 0,
-    seeds: Seeds = None,
-    device: Device = "cpu",
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
+    ids: Ids, quick: Quick = False, runs: Runs = None, jobs: Jobs = 1, backend: BackendName = "loky",
+    scheduler: Scheduler = None, worker_timeout: WorkerTimeout = None, resume: Resume = False,
+    overwrite: Overwrite = False, out: Out = Path("out/figures"), formats: Formats = "png,pdf,svg", seed: Seed = 0,
+    seeds: Seeds = None, device: Device = "cpu", quiet: Quiet = False, json: Json = False,
+) -> None:  # fmt: skip
     """Compute experiments, store tables, draw pictures, and hold what was measured against what was expected.
 
     Everything lands in FOLDER/ID: Parquet tables, arrays.npz, manifest.json, summary.json and pictures. A run that was

@@ -221,8 +221,7 @@ JOINT_TRAINING = JointTraining().experiment(
         cosine_prompt="direction cosine of p to the solution that the theory predicts",
         cosine_head="direction cosine of v to the label SVM",
         softmax_probability="attention on the token selected in the end, mean over the inputs",
-        logistic_probability="probability of the right label, mean over the inputs",
-        norm_prompt="Euclidean norm of p",
+        logistic_probability="probability of the right label, mean over the inputs", norm_prompt="Euclidean norm of p",
         norm_head="Euclidean norm of v",
     ),
 )  # fmt: skip

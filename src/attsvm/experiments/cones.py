@@ -127,8 +127,7 @@ CONES = Cones().experiment(
     columns=described(
         "cells", "dataset kind opening radius returned unsaturated cosine",
         kind="of the selection: global, local, or separable but not locally optimal",
-        opening="1 - cosine of the start to W_mm",
-        radius="norm of the start",
+        opening="1 - cosine of the start to W_mm", radius="norm of the start",
         returned="share of starts that ended with every input above 0.9 attention on the selection",
         unsaturated="share of starts whose attention was still spread in the end; counted as not returned",
         cosine="smallest final cosine to W_mm",

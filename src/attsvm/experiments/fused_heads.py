@@ -195,10 +195,8 @@ FUSED_HEADS = FusedConfiguration().experiment(
     columns=described(
         "history", "stored step dataset head gap law norm low high efficiency_fused efficiency_per_head"
         " relative_gap price",
-        stored="keys of all heads in one matrix (fused), or one matrix per head",
-        step="number of steps taken",
-        head="number of the head",
-        gap="least margin of the head's selected tokens",
+        stored="keys of all heads in one matrix (fused), or one matrix per head", step="number of steps taken",
+        head="number of the head", gap="least margin of the head's selected tokens",
         law="gamma S^2, gamma of the fused problem or of the head alone",
         norm="norm of fused heads of the W in the end, by its semidefinite program",
         low="bound below it: largest spectral norm of a signed sum of the heads",

@@ -271,8 +271,7 @@ class AdamGeometry(Geometry):
 
 _COLUMNS = described(
     "pairs", "optimizer dataset norm cosine efficiency unique relative_gap least_attention optimal",
-    optimizer="which rule trained what",
-    norm="in which the SVM of the reached selection was solved",
+    optimizer="which rule trained what", norm="in which the SVM of the reached selection was solved",
     cosine="direction cosine of the trained W and that solution",
     efficiency="margin of W at norm 1 over the best possible, in that norm",
     unique="whether the solution is proved to be the only one",

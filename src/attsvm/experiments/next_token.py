@@ -225,19 +225,13 @@ class RandomSamples(DataSets):
 _COLUMNS = described(
     "runs", "K d n T dataset feasible infeasible relative_gap finite_dimension finite_norm finite_certified gradient"
     " step cosine growth finite_distance",
-    K="tokens of the vocabulary",
-    d="dimension of an embedding",
-    n="windows",
-    T="tokens of a window",
+    K="tokens of the vocabulary", d="dimension of an embedding", n="windows", T="tokens of a window",
     dataset="number of the data set of this shape",
     feasible="whether the certificate proves a solution of the Graph-SVM",
     infeasible="whether the certificate proves that relations clash",
-    relative_gap="certified relative duality gap of W_svm",
-    finite_dimension="dimension of S_fin",
-    finite_norm="||W_fin||",
-    finite_certified="whether W_fin is proved to within 1e-6 (1 + ||W_fin||)",
-    gradient="split, summed first or plain",
-    step="step of training",
+    relative_gap="certified relative duality gap of W_svm", finite_dimension="dimension of S_fin",
+    finite_norm="||W_fin||", finite_certified="whether W_fin is proved to within 1e-6 (1 + ||W_fin||)",
+    gradient="split, summed first or plain", step="step of training",
     cosine="of W and W_svm, both outside S_fin; NaN where relations clash",
 )  # fmt: skip
 NEXT_TOKEN_ACYCLIC = RandomSamples(alike=1).experiment(

@@ -93,12 +93,9 @@ QUADRATIC_HEAD = QuadraticSweep().experiment(
     shows="the number of tokens kept grows with lambda, exactly as a projection onto the simplex says",
     columns=described(
         "tokens", "penalty dataset input place attention predicted kept predicted_kept",
-        penalty="lambda",
-        input="number of the input",
-        place="of the token, by falling predicted probability",
+        penalty="lambda", input="number of the input", place="of the token, by falling predicted probability",
         attention="probability after training",
         predicted="probability predicted: the projection of gamma / (2 lambda) onto the simplex",
-        kept="whether training kept the token",
-        predicted_kept="whether it was predicted to be kept",
+        kept="whether training kept the token", predicted_kept="whether it was predicted to be kept",
     ),
 )  # fmt: skip

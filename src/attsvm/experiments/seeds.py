@@ -193,16 +193,9 @@ class AcrossSeeds:
 
 
 def run_seeds(
-    experiment: Experiment[C],
-    configuration: C | None = None,
-    *,
-    seeds: int,
-    folder: Path | str,
-    resume: bool = False,
-    overwrite: bool = False,
-    device: torch.device | str = "cpu",
-    **computing: Any,
-) -> AcrossSeeds:
+    experiment: Experiment[C], configuration: C | None = None, *, seeds: int, folder: Path | str, resume: bool = False,
+    overwrite: bool = False, device: torch.device | str = "cpu", **computing: Any,
+) -> AcrossSeeds:  # fmt: skip
     """Compute an experiment with several seeds, each into a folder ``seed-N`` of `folder`, and judge all of them.
 
     ``folder/seeds.json`` holds the answer, of the seeds finished so far while others are still computed.

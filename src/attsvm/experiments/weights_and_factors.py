@@ -343,8 +343,7 @@ _PLANE = described(
     "history", "dataset parameterization step norm least_probability cosine_frobenius cosine_nuclear optimal"
     " locally_optimal",
     dataset="number of the data set; -1 is the picture's, which has a seed of its own",
-    norm="Frobenius norm of W or K Q^T",
-    locally_optimal="whether it is locally optimal for the SVM of its own norm",
+    norm="Frobenius norm of W or K Q^T", locally_optimal="whether it is locally optimal for the SVM of its own norm",
 )  # fmt: skip
 HYPERPLANES = Hyperplanes().experiment(
     "hyperplanes", "TaSVM", "Separating lines", seconds=5, columns=_PLANE,

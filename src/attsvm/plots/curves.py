@@ -13,15 +13,9 @@ from attsvm.sweep.result import SweepResult
 
 
 def band(
-    axes: Axes,
-    x: np.ndarray,
-    values: np.ndarray,
-    *,
-    colour: str,
-    line: LineStyle = W_LINE,
-    quantiles: tuple[float, float] = (0.1, 0.9),
-    centre: str = "median",
-) -> np.ndarray:
+    axes: Axes, x: np.ndarray, values: np.ndarray, *, colour: str, line: LineStyle = W_LINE,
+    quantiles: tuple[float, float] = (0.1, 0.9), centre: str = "median",
+) -> np.ndarray:  # fmt: skip
     """Draw the median (or mean) of `values` ``[runs, len(x)]`` over the runs, with a band of quantiles; return it."""
     middle: np.ndarray = np.nanmedian(values, axis=0) if centre == "median" else np.nanmean(values, axis=0)
     low, high = np.nanquantile(values, quantiles, axis=0)

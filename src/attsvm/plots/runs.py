@@ -10,17 +10,17 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from torch import Tensor
 
-from attsvm.data.checks import ArrayLike, as_floating, check_shape
+from attsvm.data.checks import ArrayLike, as_floating, check_kind, check_shape
 from attsvm.descent import Run
 from attsvm.norms import direction_cosine
-from attsvm.plots.curves import band, label_ends
+from attsvm.plots.curves import Curves, band
 from attsvm.plots.style import (
     DASHES,
     FAINT,
     HAIRLINE,
     INK,
-    Dashes,
     LineStyle,
     by_name,
     colour_of,
@@ -62,8 +62,7 @@ def plot_attention(run: Run, *, element: int | tuple[int, ...] = (), title: str 
     >>> len(plot_attention(run).axes)
     4
     """
-    if not isinstance(run, Run):
-        raise ValueError(f"run must be a Run; got {type(run).__name__}")
+    check_kind(run, Run, "run", "a Run")
     attention = _attention(run, element)
     steps = run.history.step.numpy()
     inputs = attention.shape[1]
@@ -101,15 +100,14 @@ def _attention(run: Run, element: int | tuple[int, ...]) -> np.ndarray:
 
 
 def _draw_input(axes: Axes, steps: np.ndarray, attention: np.ndarray) -> None:
-    axes.set(ylim=(-0.02, 1.02), xlim=(steps[0], max(steps[-1], steps[0] + 1)))
-    ends = []
-    for t in range(attention.shape[1]):
-        named = attention[-1, t] > _KEPT or attention[:, t].max() > max(_KEPT, _GROWN * attention[0, t])
+    curves = Curves(axes)
+    for t, values in enumerate(attention.T):
+        named = values[-1] > _KEPT or values.max() > max(_KEPT, _GROWN * values[0])
         colour = colour_of(t) if named else FAINT
-        axes.plot(steps, attention[:, t], color=colour, linewidth=1.8 if named else 0.8, gid=f"token {t}")
+        axes.plot(steps, values, color=colour, linewidth=1.8 if named else 0.8, gid=f"token {t}")
         if named:
-            ends.append((f"token {t}", float(attention[-1, t]), colour))
-    label_ends(axes, ends, least=0.09, size=8)
+            curves.name(f"token {t}", values[-1], colour)
+    curves.label(0.09, 8, ylim=(-0.02, 1.02), xlim=(steps[0], max(steps[-1], steps[0] + 1)))
 
 
 def plot_cosines(
@@ -141,21 +139,33 @@ def plot_cosines(
     """
     named_runs = by_name(runs, Run, "runs", "run")
     named = by_name(solutions, SVMSolution, "solutions", "solution")
-    curves: list[_Curve] = []
+    found: list[tuple[str, str, LineStyle, np.ndarray, np.ndarray]] = []  # label, colour, line, steps, cosines
     for row, (run_name, run) in enumerate(named_runs.items()):
+        if run.history.weights is None or len(run.history) == 0:
+            raise ValueError(f"run {run_name!r} has no recorded weights; train it with 'weights' in keep=")
         for order, (name, solution) in enumerate(named.items()):
             parts = [run_name] if len(named) == 1 else [name] if len(named_runs) == 1 else [run_name, name]
-            cosines = _cosines(run_name, run, name, solution)
+            cosines, _ = _cosines(f"run {run_name!r}", run.history.weights, f"solution {name!r}", solution)
             label = ", ".join(map(label_of, parts))
-            curves.append((label, colour_of(order), DASHES[row % len(DASHES)], run.history.step.numpy(), cosines))
+            found.append((label, colour_of(order), _line(row), run.history.step.numpy(), cosines))
     with house_style():
-        wide = 9.2 + 2 * _more_room(label for label, *_ in curves)
+        wide = 9.2 + 2 * _more_room(label for label, *_ in found)
         figure = new_figure(wide, 3.6 if title is None else 3.9, layout="constrained")
-        plain, gaps = figure.subplots(1, 2)
-        _draw_cosines(plain, curves, gap=False)
-        _draw_cosines(gaps, curves, gap=True)
+        plain, gaps = map(Curves, figure.subplots(1, 2))
+        for label, colour, line, steps, cosines in found:
+            plain.band(label, steps, cosines, colour, line=line)
+            gap = np.maximum(1 - cosines[:, steps > 0], _ROUND_OFF)
+            gaps.band(label, steps[steps > 0], gap, colour, line=line)
+        least = min(plain.axes.get_ylim()[0], 0.0)
+        plain.label(0.075, xlabel="step", ylabel="direction cosine", ylim=(least, 1.02))
+        gaps.label(0.075, xlabel="step", xscale="log", yscale="log", ylabel="1 - cosine")
         settle(figure, title)
     return figure
+
+
+def _line(order: int) -> LineStyle:
+    dashes = DASHES[order % len(DASHES)]
+    return "-" if dashes is None else (0, dashes)
 
 
 def _more_room(labels: Iterable[str]) -> float:
@@ -163,40 +173,16 @@ def _more_room(labels: Iterable[str]) -> float:
     return max(0.0, 0.065 * (max(len(re.sub(r"\$.*?\$", "xx", label)) for label in labels) - 24))
 
 
-_Curve = tuple[str, str, Dashes, np.ndarray, np.ndarray]
-
-
-def _cosines(run_name: str, run: Run, name: str, solution: SVMSolution) -> np.ndarray:
-    """``[elements, records]``; solved elements only."""
-    weights = run.history.weights
-    if weights is None or len(run.history) == 0:
-        raise ValueError(f"run {run_name!r} has no recorded weights; train it with 'weights' in keep=")
-    own = tuple(solution.weights.shape)
-    if tuple(weights.shape[-len(own) :]) != own:
-        raise ValueError(
-            f"solution {name!r} must fit the weights {list(weights.shape[1:])} of run {run_name!r}; it has {list(own)}"
-        )
-    cosines = direction_cosine(weights, solution.weights.to(weights))
-    solved = solution.solved.to(cosines.device).expand(cosines.shape[1:])
-    kept = cosines[:, solved] if cosines.ndim > 1 else cosines[:, None][:, solved.reshape(1)]
-    if kept.shape[1] == 0:
-        raise ValueError(f"solution {name!r} is not solved for any element of run {run_name!r}")
-    return np.asarray(torch.nan_to_num(kept).cpu().numpy().T)
-
-
-def _draw_cosines(axes: Axes, curves: list[_Curve], *, gap: bool) -> None:
-    ends = []
-    for name, colour, dashes, steps, cosines in curves:
-        shown = steps > 0 if gap else steps >= 0
-        values = np.maximum(1 - cosines[:, shown], _ROUND_OFF) if gap else cosines[:, shown]
-        middle = band(axes, steps[shown], values, colour=colour, line="-" if dashes is None else (0, dashes))
-        ends.append((name, float(middle[-1]), colour))
-    axes.set_xlabel("step")
-    if gap:
-        axes.set(xscale="log", yscale="log", ylabel="1 - cosine")
-    else:
-        axes.set(ylabel="direction cosine", ylim=(min(axes.get_ylim()[0], 0.0), 1.02))
-    label_ends(axes, ends, least=0.075)
+def _cosines(owner: str, weights: Tensor, name: str, solution: SVMSolution) -> tuple[np.ndarray, Tensor]:
+    """Cosines ``[elements, records]`` of weights ``[records, *lead, d, dq]``, and a mask ``[*lead]`` of the solved."""
+    shape, lead = tuple(solution.weights.shape), weights.shape[1:-2]
+    if tuple(weights.shape[-len(shape) :]) != shape:
+        raise ValueError(f"{name} must fit the weights {list(weights.shape[1:])} of {owner}; it has {list(shape)}")
+    solved = solution.solved.to(weights.device).expand(lead)
+    if not bool(solved.any()):
+        raise ValueError(f"{name} is not solved for any element of {owner}")
+    cosines = direction_cosine(weights, solution.weights.to(weights)).reshape(len(weights), *lead)[:, solved]
+    return np.asarray(torch.nan_to_num(cosines).reshape(len(weights), -1).cpu().numpy().T), solved
 
 
 def plot_path(
@@ -238,54 +224,34 @@ def plot_path(
         missing = [name for name in named if name not in own]
         if missing:
             raise ValueError(f"solutions must have the names of paths; {missing[0]!r} is not among {', '.join(own)}")
-    curves = {name: _gaps(name, path, own[name]) for name, path in named.items()}
+    found = {name: _cosines(f"path {name!r}", path.weights, "the solution", own[name]) for name, path in named.items()}
     with house_style():
         wide = 5.6 + _more_room(map(label_of, named))
         figure = new_figure(wide, 3.6 if title is None else 3.9, layout="constrained")
-        axes = figure.subplots()
-        ends = []
+        curves = Curves(figure.subplots())
         for order, (name, path) in enumerate(named.items()):
-            gaps, converged = curves[name]
-            dashes, radii = DASHES[order % len(DASHES)], path.radii.cpu().numpy()
-            line: LineStyle = "-" if dashes is None else (0, dashes)
-            middle = band(axes, radii, gaps, colour=colour_of(order), line=line)
+            cosines, solved = found[name]
+            gaps, radii, colour = np.maximum(1 - cosines, _ROUND_OFF), path.radii.cpu().numpy(), colour_of(order)
+            converged = path.converged[:, solved].reshape(len(radii), -1).all(-1).cpu().numpy()
+            middle = band(curves.axes, radii, gaps, colour=colour, line=_line(order))
             for filled in (True, False):
                 here = converged == filled
-                axes.plot(
+                curves.axes.plot(
                     radii[here], middle[here], linestyle="", marker=marker_of(order), markersize=4.5, gid="path",
-                    markerfacecolor=colour_of(order) if filled else "white", markeredgecolor=colour_of(order),
+                    markerfacecolor=colour if filled else "white", markeredgecolor=colour,
                 )  # fmt: skip
-            ends.append((label_of(name), float(middle[-1]), colour_of(order)))
-        axes.set(xscale="log", yscale="log", xlabel="radius $R$ of the ball")
-        axes.set_ylabel(r"1 - cosine of $W_R$ and $W_\mathrm{mm}$")
-        if len(ends) > 1 or not isinstance(paths, RegularizationPath):
-            label_ends(axes, ends, least=0.075)
+            if not isinstance(paths, RegularizationPath):
+                curves.name(label_of(name), middle[-1], colour)
+        curves.label(0.075, xscale="log", yscale="log", xlabel="radius $R$ of the ball",
+                     ylabel=r"1 - cosine of $W_R$ and $W_\mathrm{mm}$")  # fmt: skip
         settle(figure, title)
     return figure
 
 
-def _gaps(name: str, path: RegularizationPath, solution: SVMSolution) -> tuple[np.ndarray, np.ndarray]:
-    """1 - cosine ``[elements, radii]`` of the elements with a solution, and where all of them converged ``[radii]``."""
-    if tuple(path.weights.shape[1:]) != tuple(solution.weights.shape):
-        raise ValueError(
-            f"the solution of path {name!r} must fit its weights {list(path.weights.shape[1:])}; it has"
-            f" {list(solution.weights.shape)}"
-        )
-    solved = solution.solved.reshape(-1).to(path.weights.device)
-    if not bool(solved.any()):
-        raise ValueError(f"the solution of path {name!r} is not solved for any element")
-    cosines = direction_cosine(path.weights, solution.weights.to(path.weights)).reshape(len(path.radii), -1)[:, solved]
-    gaps = np.maximum(1 - torch.nan_to_num(cosines).cpu().numpy().T, _ROUND_OFF)
-    return gaps, path.converged.reshape(len(path.radii), -1)[:, solved].all(-1).cpu().numpy()
-
-
 def plot_margins(
-    problem: AttentionSVM,
-    solution: SVMSolution,
-    weights: Mapping[str, ArrayLike] | ArrayLike,
-    *,
+    problem: AttentionSVM, solution: SVMSolution, weights: Mapping[str, ArrayLike] | ArrayLike, *,
     title: str | None = None,
-) -> Figure:
+) -> Figure:  # fmt: skip
     """Margins of weights on every row of a problem, in units of the largest margin that their norm allows.
 
     A row (i, t) asks that the selected token of input i beats token t. With all weights scaled to the norm of W_mm, the
@@ -333,15 +299,13 @@ def plot_margins(
 
 
 def _check_margins(problem: AttentionSVM, solution: SVMSolution) -> None:
-    for name, given, kind in (("problem", problem, AttentionSVM), ("solution", solution, SVMSolution)):
-        if not isinstance(given, kind):
-            raise ValueError(f"{name} must be an {kind.__name__}; got {type(given).__name__}")
+    check_kind(problem, AttentionSVM, "problem", "an AttentionSVM")
+    check_kind(solution, SVMSolution, "solution", "an SVMSolution")
     if problem.batch_shape:
         raise ValueError(f"problem must be one problem; got a batch of {list(problem.batch_shape)}, pick problem[i]")
-    expected = (problem.data.d, problem.data.dq)
-    if tuple(solution.weights.shape) != expected:
-        got = list(solution.weights.shape)
-        raise ValueError(f"solution must have weights {list(expected)} to fit the problem; got {got}")
+    expected, got = [problem.data.d, problem.data.dq], list(solution.weights.shape)
+    if got != expected:
+        raise ValueError(f"solution must have weights {expected} to fit the problem; got {got}")
     if not bool(solution.solved):
         raise ValueError(f"solution has no margins to compare with: {solution.sentences}")
     if bool(problem.equalities.any()) or not bool(problem.inequalities.any()):
