@@ -12,22 +12,11 @@ import typer
 from typer import Argument, Option
 
 import attsvm
+from attsvm.cli.common import options
 from attsvm.cli.common.commands import interrupted
 from attsvm.cli.common.files import checked_file, new_result, own_folder, write_result
 from attsvm.cli.common.inputs import backend_device, checked_backend
-from attsvm.cli.common.options import (
-    BackendName,
-    Device,
-    Jobs,
-    Json,
-    Out,
-    Quiet,
-    Scheduler,
-    WorkerTimeout,
-    flag,
-    listed,
-    option,
-)
+from attsvm.cli.common.options import Device, Jobs, Json, Out, Quiet, flag, listed, option
 from attsvm.cli.common.registry import SAMPLES, svm_norm_named
 from attsvm.cli.common.report import plural, print_json, print_table, status_line
 
@@ -71,33 +60,16 @@ Html = Annotated[Path | None, option("--html", "FILE", "Where to write the repor
 
 
 def heads(
-    context: typer.Context,
-    model: Model,
-    texts: TextsFile = "sample",
-    images: Images = None,
-    tokenizer: Tokenizer = None,
-    model_type: ModelType = None,
-    most_texts: Most = 1000,
-    layers: Layers = None,
-    heads: Heads = None,
-    norm: Norms = "frobenius",
-    queries: Queries = 500,
-    confidence: Confidence = 0.5,
-    held_out: HeldOut = 0.2,
-    leave_out_sinks: LeaveOut = False,
-    draws: Draws = 5,
-    swap: Swap = False,
-    jobs: Jobs = 1,
-    backend: BackendName = "loky",
-    scheduler: Scheduler = None,
-    worker_timeout: WorkerTimeout = None,
-    html: Html = None,
-    out: Out = Path("out/heads"),
-    seed: Seed = 0,
-    device: Device = "cpu",
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
+    context: typer.Context, model: Model,
+    texts: TextsFile = "sample", images: Images = None, tokenizer: Tokenizer = None, model_type: ModelType = None,
+    most_texts: Most = 1000, layers: Layers = None, heads: Heads = None, norm: Norms = "frobenius",
+    queries: Queries = 500, confidence: Confidence = 0.5, held_out: HeldOut = 0.2, leave_out_sinks: LeaveOut = False,
+    draws: Draws = 5, swap: Swap = False,
+    jobs: Jobs = 1, backend: options.BackendName = "loky", scheduler: options.Scheduler = None,
+    worker_timeout: options.WorkerTimeout = None,
+    html: Html = None, out: Out = Path("out/heads"), seed: Seed = 0, device: Device = "cpu",
+    quiet: Quiet = False, json: Json = False,
+) -> None:  # fmt: skip
     """Analyse the attention heads of MODEL as support vector machines of their own selections.
 
     Prints a table sorted by selectivity and says whether trained heads are closer to max-margin than random weights,
