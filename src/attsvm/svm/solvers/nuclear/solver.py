@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attsvm.data.machine import numba_sees_gpu
 from attsvm.norms import Norm, Nuclear
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver, row_kinds
-from attsvm.svm.solvers.nuclear.device import launch, launchable
 from attsvm.svm.solvers.nuclear.rows import ReducedRows, reduce, unit
 
 _PATIENCE, _LIMIT = 16, 1e4  # iterations of a stage, and normalised dual value, after which a ray is looked for
@@ -30,6 +30,7 @@ _LAST = 60  # iterations of a stage where none was found
 _PER_INPUT = 2  # working rows of an input at the start, and at most as many more in every round
 _ROUNDS = 50  # of working sets
 _SHARE = 16  # problems that are worth a thread
+_FEWEST, _MOST_ROWS = 512, 128  # problems for which a GPU is worth it, and rows that a thread of it can bear
 _CHUNK = 2**17  # problems at a time
 _RESIDUAL = 2e-14  # ||sum lam_k A_k||_F <= _RESIDUAL * sum |lam_k| ||A_k||_F counts as zero
 
@@ -168,7 +169,9 @@ def _run(rows: ReducedRows, limit: float, patience: int) -> tuple[Tensor, Tensor
     (batch, m, rx), (n, rz) = rows.differences.shape, queries.shape[1:]
     empty = rows.differences.new_zeros
     outputs = empty(batch, rx, rz), empty(batch, m), empty(batch, 4)
-    if launchable(batch, m, rows.differences.device):
+    if rows.differences.is_cuda and batch >= _FEWEST and m <= _MOST_ROWS and numba_sees_gpu():
+        from attsvm.svm.solvers.nuclear.device import launch
+
         launch(inputs, limit, patience, outputs)
         return outputs
     arrays, answers = ([x.cpu().contiguous().numpy() for x in group] for group in (inputs, outputs))
