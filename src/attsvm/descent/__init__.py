@@ -6,9 +6,14 @@ from attsvm.descent.engines.numba.engine import CompiledEngine
 from attsvm.descent.engines.torch import TorchEngine
 from attsvm.descent.fit import fit
 from attsvm.descent.initial import initial_parameters
-from attsvm.descent.optimizers.adam import Adam, Lion
 from attsvm.descent.optimizers.base import Optimizer
-from attsvm.descent.optimizers.gradient import GradientDescent, NormalizedGradientDescent, PolyakDescent
+from attsvm.descent.optimizers.gradient import (
+    Adam,
+    GradientDescent,
+    Lion,
+    NormalizedGradientDescent,
+    PolyakDescent,
+)
 from attsvm.descent.optimizers.pytorch import TorchOptimizer
 from attsvm.descent.optimizers.steepest import (
     JointSteepestDescent,

@@ -33,8 +33,16 @@ class Schedule(ABC):
         """Raise a ValueError where the task lacks what these step sizes need."""
 
 
+class _Positive(Schedule):
+    """A schedule all of whose numbers must be positive."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            check_positive(value, "step_size" if name == "size" else name)
+
+
 @dataclass(frozen=True)
-class Constant(Schedule):
+class Constant(_Positive):
     """The same size throughout.
 
     >>> Constant(0.1).sizes(0, 3).tolist()
@@ -43,15 +51,12 @@ class Constant(Schedule):
 
     size: float
 
-    def __post_init__(self) -> None:
-        check_positive(self.size, "step_size")
-
     def sizes(self, first: int, count: int) -> np.ndarray:
         return np.full(count, float(self.size))
 
 
 @dataclass(frozen=True)
-class InverseSqrt(Schedule):
+class InverseSqrt(_Positive):
     """size / sqrt(t + 1) at step t.
 
     >>> InverseSqrt(1.0).sizes(0, 4).tolist()[3]
@@ -60,15 +65,12 @@ class InverseSqrt(Schedule):
 
     size: float
 
-    def __post_init__(self) -> None:
-        check_positive(self.size, "step_size")
-
     def sizes(self, first: int, count: int) -> np.ndarray:
         return self.size / np.sqrt(np.arange(first, first + count) + 1.0)
 
 
 @dataclass(frozen=True)
-class Geometric(Schedule):
+class Geometric(_Positive):
     """size * growth^t at step t, never above `largest`: continuation to very large norms, or decay with growth < 1.
 
     >>> Geometric(1.0, 2.0, largest=4.0).sizes(0, 4).tolist()
@@ -79,11 +81,6 @@ class Geometric(Schedule):
     growth: float
     largest: float = 1e100
 
-    def __post_init__(self) -> None:
-        check_positive(self.size, "step_size")
-        check_positive(self.growth, "growth")
-        check_positive(self.largest, "largest")
-
     def sizes(self, first: int, count: int) -> np.ndarray:
         steps = np.arange(first, first + count, dtype=np.float64)
         # In logarithms, so that a long run meets its ceiling instead of an overflow.
@@ -93,16 +90,13 @@ class Geometric(Schedule):
 
 
 @dataclass(frozen=True)
-class LipschitzStep(Schedule):
+class LipschitzStep(_Positive):
     """`fraction` / L for each data set, L the bound on the Lipschitz constant of its gradient (`lipschitz_bound`).
 
     With fraction <= 1 plain gradient descent on W never increases the risk.
     """
 
     fraction: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_positive(self.fraction, "fraction")
 
     def sizes(self, first: int, count: int) -> np.ndarray:
         return np.full(count, float(self.fraction))

@@ -15,8 +15,7 @@ from torch import Tensor
 from attsvm.attention import Exponential, Head, KeyQuery, Linear, LinearHead, Logistic, QuadraticHead, ReluHead, Weights
 from attsvm.attention.gradient import fixed_scores
 from attsvm.data import TokenDataset
-from attsvm.descent.optimizers.adam import Adam
-from attsvm.descent.optimizers.gradient import GradientDescent, NormalizedGradientDescent
+from attsvm.descent.optimizers.gradient import Adam, GradientDescent, NormalizedGradientDescent
 from attsvm.descent.optimizers.steepest import SteepestDescent
 from attsvm.descent.task import Task
 from attsvm.norms import Frobenius, MaxEntry
@@ -152,24 +151,13 @@ class KernelData:
         rule = _rule(task)
         assert rule is not None  # refused otherwise
         return Shape(
-            n=n,
-            length=length,
-            d=d,
-            dq=self.queries.shape[-1],
-            rank=(kind.rank or d) if isinstance(kind, KeyQuery) else 0,
-            width=self.features.shape[-1],
-            curve=self.curve,
-            masked=int(bool((self.scores == MASKED_SCORE).any())),
-            parts=parts,
-            loss=_LOSSES[type(task.loss)],
-            rule=rule,
-            ridge=int(task.ridge > 0),
-            log_ridge=math.log(task.ridge) if task.ridge > 0 else 0.0,
-            decay=float(optimizer.applied_decay),
-            beta1=float(moments.beta1),
-            beta2=float(moments.beta2),
+            n=n, length=length, d=d, dq=self.queries.shape[-1], width=self.features.shape[-1], curve=self.curve,
+            rank=(kind.rank or d) if isinstance(kind, KeyQuery) else 0, parts=parts, rule=rule,
+            masked=int(bool((self.scores == MASKED_SCORE).any())), loss=_LOSSES[type(task.loss)],
+            ridge=int(task.ridge > 0), log_ridge=math.log(task.ridge) if task.ridge > 0 else 0.0,
+            decay=float(optimizer.applied_decay), beta1=float(moments.beta1), beta2=float(moments.beta2),
             epsilon=float(moments.epsilon),
-        )
+        )  # fmt: skip
 
 
 def step_table(task: Task, first: int, sizes: np.ndarray) -> np.ndarray:
@@ -182,25 +170,24 @@ def step_table(task: Task, first: int, sizes: np.ndarray) -> np.ndarray:
 
 def packed_memory(state: Mapping[str, Tensor], name: str) -> Tensor:
     """What Adam remembers of a parameter, ``[starts, batch, 2 + 2 entries]``: scales of the moments, then both."""
-    moments = [state[f"{kind}/{name}"].double().flatten(2) for kind in ("first", "second")]
-    scales = [
-        state[f"{kind}_scale/{name}"].double().masked_fill((moment == 0).all(-1), -math.inf)
-        for kind, moment in zip(("first", "second"), moments, strict=True)
-    ]
-    return torch.cat([torch.stack(scales, -1), *moments], -1)
+    moments = [state[f"{kind}/{name}"].double().flatten(2) for kind in _MOMENTS]
+    scales = [state[f"{kind}_scale/{name}"].double() for kind in _MOMENTS]
+    blank = [(moment == 0).all(-1) for moment in moments]
+    known = [scale.masked_fill(none, -math.inf) for scale, none in zip(scales, blank, strict=True)]
+    return torch.cat([torch.stack(known, -1), *moments], -1)
 
 
-def unpacked_memory(
-    memories: Sequence[Tensor], parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """The inverse of `packed_memory` for all parameters."""
+def unpacked_memory(memories: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state that `packed_memory` of every parameter belongs to, in the order of the parameters."""
     found = dict(state)
-    for memory, (name, value) in zip(memories, parameters.items(), strict=False):
-        if f"first/{name}" in state:
-            entries = (memory.shape[-1] - 2) // 2
-            for place, kind in enumerate(("first", "second")):
-                moment = memory[..., 2 + place * entries : 2 + (place + 1) * entries].reshape(value.shape)
-                scale = memory[..., place]
-                found[f"{kind}/{name}"] = moment.to(value.dtype)
-                found[f"{kind}_scale/{name}"] = torch.where(torch.isinf(scale), 0.0, scale).to(value.dtype)
+    names = [name.removeprefix("first/") for name in state if name.startswith("first/")]
+    for memory, name in zip(memories, names, strict=True):
+        scales, *moments = memory.tensor_split([2, 1 + memory.shape[-1] // 2], -1)
+        for scale, moment, kind in zip(scales.unbind(-1), moments, _MOMENTS, strict=True):
+            old = state[f"{kind}/{name}"]
+            found[f"{kind}/{name}"] = moment.reshape(old.shape).to(old.dtype)
+            found[f"{kind}_scale/{name}"] = torch.where(torch.isinf(scale), 0.0, scale).to(old.dtype)
     return found
+
+
+_MOMENTS = ("first", "second")

@@ -18,7 +18,7 @@ to exp(m), m the largest a_t - a_o that has a gap; that is the input's scale, an
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections import namedtuple
 
 import numpy as np
 from numba import njit
@@ -51,72 +51,33 @@ LARGEST_EXPONENT = 700.0
 NOTHING = -np.inf
 
 
-class Shape(NamedTuple):
-    """Sizes and rules of a run, constants of the code on a GPU."""
-
-    n: int
-    length: int  # tokens of a worker besides the first
-    d: int
-    dq: int
-    rank: int  # 0 means that W itself is trained
-    width: int  # features of a token, of which a head takes the `curve`; 0 means that the head is linear
-    curve: int
-    masked: int  # whether some scores are MASKED_SCORE
-    parts: int  # workers that share the tokens of an input
-    loss: int
-    rule: int
-    ridge: int
-    log_ridge: float
-    decay: float
-    beta1: float
-    beta2: float
-    epsilon: float
-
-
-class Place(NamedTuple):
-    """What a worker does: part `part` of `own` inputs from `first` on, and every `workers`-th entry of a matrix."""
-
-    first: int
-    own: int
-    part: int
-    worker: int
-    workers: int
-
-
-class Data(NamedTuple):
-    """What stays: of the worker's inputs, but `queries` of all."""
-
-    tokens: np.ndarray  # [own, length, d]
-    scores: np.ndarray  # [own, length + 1], with the first token
-    features: np.ndarray  # [own, length + 1, width]
-    labels: np.ndarray  # [own]
-    queries: np.ndarray  # [n, dq]
-
-
-class Work(NamedTuple):
-    """Scratch: the first seven belong to the worker, the others to all workers of a run."""
-
-    directions: np.ndarray  # [own, d]: u_i = W z_i
-    logits: np.ndarray  # [length + 1]
-    shares: np.ndarray  # [length + 1]: e_t, then entries of the gradient
-    worths: np.ndarray  # [length + 1]: effective scores
-    spare: np.ndarray  # [width]
-    factors: np.ndarray  # [n]
-    pulled: np.ndarray  # [own, d]
-    images: np.ndarray  # [n, d]: all u_i
-    rows: np.ndarray  # [n, d]: the gradient in u_i
-    scales: np.ndarray  # [n]: its logarithmic scale
-    inner: np.ndarray  # [n, rank]: Q^T z_i
-    back: np.ndarray  # [n, rank]: K^T r_i
-    gradients: tuple[np.ndarray, np.ndarray]  # in W or K, and in Q
-    boards: tuple[np.ndarray, np.ndarray]  # [n] each, for `run_sum`
+# Sizes and rules of a run, constants of the code on a GPU: `length` tokens of a worker besides the first; `rank` 0 says
+# that W itself is trained; `width` features of a token, of which a head takes the `curve`, 0 for a linear head; whether
+# some scores are MASKED_SCORE; `parts` workers that share the tokens of an input; and numbers of the optimizer.
+Shape = namedtuple(
+    "Shape",
+    "n length d dq rank width curve masked parts loss rule ridge log_ridge decay beta1 beta2 epsilon",
+)
+# What a worker does: part `part` of `own` inputs from `first` on, and every `workers`-th entry of a matrix.
+Place = namedtuple("Place", "first own part worker workers")
+# What stays, of the worker's inputs: tokens [own, length, d], scores [own, length + 1] and features
+# [own, length + 1, width] with the first token, labels [own]; and the queries [n, dq] of all.
+Data = namedtuple("Data", "tokens scores features labels queries")
+# Scratch of the worker: directions u_i = W z_i [own, d]; logits, shares e_t (then entries of the gradient) and worths,
+# the effective scores [length + 1]; spare [width]; factors [n]; pulled [own, d]. Scratch of all workers of a run:
+# images, all u_i, and rows, the gradient in them [n, d]; its logarithmic scales [n]; inner Q^T z_i and back K^T r_i
+# [n, rank]; pairs of gradients, in W or K and in Q, and of boards [n] for `run_sum`.
+Work = namedtuple(
+    "Work", "directions logits shares worths spare factors pulled images rows scales inner back gradients boards"
+)
 
 
 @njit(**HELPER)
 def rows_of(slot, i, shape, data, work):  # type: ignore[no-untyped-def]
     """The gradient of the risk in u_i, exp(scales[i]) rows[i], of the worker's input `slot`, number i of its run."""
     zero, one, nothing = splat(0.0), splat(1.0), splat(NOTHING)
-    best = load(data.scores, slot * (shape.length + 1))
+    at = slot * (shape.length + 1)
+    best = load(data.scores, at)
     top = zero
     if shape.masked:
         top = where_equal(best, splat(MASKED_SCORE), nothing, zero)
@@ -124,10 +85,9 @@ def rows_of(slot, i, shape, data, work):  # type: ignore[no-untyped-def]
     for t in range(shape.length):
         a = zero
         for j in range(shape.d):
-            a = fma(
-                load(data.tokens, (slot * shape.length + t) * shape.d + j), load(work.directions, slot * shape.d + j), a
-            )
-        score = load(data.scores, slot * (shape.length + 1) + t + 1)
+            k = (slot * shape.length + t) * shape.d + j
+            a = fma(load(data.tokens, k), load(work.directions, slot * shape.d + j), a)
+        score = load(data.scores, at + t + 1)
         if shape.masked:
             a = where_equal(score, splat(MASKED_SCORE), nothing, a)
         best = where_greater(a, top, score, best)
@@ -151,7 +111,7 @@ def rows_of(slot, i, shape, data, work):  # type: ignore[no-untyped-def]
         for q in range(shape.width):
             mixed = zero
             for t in range(shape.length + 1):
-                k = (slot * (shape.length + 1) + t) * shape.width + q
+                k = (at + t) * shape.width + q
                 mixed = fma(load(work.shares, t), load(data.features, k), mixed)
             mixed = over_parts(mixed) * inverse
             slope = splat(-2.0) * mixed
@@ -166,9 +126,9 @@ def rows_of(slot, i, shape, data, work):  # type: ignore[no-untyped-def]
         for t in range(shape.length + 1):
             worth = zero
             for q in range(shape.width):
-                k = (slot * (shape.length + 1) + t) * shape.width + q
+                k = (at + t) * shape.width + q
                 worth = fma(load(work.spare, q), load(data.features, k), worth)
-            score = load(data.scores, slot * (shape.length + 1) + t)
+            score = load(data.scores, at + t)
             linear = fma(load(work.shares, t), score, linear)
             worth = fma(label, worth, score)
             winner = where_greater(worth, best, worth, best)
@@ -178,7 +138,7 @@ def rows_of(slot, i, shape, data, work):  # type: ignore[no-untyped-def]
         outcome = fma(label, value, over_parts(linear) * inverse)
     pulls, size = zero, zero
     for t in range(shape.length + 1):
-        worth = load(work.worths, t) if shape.width > 0 else load(data.scores, slot * (shape.length + 1) + t)
+        worth = load(work.worths, t) if shape.width > 0 else load(data.scores, at + t)
         pull = load(work.shares, t) * (best - worth)
         pulls = pulls + pull
         size = size + absolute(pull)
@@ -186,7 +146,7 @@ def rows_of(slot, i, shape, data, work):  # type: ignore[no-untyped-def]
     if somewhere_less(over_parts(size), splat(TINY_PULLS)):
         largest = nothing
         for t in range(shape.length + 1):
-            worth = load(work.worths, t) if shape.width > 0 else load(data.scores, slot * (shape.length + 1) + t)
+            worth = load(work.worths, t) if shape.width > 0 else load(data.scores, at + t)
             a = load(work.logits, t)
             # Tokens tied with the winner have no gap, and may lie above the scale.
             largest = where_equal(best, worth, largest, where_greater(a, largest, a, largest))
@@ -196,7 +156,7 @@ def rows_of(slot, i, shape, data, work):  # type: ignore[no-untyped-def]
         unit = exponential(shift)
         pulls = zero
         for t in range(shape.length + 1):
-            worth = load(work.worths, t) if shape.width > 0 else load(data.scores, slot * (shape.length + 1) + t)
+            worth = load(work.worths, t) if shape.width > 0 else load(data.scores, at + t)
             a = load(work.logits, t) - shift
             pull = exponential(where_greater(a, zero, zero, a)) * (best - worth)
             pulls = pulls + pull
@@ -206,7 +166,7 @@ def rows_of(slot, i, shape, data, work):  # type: ignore[no-untyped-def]
             store(work.shares, t, load(work.logits, t) - load(work.shares, t) * mean)
     else:
         for t in range(shape.length + 1):
-            worth = load(work.worths, t) if shape.width > 0 else load(data.scores, slot * (shape.length + 1) + t)
+            worth = load(work.worths, t) if shape.width > 0 else load(data.scores, at + t)
             e = load(work.shares, t)
             store(work.shares, t, e * (best - worth) - e * mean)
     margin = outcome if shape.width > 0 else best - mean * unit

@@ -126,7 +126,7 @@ class Launch:
             return torch.where(kept.reshape(*kept.shape, *(1,) * (new.ndim - 2)), new, old)
 
         progress.parameters = {name: chosen(value, before[name]) for name, value in moved.items()}
-        later = unpacked_memory(memories, before, state)
+        later = unpacked_memory(memories, state)
         progress.state = {name: chosen(value, state[name]) for name, value in later.items()}
         progress.overflowed |= ~finite & progress.active
         progress.active &= ~progress.overflowed

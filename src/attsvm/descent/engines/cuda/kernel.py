@@ -134,18 +134,11 @@ class Plan:
             return rows
         first, second = shape.d * (shape.rank or shape.dq), shape.dq * shape.rank
         moments = shape.rule == kernel_task.ADAM
-        return rows | {
-            "work_boards_1": shape.n,
-            "work_images": shape.n * shape.d,
-            "first": first,
-            "second": second,
-            "work_gradients_0": first,
-            "work_gradients_1": second,
-            "work_inner": shape.n * shape.rank,
-            "work_back": shape.n * shape.rank,
-            "memories_0": 2 + 2 * first * moments,
-            "memories_1": 2 + 2 * second * moments,
-        }
+        factors = {"work_inner": shape.n * shape.rank, "work_back": shape.n * shape.rank}
+        memories = {"memories_0": 2 + 2 * first * moments, "memories_1": 2 + 2 * second * moments}
+        gradients = {"work_gradients_0": first, "work_gradients_1": second, "work_boards_1": shape.n}
+        images = {"work_images": shape.n * shape.d, "first": first, "second": second}
+        return rows | images | gradients | factors | memories
 
     @property
     def per_run(self) -> int:
@@ -223,10 +216,9 @@ class Plan:
         lines += body_text(step, entry, self.constants, self.registers, ["rows_of"], _HELPERS)
         if span and self.near:
             lines += [f"for j in range({d}):", f"    ends[run, place_first * {d} + j] = moved[j]"]
-        if not span:
-            for name, source in matrices:
-                lines.append(f"for k in range(place_worker, {self.common[name]}, {self.workers}):")
-                lines.append(f"    {source}[run, k] = {name}[k]")
+        for name, source in () if span else matrices:
+            lines.append(f"for k in range(place_worker, {self.common[name]}, {self.workers}):")
+            lines.append(f"    {source}[run, k] = {name}[k]")
         return "\n    ".join(lines) + "\n"
 
     @cached_property

@@ -75,8 +75,7 @@ class CompiledEngine(Engine):
                 name: layout.unpack(array).reshape(progress.parameters[name].shape)
                 for name, array in zip(names, matrices, strict=True)
             }
-            kept_now = [layout.unpack(memory) for memory in memories]
-            progress.state = unpacked_memory(kept_now, progress.parameters, progress.state)
+            progress.state = unpacked_memory([layout.unpack(memory) for memory in memories], progress.state)
             progress.stalled |= (layout.unpack(stalled)[..., 0] > 0) & progress.active
         else:
             # Some run left the range of floating point on the way: the other engine finds its last finite step.

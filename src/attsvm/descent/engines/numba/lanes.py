@@ -87,14 +87,14 @@ def _call(builder: Any, name: str, *arguments: Any) -> Any:
     return builder.call(known or ir.Function(builder.module, function, name), arguments)
 
 
-def _elementwise(count: int, emit: Any) -> Any:
+def _elementwise(count: int, emit: Any, result: Any = lanes_type) -> Any:
     """An intrinsic of `count` lanes arguments whose code is ``emit(builder, *arguments)``."""
 
     def typed() -> Any:
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
             return emit(builder, *arguments)
 
-        return lanes_type(*(lanes_type,) * count), generate
+        return result(*(lanes_type,) * count), generate
 
     # Numba reads the number of arguments off the function, so each needs its own.
     makers = {
@@ -113,15 +113,9 @@ where_greater = _elementwise(4, lambda builder, a, b, x, y: builder.select(build
 where_equal = _elementwise(4, lambda builder, a, b, x, y: builder.select(builder.fcmp_ordered("==", a, b), x, y))
 
 
-@intrinsic
-def somewhere_less(typing_context, a, b):  # type: ignore[no-untyped-def]
-    """Whether a < b in at least one lane."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        bits = builder.bitcast(builder.fcmp_ordered("<", *arguments), ir.IntType(LANES))
-        return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(LANES), 0))
-
-    return types.boolean(lanes_type, lanes_type), generate
+def _emit_somewhere_less(builder: Any, a: Any, b: Any) -> Any:
+    bits = builder.bitcast(builder.fcmp_ordered("<", a, b), ir.IntType(LANES))
+    return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(LANES), 0))
 
 
 def _emit_power_of_two(builder: Any, shifted: Any) -> Any:
@@ -130,6 +124,7 @@ def _emit_power_of_two(builder: Any, shifted: Any) -> Any:
     return builder.bitcast(builder.shl(exponent, ir.Constant(_INTEGERS, [52] * LANES)), _VECTOR)
 
 
+somewhere_less = _elementwise(2, _emit_somewhere_less, types.boolean)  # whether a < b in at least one lane
 power_of_two = _elementwise(1, _emit_power_of_two)
 
 
