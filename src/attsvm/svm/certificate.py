@@ -18,27 +18,23 @@ from attsvm.svm.problem import AttentionSVM
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """What the weights and duals prove, every attribute ``[*batch]``; M is the combination of rows that the duals give.
+    """What the weights and duals prove; M is the combination of rows that the duals give."""
 
-    Attributes:
-        primal_value: N(W).
-        dual_value: no feasible W has a smaller norm: ``(b^T lam + c^T nu) / N°(M)`` with negative lam set to 0; inf
-            where the duals are an exact ray of infeasibility.
-        relative_gap: how far N(W), after scaling W to feasibility where that is allowed, lies above `dual_value`.
-        min_margin: smallest ``margin / b`` over inequality rows with b > 0 (inf where there are none).
-        largest_violation: largest shortfall of a row or miss of an equality, relative to 1 + |b|.
-        dual_violation: largest negative lam relative to the largest one, and how far N°(M) is from 1 (unless M is 0).
-        ray_residual: ``||M||_F / sum_k |lam_k| ||A_k||_F``, the sum over the rows that earn b^T lam > 0 (and less where
-            others cost): 0 for an exact ray of infeasibility, inf where nothing is earned. Rows with b = 0 may cancel
-            each other at any size and prove nothing, so they do not count.
-    """
-
-    primal_value: Float[Tensor, "*batch"]
+    primal_value: Float[Tensor, "*batch"]  #: N(W)
+    #: no feasible W has a smaller norm: ``(b^T lam + c^T nu) / N°(M)`` with negative lam set to 0; inf where the duals
+    #: are an exact ray of infeasibility
     dual_value: Float[Tensor, "*batch"]
+    #: how far N(W), after scaling W to feasibility where that is allowed, lies above `dual_value`
     relative_gap: Float[Tensor, "*batch"]
-    min_margin: Float[Tensor, "*batch"]
-    largest_violation: Float[Tensor, "*batch"]
+    min_margin: Float[Tensor, "*batch"]  #: smallest ``margin / b`` over inequality rows with b > 0; inf without any
+    largest_violation: Float[
+        Tensor, "*batch"
+    ]  #: largest shortfall of a row or miss of an equality, relative to 1 + |b|
+    #: largest negative lam relative to the largest one, and how far N°(M) is from 1 (unless M is 0)
     dual_violation: Float[Tensor, "*batch"]
+    #: ``||M||_F / sum_k |lam_k| ||A_k||_F``, the sum over the rows that earn b^T lam > 0 (and less where others cost):
+    #: 0 for an exact ray of infeasibility, inf where nothing is earned. Rows with b = 0 may cancel each other at any
+    #: size and prove nothing, so they do not count
     ray_residual: Float[Tensor, "*batch"]
 
     def proves_optimal(self, tolerance: float) -> Tensor:

@@ -22,6 +22,7 @@ What is not proved so may still be infeasible; it is not known to be.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import frexp
 
@@ -30,6 +31,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from attsvm.svm.certificate import signed
 from attsvm.svm.problem import AttentionSVM
 
 _UNIT = 2.0**-52
@@ -50,10 +52,8 @@ def proves_infeasible(problem: AttentionSVM, rays: Float[Tensor, "batch n T"]) -
         problem: problems with one batch axis.
         rays: multipliers; negative ones of inequality rows are read as 0.
     """
-    sides = problem.right_hand_side
-    asks = (problem.inequalities & (sides > 0)) | (problem.equalities & (sides != 0))
-    proved = (asks & problem.vanishing).flatten(1).any(1)
-    lam = torch.where(problem.equalities, rays, rays.clamp(min=0.0)).masked_fill(~problem.rows, 0.0)
+    proved = (problem.asking & problem.vanishing).flatten(1).any(1)
+    lam = signed(problem, rays)
     weights = (lam.abs() * problem.row_norms).flatten(1)
     most = int((weights > _LINES[0] * weights.amax(1, keepdim=True)).sum(1).max().clamp(1, _MOST_ROWS))
     at_once = max(1, _MOST_NUMBERS // (most * most * problem.data.dq + most * problem.data.d))
@@ -71,44 +71,24 @@ def proves_infeasible(problem: AttentionSVM, rays: Float[Tensor, "batch n T"]) -
     return proved
 
 
+@dataclass(frozen=True, eq=False)
 class _ListedRows:
-    """The rows of each ray in one list, largest multipliers first, scaled to length 1; zero rows are padding.
+    """The rows of each ray in one list, largest multipliers first, scaled to length 1; zero rows are padding."""
 
-    Attributes:
-        places: of the rows among n * T, ``[batch, m]``.
-        differences: d_k / ||d_k||, ``[batch, m, d]``.
-        queries: z_k / ||z_k||, ``[batch, m, dq]``.
-        duals: lam_k ||d_k|| ||z_k||, scaled to a largest one of 1, ``[batch, m]``.
-        sides: b_k / (||d_k|| ||z_k||), up to the same scale.
-        multipliers: lam_k as given.
-        free: equality rows.
-        names: of the query of each row: the first row of the list with exactly the same one.
-    """
-
-    def __init__(self, **parts: Tensor) -> None:
-        self.parts = parts
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    places: Tensor
-    differences: Tensor
-    queries: Tensor
-    duals: Tensor
-    sides: Tensor
-    multipliers: Tensor
-    free: Tensor
-    names: Tensor
+    places: Tensor  #: of the rows among n T, ``[batch, m]``
+    differences: Tensor  #: d_k / ||d_k||, ``[batch, m, d]``
+    queries: Tensor  #: z_k / ||z_k||, ``[batch, m, dq]``
+    duals: Tensor  #: lam_k ||d_k|| ||z_k||, scaled to a largest one of 1, ``[batch, m]``
+    sides: Tensor  #: b_k / (||d_k|| ||z_k||), up to the same scale
+    multipliers: Tensor  #: lam_k as given
+    free: Tensor  #: equality rows
+    names: Tensor  #: of the query of each row: the first row of the list with exactly the same one
 
     @staticmethod
     def of(problem: AttentionSVM, lam: Tensor, places: Tensor) -> _ListedRows:
-        data = problem.data
-        element = torch.arange(len(places), device=places.device)[:, None]
-        inputs, tokens = places // data.T, places % data.T
-        sequence = inputs // data.queries_per_sequence
-        kept = data.tokens[element, sequence, problem.reference[element, inputs]]
-        differences, lengths = _unit(kept - data.tokens[element, sequence, tokens])
-        own = data.queries[element, inputs] + 0.0  # -0 is 0
-        queries, sizes = _unit(own)
+        differences, own = problem.listed(places)
+        own = own + 0.0  # -0 is 0
+        (differences, lengths), (queries, sizes) = _unit(differences), _unit(own)
         scale = lengths * sizes
         multipliers = lam.flatten(1).gather(1, places)
         duals = multipliers * scale
@@ -123,12 +103,11 @@ class _ListedRows:
         )  # fmt: skip
 
     def __getitem__(self, index: Tensor | slice) -> _ListedRows:
-        return _ListedRows(**{name: part[index] for name, part in self.parts.items()})
+        return _ListedRows(**{name: part[index] for name, part in vars(self).items()})
 
     def above(self, line: float) -> _ListedRows:
         """Only the rows whose multiplier is above `line` times the largest; the others become padding."""
-        small = self.duals.abs() <= line
-        return _ListedRows(**{**self.parts, "duals": self.duals.masked_fill(small, 0.0)})
+        return replace(self, duals=self.duals.masked_fill(self.duals.abs() <= line, 0.0))
 
     @property
     def present(self) -> Tensor:

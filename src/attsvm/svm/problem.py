@@ -206,6 +206,13 @@ class AttentionSVM:
         chosen = self.data.tokens_of(self.reference).unsqueeze(-2)
         return (chosen - self.data.input_tokens).masked_fill(~self.rows.unsqueeze(-1), 0.0)
 
+    def listed(self, places: Int[Tensor, "batch m"]) -> tuple[Float[Tensor, "batch m d"], Float[Tensor, "batch m dq"]]:
+        """x_i,r_i - x_it and z_i of the rows at these places among n T, of problems with one batch axis."""
+        data, element = self.data, torch.arange(len(places), device=places.device)[:, None]
+        inputs, sequence = places // data.T, places // data.T // data.queries_per_sequence
+        kept = data.tokens[element, sequence, self.reference[element, inputs]]
+        return kept - data.tokens[element, sequence, places % data.T], data.queries[element, inputs]
+
     @cached_property
     def row_norms(self) -> Float[Tensor, "*batch n T"]:
         """Frobenius norm of every row, ``||x_i,r_i - x_it|| ||z_i||``; 0 where there is no row.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import cached_property
@@ -61,76 +62,53 @@ CODES: tuple[Status, ...] = (
 # point, which proves the bound only.
 _FOUR_CODES = (Status.SOLVED, Status.NUMERICALLY_INFEASIBLE, Status.NO_ROWS, Status.NOT_CONVERGED)
 
-
 _TENSORS = ("weights", "duals", "codes", "margins", "support", "ambiguous", "unique", "iterations")
 _CERTIFICATE = tuple(field.name for field in fields(Certificate))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SVMSolution:
-    """The max-margin solution of each problem of a batch, or the proof that there is none.
+    """The max-margin solution of each problem of a batch, or the proof that there is none."""
 
-    Attributes:
-        weights: W_mm ``[*batch, d, dq]``; where separable, some W with margins >= b; NaN where there is a ray.
-        duals: multipliers of the norm form ``[*batch, n, T]``, zero where there is no row; equality multipliers are
-            signed and their representative token holds minus their sum. Where infeasible, proved or numerically: the
-            ray.
-        codes: status of each element as its place in `CODES`; `status` gives the `Status` itself.
-        margins: of W_mm on every row ``[*batch, n, T]``, 0 where there is no row.
-        support: the neighbours, inequality rows with margin <= right-hand side + 1e-6.
-        ambiguous: number of rows within a factor of ten of that line, on either side.
-        unique: where the solution is proved to be the only one; False means not proved, or known not to be.
-        certificate: the proof, in numbers for each element.
-        norm: the norm that was minimised.
-        solver: name of the solver that ran.
-        iterations: of each element, in the solver's own unit.
-        seconds: wall time of the whole batch.
-        tolerance: to which the certificate was asked to hold.
-    """
-
-    weights: Float[Tensor, "*batch d dq"]
+    weights: Float[Tensor, "*batch d dq"]  #: W_mm; where separable, some W with margins >= b; NaN where there is a ray
+    #: multipliers of the norm form, zero where there is no row; equality multipliers are signed and their
+    #: representative token holds minus their sum. Where infeasible, proved or numerically: the ray
     duals: Float[Tensor, "*batch n T"]
-    codes: Int[Tensor, "*batch"]
-    margins: Float[Tensor, "*batch n T"]
-    support: Bool[Tensor, "*batch n T"]
-    ambiguous: Int[Tensor, "*batch"]
+    codes: Int[Tensor, "*batch"]  #: status of each element as its place in `CODES`; `status` gives the `Status` itself
+    margins: Float[Tensor, "*batch n T"]  #: of W_mm on every row, 0 where there is no row
+    support: Bool[Tensor, "*batch n T"]  #: the neighbours, inequality rows with margin <= right-hand side + 1e-6
+    ambiguous: Int[Tensor, "*batch"]  #: number of rows within a factor of ten of that line, on either side
+    #: where the solution is proved to be the only one; False means not proved, or known not to be
     unique: Bool[Tensor, "*batch"]
-    certificate: Certificate
-    norm: Norm
-    solver: str
-    iterations: Int[Tensor, "*batch"]
-    seconds: float
-    tolerance: float
+    certificate: Certificate  #: the proof, in numbers for each element
+    norm: Norm  #: the norm that was minimised
+    solver: str  #: name of the solver that ran
+    iterations: Int[Tensor, "*batch"]  #: of each element, in the solver's own unit
+    seconds: float  #: wall time of the whole batch
+    tolerance: float  #: to which the certificate was asked to hold
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The leading axes; () for a single problem."""
         return tuple(self.codes.shape)
 
-    @cached_property
-    def status(self) -> Any:
-        """A `Status` for a single problem, an array of them for a batch."""
-        if self.codes.ndim == 0:
-            return CODES[int(self.codes)]
-        named = np.empty(tuple(self.codes.shape), dtype=object)
-        for index in np.ndindex(*named.shape):
-            named[index] = CODES[int(self.codes[index])]
-        return named
+    def _have(self, *statuses: Status) -> Tensor:
+        return torch.isin(self.codes, torch.tensor([one.code for one in statuses], device=self.codes.device))
 
     @cached_property
     def solved(self) -> Bool[Tensor, "*batch"]:
         """Where there is a proved solution (problems without constraints included)."""
-        return (self.codes == Status.SOLVED.code) | (self.codes == Status.NO_ROWS.code)
+        return self._have(Status.SOLVED, Status.NO_ROWS)
 
     @cached_property
     def separable(self) -> Bool[Tensor, "*batch"]:
         """Where weights that separate the selection are in hand, solved to the tolerance or not."""
-        return self.solved | (self.codes == Status.SEPARABLE.code)
+        return self._have(Status.SOLVED, Status.NO_ROWS, Status.SEPARABLE)
 
     @cached_property
     def infeasible(self) -> Bool[Tensor, "*batch"]:
         """Where it is proved, for the data exactly as given, that there is none."""
-        return self.codes == Status.INFEASIBLE.code
+        return self._have(Status.INFEASIBLE)
 
     @cached_property
     def barred(self) -> Bool[Tensor, "*batch"]:
@@ -138,40 +116,45 @@ class SVMSolution:
 
         Either infeasible or numerically infeasible.
         """
-        return self.infeasible | (self.codes == Status.NUMERICALLY_INFEASIBLE.code)
+        return self._have(Status.INFEASIBLE, Status.NUMERICALLY_INFEASIBLE)
 
     @cached_property
     def undecided(self) -> Bool[Tensor, "*batch"]:
         """Where it is not known whether any weights separate: numerically infeasible or not converged."""
-        return ~self.separable & ~self.infeasible
+        return self._have(Status.NUMERICALLY_INFEASIBLE, Status.NOT_CONVERGED)
+
+    @cached_property
+    def status(self) -> Any:
+        """A `Status` for a single problem, an array of them for a batch."""
+        return self._each(lambda status, _: status)
 
     @cached_property
     def sentences(self) -> Any:
         """The sentence of the status with its number: a string, or an array of them for a batch."""
-        bound = self.certificate.dual_value
-        if self.codes.ndim == 0:
-            return said_with_bound(CODES[int(self.codes)], float(bound))
-        said = np.empty(tuple(self.codes.shape), dtype=object)
+        return self._each(said_with_bound)
+
+    def _each(self, say: Callable[[Status, float], Any]) -> Any:
+        """What is said of each element, from its status and its bound; without an array for a single one."""
+        said = np.empty(self.batch_shape, dtype=object)
         for index in np.ndindex(*said.shape):
-            said[index] = said_with_bound(CODES[int(self.codes[index])], float(bound[index]))
-        return said
+            said[index] = say(CODES[int(self.codes[index])], float(self.certificate.dual_value[index]))
+        return said[()]
 
     def require_solved(self) -> SVMSolution:
         """This solution, or a ValueError with the status sentence of the first element that was not solved."""
-        if bool(self.solved.all()):
+        missing = torch.nonzero(~self.solved).tolist()
+        if not missing:
             return self
-        bad = int((~self.solved).sum())
-        where = torch.nonzero(~self.solved)[0].tolist()
-        sentence = self[tuple(where)].sentences if where else self.sentences
-        if not where:
-            raise ValueError(f"the problem is {sentence}")
+        if not self.batch_shape:
+            raise ValueError(f"the problem is {self.sentences}")
         raise ValueError(
-            f"{bad} of {self.codes.numel()} problems are not solved; the first, element {where}, is {sentence}"
+            f"{len(missing)} of {self.codes.numel()} problems are not solved; the first, element {missing[0]}, is"
+            f" {self[tuple(missing[0])].sentences}"
         )
 
     def rank(self, tolerance: float = 1e-8) -> Int[Tensor, "*batch"]:
         """Number of singular values above `tolerance` times the largest; 0 where there is a ray."""
-        known = torch.where(torch.isfinite(self.weights), self.weights, torch.zeros_like(self.weights))
+        known = torch.where(torch.isfinite(self.weights), self.weights, 0.0)
         values = torch.linalg.svdvals(known)
         return ((values > tolerance * values[..., :1]) & (values > 0)).sum(-1)
 
@@ -191,17 +174,10 @@ class SVMSolution:
         """Write to .npz or .safetensors, atomically."""
         arrays = {name: getattr(self, name) for name in _TENSORS}
         arrays |= {f"certificate/{name}": getattr(self.certificate, name) for name in _CERTIFICATE}
+        metadata = {name: getattr(self, name) for name in ("solver", "seconds", "tolerance")}
+        statuses = [status.name for status in CODES]
         return write_arrays(
-            path,
-            arrays,
-            {
-                "kind": "SVMSolution",
-                "norm": repr(self.norm),
-                "solver": self.solver,
-                "seconds": self.seconds,
-                "tolerance": self.tolerance,
-                "statuses": [status.name for status in CODES],
-            },
+            path, arrays, {"kind": "SVMSolution", "norm": repr(self.norm), **metadata, "statuses": statuses}
         )
 
     @classmethod
@@ -211,10 +187,11 @@ class SVMSolution:
         Raises:
             ValueError: if the file is missing, damaged or not a solution.
         """
-        arrays, metadata = read_arrays(path)
+        arrays, found = read_arrays(path)
+        metadata: dict[str, Any] = dict(found)
         if metadata.get("kind") != "SVMSolution":
             raise ValueError(f"{path} is not a saved solution (its kind is {metadata.get('kind', 'unknown')!r})")
-        names: Any = metadata.get("statuses")
+        names = metadata.get("statuses")
         stored = _FOUR_CODES if names is None else tuple(Status[name] for name in names)
         arrays["codes"] = torch.tensor([status.code for status in stored])[arrays["codes"]]
         return cls(
@@ -222,8 +199,8 @@ class SVMSolution:
             certificate=Certificate(**{name: arrays[f"certificate/{name}"] for name in _CERTIFICATE}),
             norm=norm_from_repr(str(metadata["norm"])),
             solver=str(metadata["solver"]),
-            seconds=float(metadata["seconds"]),  # type: ignore[arg-type]
-            tolerance=float(metadata["tolerance"]),  # type: ignore[arg-type]
+            seconds=float(metadata["seconds"]),
+            tolerance=float(metadata["tolerance"]),
         )
 
 
@@ -235,11 +212,7 @@ def said_with_bound(status: Status, bound: float) -> str:
 
 
 def norm_from_repr(text: str) -> Norm:
-    """The norm that printed itself as `text`, such as ``Entrywise(p=3)``.
-
-    Raises:
-        ValueError: if no norm prints itself so.
-    """
+    """The norm that printed itself as `text`, such as ``Entrywise(p=3)``; a ValueError if none prints itself so."""
     from attsvm import norms
 
     name, _, rest = text.partition("(")

@@ -20,19 +20,13 @@ ProgressReport = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class RawSolution:
-    """What a solver claims, for problems with one batch axis. It need not say whether it is right.
-
-    Attributes:
-        weights: ``[batch, d, dq]``.
-        duals: norm form or any positive multiple of it; a ray where the solver found the problem infeasible.
-        iterations: in the solver's unit.
-        unique: True or False where known; None where the solver cannot tell.
-    """
+    """What a solver claims, for problems with one batch axis. It need not say whether it is right."""
 
     weights: Float[Tensor, "batch d dq"]
+    #: norm form or any positive multiple of it; a ray where the solver found the problem infeasible
     duals: Float[Tensor, "batch n T"]
-    iterations: Int[Tensor, " batch"]
-    unique: Bool[Tensor, " batch"] | None = None
+    iterations: Int[Tensor, " batch"]  #: in the solver's unit
+    unique: Bool[Tensor, " batch"] | None = None  #: True or False where known; None where the solver cannot tell
 
 
 class Solver(ABC):
@@ -63,20 +57,13 @@ class Rows:
 
     Where neither mask is set there is no row. What solvers derive from it (lists of rows, scaled or reduced) has the
     same field names.
-
-    Attributes:
-        differences: d_it = x_i,selected - x_it, ``[batch, n, T, d]``.
-        queries: z_i, ``[batch, n, dq]``.
-        right_hand_side: b_it, ``[batch, n, T]``.
-        inequalities: ``[batch, n, T]``.
-        equalities: ``[batch, n, T]``.
     """
 
-    differences: Tensor
-    queries: Tensor
-    right_hand_side: Tensor
-    inequalities: Tensor
-    equalities: Tensor
+    differences: Tensor  #: d_it = x_i,selected - x_it, ``[batch, n, T, d]``
+    queries: Tensor  #: z_i, ``[batch, n, dq]``
+    right_hand_side: Tensor  #: b_it, ``[batch, n, T]``
+    inequalities: Tensor  #: ``[batch, n, T]``
+    equalities: Tensor  #: ``[batch, n, T]``
 
     @staticmethod
     def of(problem: AttentionSVM) -> Rows:
@@ -117,12 +104,7 @@ class Rows:
 class RowList(Rows):
     """Rows in lists of one length m, each row with its own query; padding, which has no row, where a problem has fewer.
 
-    Attributes:
-        differences: d_k, ``[batch, m, d]``.
-        queries: z_k, ``[batch, m, dq]``.
-        right_hand_side: b_k, ``[batch, m]``.
-        inequalities: ``[batch, m]``.
-        equalities: ``[batch, m]``.
+    d_k is ``[batch, m, d]``, z_k ``[batch, m, dq]``, and the others are ``[batch, m]``.
     """
 
     def combine(self, duals: Tensor) -> Tensor:

@@ -122,7 +122,9 @@ def _polished(
     likely = torch.where(bound, u / s, torch.where(gram.factors > 0, torch.inf, 0.0))
     active = int((likely > 1).sum())
     index = likely.topk(min(active + active // 4 + 200, MOST_UNKNOWNS, int((likely > 0).sum()))).indices
-    rows = gram.listed(index, b, bound, reach)
+    differences, queries = gram.problem.listed(index)
+    factors, sides, inequalities, reached = (x.gather(1, index) for x in (gram.factors, b, bound, reach))
+    rows = ScaledRows(differences * factors[..., None], queries, sides, inequalities, ~inequalities, reached)
     found, multipliers, _ = polish(rows.gram(), rows, likely.gather(1, index) > 1, 0.1 * accuracy)
     return found, torch.zeros_like(u).scatter(1, index, multipliers)
 
@@ -156,18 +158,6 @@ class _TokenGram:
 
     def forward(self, weights: Tensor) -> Tensor:
         return self.factors * self.problem.margins(weights).flatten(1)
-
-    def listed(self, index: Tensor, b: Tensor, bound: Tensor, reach: Tensor) -> ScaledRows:
-        """The rows at the places `index` ``[1, m]`` of n T, written out."""
-        data = self.problem.data
-        inputs = index[0] // data.T
-        sequence = inputs // data.queries_per_sequence
-        kept = data.tokens[0, sequence, self.problem.reference[0, inputs]]
-        differences = (kept - data.tokens[0, sequence, index[0] % data.T]) * self.factors[0, index[0], None]
-        sides, inequalities, reached = (x.gather(1, index) for x in (b, bound, reach))
-        return ScaledRows(
-            differences[None], data.queries[:, inputs], sides, inequalities, ~inequalities, reached
-        )  # fmt: skip
 
     def times(self, u: Tensor) -> Tensor:
         return self.forward(self.adjoint(u))

@@ -13,13 +13,9 @@ from attsvm.svm.solvers.base import RowList, Rows
 
 @dataclass(frozen=True, eq=False)
 class ScaledRows(RowList):
-    """Rows a_k = d_k z_k^T with ||d_k|| and ||z_k|| in [1, 2), scaled by powers of two (exact).
+    """Rows a_k = d_k z_k^T with ||d_k|| and ||z_k|| in [1, 2), scaled by powers of two (exact)."""
 
-    Attributes:
-        reach: the problem's largest |b| in the units of each row, ``[batch, m]``.
-    """
-
-    reach: Tensor
+    reach: Tensor  #: the problem's largest |b| in the units of each row, ``[batch, m]``
 
     def margins(self, weights: Tensor) -> Tensor:
         """d_k^T W z_k, ``[batch, m]``."""
@@ -47,18 +43,13 @@ class Guess(NamedTuple):
 class Scaling:
     """What leads from scaled rows back to the problem.
 
-    Attributes:
-        index: place of each row in n * T, ``[batch, m]``.
-        factor: row scale, ``[batch, m]``.
-        unit: scale of the right-hand sides, ``[batch, 1]``. With W' and lam' the scaled answer, W = W' / unit and
-            lam = lam' factor / unit, or lam' factor unit for a ray.
-        lone: a ray of zero rows that ask for something, ``[batch, m]``; 0 where there are none.
+    With W' and lam' the scaled answer, W = W' / unit and lam = lam' factor / unit, or lam' factor unit for a ray.
     """
 
-    index: Tensor
-    factor: Tensor
-    unit: Tensor
-    lone: Tensor
+    index: Tensor  #: place of each row in n * T, ``[batch, m]``
+    factor: Tensor  #: row scale, ``[batch, m]``
+    unit: Tensor  #: scale of the right-hand sides, ``[batch, 1]``
+    lone: Tensor  #: a ray of zero rows that ask for something, ``[batch, m]``; 0 where there are none
 
 
 def scale(rows: Rows, m: int) -> tuple[ScaledRows, Scaling]:

@@ -97,30 +97,31 @@ class _Answers:
         rows, gram = (self.rows, gram) if whole else (self.rows[left], gram[left])
         guess = guess_active(gram, rows)
         for attempt in (guess.hopeless, ~guess.hopeless):  # rays first where one is likely, then the other way round
-            self._settle_rays(left, gram, rows, guess, attempt)
-            self._settle(left, gram, rows, guess, ~attempt, accuracy)
+            for wanted, verdict in ((attempt, INFEASIBLE), (~attempt, OPTIMAL)):
+                self._settle(left, gram, rows, guess, wanted, verdict, accuracy)
         self.steps[left] = guess.steps
 
     def _settle(
-        self, left: Tensor, gram: Tensor, rows: ScaledRows, guess: Guess, wanted: Tensor, accuracy: float
+        self,
+        left: Tensor,
+        gram: Tensor,
+        rows: ScaledRows,
+        guess: Guess,
+        wanted: Tensor,
+        verdict: int,
+        accuracy: float,
     ) -> None:
-        """Polish the wanted ones of `left` that are still open, and write down those that pass."""
+        """Polish the wanted ones of `left` that are still open, and write down the rays or solutions that pass."""
         some = (wanted & (self.verdicts[left] == UNSURE)).nonzero()[:, 0]
         if some.numel() == 0:
             return
         if some.numel() < len(left):
             gram, rows = gram[some], rows[some]
-        active = rows.present & (rows.equalities | (guess.multipliers[some] > guess.slacks[some]))
-        weights, multipliers, solved = polish(gram, rows, active, accuracy)
-        where = left[some[solved]]
-        self.weights[where], self.multipliers[where] = weights[solved], multipliers[solved]
-        self.verdicts[where] = OPTIMAL
-
-    def _settle_rays(self, left: Tensor, gram: Tensor, rows: ScaledRows, guess: Guess, wanted: Tensor) -> None:
-        """The same for rays."""
-        some = (wanted & (self.verdicts[left] == UNSURE)).nonzero()[:, 0]
-        if some.numel() == 0:
-            return
-        ray, proved = polish_ray(gram[some], rows[some], guess.multipliers[some], guess.slacks[some])
-        where = left[some[proved]]
-        self.multipliers[where], self.verdicts[where] = ray[proved], INFEASIBLE
+        u, s = guess.multipliers[some], guess.slacks[some]
+        if verdict == INFEASIBLE:
+            found, good = polish_ray(gram, rows, u, s)
+        else:
+            weights, found, good = polish(gram, rows, rows.present & (rows.equalities | (u > s)), accuracy)
+            self.weights[left[some[good]]] = weights[good]
+        where = left[some[good]]
+        self.multipliers[where], self.verdicts[where] = found[good], verdict

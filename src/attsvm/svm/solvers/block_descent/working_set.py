@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.block_descent import kernels
@@ -34,16 +35,13 @@ class WorkingSet:
     @classmethod
     def gather(cls, problem: AttentionSVM, chosen: np.ndarray, duals: np.ndarray) -> WorkingSet:
         """Collect the rows marked in ``chosen`` [n, T] of a problem on the CPU, with multipliers ``duals`` [n, T]."""
-        tokens, reference = problem.data.tokens.numpy(), problem.reference.numpy()
         place = np.flatnonzero(chosen)
-        row_inputs, token = np.divmod(place, chosen.shape[1])
         count = chosen.sum(1)
         inputs = np.flatnonzero(count)
         count = count[inputs]
         owner = np.repeat(np.arange(len(inputs)), count)
         start, gram_start = (np.concatenate([[0], np.cumsum(size)]) for size in (count, count * count))
-        sequence = row_inputs // problem.data.queries_per_sequence
-        differences = tokens[sequence, reference[row_inputs]] - tokens[sequence, token]
+        differences = problem.flatten().listed(torch.from_numpy(place)[None])[0][0].numpy()
         queries = problem.data.queries.numpy()[inputs]
         groups = -(-len(inputs) // _GROUP)
         padded = np.zeros((groups, _GROUP, queries.shape[1]))
