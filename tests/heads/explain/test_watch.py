@@ -68,7 +68,15 @@ def test_the_callback_of_a_trainer(tmp_path):
     assert [row["step"] for row in seen.rows] == [2, 4]
 
 
-def test_bad_input():
+def test_bad_input(tmp_path):
+    (tmp_path / "text.parquet").write_text("no table")
+    with pytest.raises(ValueError, match="is no Parquet file that can be added to"):
+        watch(gpt2(), TEXTS, out=tmp_path / "text.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"step": [1]}), tmp_path / "other.parquet")
+    with pytest.raises(ValueError, match="holds something else than the rows of a watch"):
+        watch(gpt2(), TEXTS, out=tmp_path / "other.parquet")
+    with pytest.raises(ValueError, match="head L9H0 does not exist"):
+        watch(gpt2(), TEXTS, heads=["L9H0"])
     with pytest.raises(ValueError, match="every must be a whole number of steps"):
         watch(gpt2(), TEXTS, every=0)
     with pytest.raises(ValueError, match="looks at images"):

@@ -19,7 +19,7 @@ from attsvm.heads.analysis.selections import Choices, SentenceView, choices, sel
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.report.records import Closeness, Comparison, Example, HeadReport, SupportToken
-from attsvm.norms import Norm
+from attsvm.norms import Frobenius, Norm
 
 _SUPPORT_SHOWN = 40  # support tokens listed
 _LONGEST_EXAMPLE = 48  # tokens; longer sentences are shown only where there are no others
@@ -89,7 +89,7 @@ def analyze_head(task: HeadTask) -> HeadReport:
 def _compare(task: HeadTask, confident: Choices, share: float, norm: Norm) -> tuple[Comparison, Compared]:
     """The head and its controls in one norm; the problem and solution of the head itself."""
     form, views, settings = task.form, task.views, task.settings
-    most = settings.most_queries(norm)
+    most = settings.queries if isinstance(norm, Frobenius) else min(settings.queries, settings.other_queries)
     drawn, tested = task.draw(confident, "own", most)
     own = compare_with_max_margin(form, views, drawn, tested, norm, settings)
 

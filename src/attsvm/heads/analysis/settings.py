@@ -68,7 +68,3 @@ class Settings:
         if unknown:
             sinks = " and ".join(map(str, SINKS))
             raise ValueError(f"leave_out may hold {sinks}, which do not depend on the query; got {unknown[0]!s}")
-
-    def most_queries(self, norm: Norm) -> int:
-        """The largest number of queries in a problem in this norm."""
-        return self.queries if isinstance(norm, Frobenius) else min(self.queries, self.other_queries)

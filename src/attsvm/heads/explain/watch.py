@@ -73,20 +73,14 @@ class Watch:
         self._path = None if out is None else Path(out)
         self.rows: list[dict[str, Any]] = []
         if self._path is not None and self._path.exists():
-            self.rows = self._earlier(self._path)
+            import pyarrow.parquet
 
-    @staticmethod
-    def _earlier(path: Path) -> list[dict[str, Any]]:
-        import pyarrow
-        import pyarrow.parquet
-
-        try:
-            rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path).to_pylist()
-        except (OSError, pyarrow.ArrowException) as error:
-            raise ValueError(f"out {path} is there and is no Parquet file that can be added to: {error}") from None
-        if rows and not {"step", "head", *COLUMNS} <= rows[0].keys():
-            raise ValueError(f"out {path} holds something else than the rows of a watch; name another file")
-        return rows
+            try:
+                self.rows = pyarrow.parquet.read_table(self._path).to_pylist()
+            except (OSError, pyarrow.ArrowException) as error:
+                raise ValueError(f"out {self._path} is no Parquet file that can be added to: {error}") from None
+            if not all({"step", "head", *COLUMNS} <= row.keys() for row in self.rows):
+                raise ValueError(f"out {self._path} holds something else than the rows of a watch; name another file")
 
     def __call__(self, step: int) -> None:
         """To be called after every step of training; measures where `step` is a multiple of `every`."""

@@ -169,22 +169,10 @@ def _gptj_phases(layer: Layer, arguments: Mapping[str, Any], text: int = 0) -> T
     return torch.complex(cos, sin)
 
 
-def _bloom_slopes(core: Any) -> Tensor:
-    return core.build_alibi_tensor(torch.ones(1, 2), core.config.n_head, torch.float32)[:, 0, 1]
-
-
-def _mpt_slopes(core: Any) -> Tensor:
-    return core.build_mpt_alibi_tensor(core.config.n_heads, 2).diff(dim=-1).flatten()
-
-
 def _t5_relative(core: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     first = core.encoder.block[0].layer[0].SelfAttention
     sizes = first.relative_attention_num_buckets, first.relative_attention_max_distance
     return first.relative_attention_bias.weight, lambda place: first._relative_position_bucket(place, True, *sizes)
-
-
-def _mpnet_relative(core: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    return core.encoder.relative_attention_bias.weight, core.encoder.relative_position_bucket
 
 
 def _rotary_positions(config: Any) -> int:
@@ -258,7 +246,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     "roberta": _ROBERTA,  # positions are counted from behind padding
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
-    "mpnet": replace(_ROBERTA, attention="attention.attn", projections=_separate("k", "q"), relative=_mpnet_relative),
+    "mpnet": replace(
+        _ROBERTA, attention="attention.attn", projections=_separate("k", "q"),
+        relative=lambda core: (core.encoder.relative_attention_bias.weight, core.encoder.relative_position_bucket),
+    ),
     "distilbert": Architecture("transformer.layer", "attention", _separate("k_lin", "q_lin")),
     "albert": Architecture(_albert_blocks, "attention", _separate("key", "query")),
     "gpt2": Architecture("h", "attn", _fused("c_attn"), causal=True),
@@ -278,11 +269,12 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "bloom": Architecture(
         "h", "self_attention", _fused("query_key_value", "head_dim"), heads="n_head", causal=True,
-        positions=lambda config: getattr(config, "seq_length", 2048), slopes=_bloom_slopes,
+        positions=lambda config: getattr(config, "seq_length", 2048),
+        slopes=lambda core: core.build_alibi_tensor(torch.ones(1, 2), core.config.n_head, torch.float32)[:, 0, 1],
     ),
     "mpt": Architecture(
         "blocks", "attn", _fused("Wqkv"), heads="n_heads", causal=True, positions=attrgetter("max_seq_len"),
-        slopes=_mpt_slopes,
+        slopes=lambda core: core.build_mpt_alibi_tensor(core.config.n_heads, 2).diff(dim=-1).flatten(),
     ),
     "gptj": Architecture("h", "attn", _PROJECTIONS, causal=True, turns=Turns.NEIGHBOURS, phases=_gptj_phases),
     "gpt_neox": Architecture(
@@ -336,12 +328,10 @@ def refusal(config: Any) -> str | None:
 
 def architecture_of(config: Any, name: str) -> Architecture:
     """The architecture of models with this configuration; a ValueError, with the reason, if there is none."""
-    reason = refusal(config)
-    if reason is not None:
-        raise ValueError(f"{name} ({config.model_type}) {reason}")
-    if config.model_type not in ARCHITECTURES:
-        raise ValueError(unsupported(name, config.model_type))
-    return ARCHITECTURES[config.model_type]
+    kind, reason = config.model_type, refusal(config)
+    if reason is not None or kind not in ARCHITECTURES:
+        raise ValueError(unsupported(name, kind) if reason is None else f"{name} ({kind}) {reason}")
+    return ARCHITECTURES[kind]
 
 
 def unsupported(name: str, model_type: str) -> str:

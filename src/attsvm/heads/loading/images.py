@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,27 +22,22 @@ PICTURES = (".png", ".jpg", ".jpeg")
 class Preparation:
     """What a model does to the values of pixels, 0 to 255, before it looks at them: ``(scale x - mean) / std``."""
 
-    scale: float  # usually 1/255
-    mean: Sequence[float]  # for each channel, or one for all
-    std: Sequence[float]  # as many
-    note: str  # where they come from, one sentence
+    scale: float = 1 / 255
+    mean: Sequence[float] = (0.5,)  # for each channel, or one for all
+    std: Sequence[float] = (0.5,)  # as many
+    note: str = "the model says nothing of its pixels; values 0 to 255 were mapped to -1..1"  # where they come from
 
 
 def preparation_of(folder: Path | None) -> Preparation:
     """What ``preprocessor_config.json`` of a model folder says; without one, values are mapped to -1..1 as ViT does."""
-    usual = Preparation(
-        1 / 255, (0.5,), (0.5,), "the model says nothing of its pixels; values 0 to 255 were mapped to -1..1"
-    )
     path = None if folder is None else folder / "preprocessor_config.json"
     if path is None or not path.is_file():
-        return usual
+        return Preparation()
     try:
         given = json.loads(path.read_text(encoding="utf-8"))
         scale = float(given.get("rescale_factor", 1 / 255)) if given.get("do_rescale", True) else 1.0
-        mean: tuple[float, ...] = (0.0,)
-        std: tuple[float, ...] = (1.0,)
-        if given.get("do_normalize", True):
-            mean, std = tuple(map(float, given["image_mean"])), tuple(map(float, given["image_std"]))
+        plain = not given.get("do_normalize", True)
+        mean, std = ([0.0], [1.0]) if plain else (list(map(float, given[f"image_{name}"])) for name in ("mean", "std"))
         if not all(value > 0 for value in std):
             raise ValueError("image_std must be positive")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -85,7 +79,12 @@ def _only(found: int, most: int) -> tuple[str, ...]:
 
 
 def _read(file: Path, shape: tuple[int, int, int], prepared: Preparation) -> Tensor:
-    image = _pillow()
+    try:
+        from PIL import Image as image  # noqa: N813
+    except ImportError:
+        raise ValueError(
+            "reading PNG and JPEG files needs Pillow: pip install pillow (or give a .npz file with images)"
+        ) from None
     channels, height, width = shape
     if channels not in (1, 3):
         raise ValueError(
@@ -102,13 +101,3 @@ def _read(file: Path, shape: tuple[int, int, int], prepared: Preparation) -> Ten
     if len(mean) not in (1, channels) or len(std) not in (1, channels):
         raise ValueError(f"preprocessor_config.json has {len(mean)} means for {channels} channels")
     return (prepared.scale * pixels - mean) / std
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ValueError(
-            "reading PNG and JPEG files needs Pillow: pip install pillow (or give a .npz file with images)"
-        ) from None
-    return Image

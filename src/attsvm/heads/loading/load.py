@@ -64,7 +64,10 @@ def load(
         ValueError: in one sentence, if the model is incomplete, of an architecture that is not read, or cannot be
             found.
     """
-    _check_transformers()
+    try:
+        import transformers  # noqa: F401
+    except ImportError:
+        raise ValueError("loading models needs the transformers library: pip install 'attsvm[heads]'") from None
     audio = None if audio_features is None else as_tensor(audio_features, "audio_features")
     pictures = _pictures(images, most_images)
     where = None if device is None else as_device(device, "device")
@@ -169,13 +172,6 @@ def _model(read: _Read, device: torch.device | None, audio: Tensor | None, image
         )
     seen, more = images(core.config, read.folder)
     return ImagesModel(core, architecture, seen, name, (*notes, *more))
-
-
-def _check_transformers() -> None:
-    try:
-        import transformers  # noqa: F401
-    except ImportError:
-        raise ValueError("loading models needs the transformers library: pip install 'attsvm[heads]'") from None
 
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
