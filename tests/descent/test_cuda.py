@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -139,14 +140,15 @@ def simulated(case: str) -> dict[str, Any]:
 
 
 def exchange(self: Any, mask: int, value: Any, lanes: int) -> Any:
-    """A shuffle for the simulator, which has none: right as long as all threads of a block take part."""
+    """A shuffle for the simulator, which has none; only the two threads that exchange wait for each other."""
     thread: Any = threading.current_thread()
     board = thread._manager.__dict__.setdefault("board", {})
-    board[thread.thread_id] = value
-    thread.syncthreads()
-    other = board[thread.thread_id ^ lanes]
-    thread.syncthreads()
-    return other
+    thread.exchanged = getattr(thread, "exchanged", 0) + 1
+    board[thread.thread_id, thread.exchanged] = value
+    partner = (thread.thread_id ^ lanes, thread.exchanged)
+    while partner not in board:
+        time.sleep(0)
+    return board[partner]
 
 
 def wait(self: Any) -> None:
