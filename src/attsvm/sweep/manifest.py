@@ -15,7 +15,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from attsvm.data.files import write_atomically
 
@@ -100,28 +100,21 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-Record = TypeVar("Record")
-
-
-def from_plain(kind: type[Record], value: Any) -> Record:
-    """The record that `to_plain` turned into `value`; None where a number is expected is NaN."""
-    return _read(kind, value)
-
-
-def _read(kind: Any, value: Any) -> Any:
+def from_plain(kind: Any, value: Any) -> Any:
+    """The record of this kind that `to_plain` turned into `value`; None where a number is expected is NaN."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        return None if value is None else _read(next(part for part in arguments if part is not type(None)), value)
+        return None if value is None else from_plain(next(part for part in arguments if part is not type(None)), value)
     if origin is tuple:
         if arguments[-1] is Ellipsis:
-            return tuple(_read(arguments[0], part) for part in value)
-        return tuple(_read(part, element) for part, element in zip(arguments, value, strict=True))
+            return tuple(from_plain(arguments[0], part) for part in value)
+        return tuple(from_plain(part, element) for part, element in zip(arguments, value, strict=True))
     if origin is dict:
-        return {_read(arguments[0], key): _read(arguments[1], part) for key, part in value.items()}
+        return {from_plain(arguments[0], key): from_plain(arguments[1], part) for key, part in value.items()}
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         names = [field.name for field in dataclasses.fields(kind)]
-        return kind(**{name: _read(hints[name], value[name]) for name in names})  # type: ignore[operator]
+        return kind(**{name: from_plain(hints[name], value[name]) for name in names})  # type: ignore[operator]
     if kind is float:
         return math.nan if value is None else float(value)
     if isinstance(kind, type) and issubclass(kind, (Enum, int, str)):
