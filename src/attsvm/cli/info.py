@@ -108,7 +108,9 @@ def _engines(libraries: dict[str, str | None], torch: dict[str, Any]) -> dict[st
     elif libraries.get("numba-cuda") is None:
         cuda = "no: numba-cuda is not installed (the extra gpu brings it)"
     else:
-        cuda = "yes, if Numba finds the device too"
+        from attsvm.data.machine import numba_sees_gpu
+
+        cuda = "yes" if numba_sees_gpu() else "no: Numba does not find the device"
     return {
         "CompiledEngine": "yes" if libraries.get("numba") else "no: numba is not installed",
         "CudaEngine": cuda,
