@@ -20,7 +20,7 @@ from attsvm.heads import HeadModel, analyze, from_arrays
 from attsvm.heads.report.records import Interval
 from attsvm.heads.report.verdict import COSINE, QUANTILE, SMALLEST
 from attsvm.plots import PALETTE, house_style
-from attsvm.plots.curves import band, label_ends
+from attsvm.plots.curves import Curves
 from attsvm.plots.style import FAINT, new_figure
 from attsvm.sweep.manifest import to_plain
 from benchmarks.record import RESULTS, machine
@@ -79,16 +79,15 @@ def draw(rows: list[dict[str, object]], epochs: list[int]) -> None:
         figure = new_figure(7.6, 3.4, layout="constrained")
         panels = (("efficiency_quantile", "margin efficiency, 10 % quantile"), ("cosine", "cosine to max-margin"))
         for axes, (column, label) in zip(figure.subplots(1, 2), panels, strict=True):
-            ends = []
+            curves = Curves(axes)
             for name, colour, line in ((column, PALETTE[0], "-"), (f"random_{column}", FAINT, (0, (4.0, 1.6)))):
                 values = np.array([
                     [np.nan if row[name] is None else row[name] for row in rows if row["epoch"] == epoch]
                     for epoch in epochs
                 ], dtype=float).T  # fmt: skip
-                middle = band(axes, np.array(epochs) + 1, values, colour=colour, line=line)
-                ends.append(("trained" if name == column else "random weights", float(middle[-1]), colour))
-            axes.set(xscale="log", xlabel="epoch + 1", ylabel=label)
-            label_ends(axes, ends, least=0.08)
+                label_of = "trained" if name == column else "random weights"
+                curves.band(label_of, np.array(epochs) + 1, values, colour, line=line)
+            curves.label(0.08, xscale="log", xlabel="epoch + 1", ylabel=label)
         figure.savefig(PICTURE, dpi=200, metadata={"Software": "attsvm"})
 
 

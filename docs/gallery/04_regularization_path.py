@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import attsvm
 from attsvm.plots import PALETTE, house_style
-from attsvm.plots.curves import label_ends
+from attsvm.plots.curves import Curves
 
 data = attsvm.data.random_sphere(n=3, T=4, d=6, seed=3)
 limit = attsvm.solve(attsvm.AttentionSVM(data, attsvm.optimal_tokens(data))).require_solved()
@@ -31,11 +31,10 @@ away = attsvm.norms.direction_distance(path.weights, limit.weights)
 walked = attsvm.norms.direction_distance(run.history.weights, limit.weights)
 with house_style():
     picture = Figure(figsize=(6.4, 3.8), layout="constrained")
-    axes = picture.add_subplot()
-    axes.loglog(path.radii, away, "o-", color=PALETTE[0], markersize=4)
-    axes.loglog(run.history.norm, walked, color=PALETTE[1])
-    axes.set(xlabel="norm of W", ylabel="1 - cosine to the max-margin solution")
-    label_ends(axes, [("best in the ball", float(away[-1]), PALETTE[0]), ("descent", float(walked[-1]), PALETTE[1])])
+    curves = Curves(picture.add_subplot(xscale="log", yscale="log"))
+    curves.line("best in the ball", path.radii, away, PALETTE[0], marker="o", markersize=4)
+    curves.line("descent", run.history.norm, walked, PALETTE[1])
+    curves.label(xlabel="norm of W", ylabel="1 - cosine to the max-margin solution")
 
 # %%
 # The slope of the path between the last radii: its distance falls like :math:`R^{-2}`.

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import attsvm
 from attsvm.plots import PALETTE, house_style, plot_attention
-from attsvm.plots.curves import label_ends
+from attsvm.plots.curves import Curves
 
 data = attsvm.data.random_sphere(n=3, T=4, d=4, batch=400, seed=2)
 data = data[(data.labels < 0).any(-1)].with_head(None)  # where all labels are positive one token wins
@@ -40,12 +40,9 @@ for name, values in distances.items():
 
 with house_style():
     picture = Figure(figsize=(6.2, 3.6), layout="constrained")
-    axes = picture.add_subplot()
-    ends = []
+    curves = Curves(picture.add_subplot(yscale="log"))
     for colour, (name, values) in zip(PALETTE, distances.items(), strict=False):
-        axes.plot(torch.linspace(0, 1, len(values)), values, "o-", markersize=3.5, color=colour)
-        ends.append((name, float(values[-1]), colour))
-    axes.set(yscale="log", xlabel="share of accepted runs", ylabel="1 - cosine to the trained W", ylim=(1e-6, 2))
-    label_ends(axes, ends, least=0.09)
+        curves.line(name, torch.linspace(0, 1, len(values)), values, colour, marker="o", markersize=3.5)
+    curves.label(0.09, xlabel="share of accepted runs", ylabel="1 - cosine to the trained W", ylim=(1e-6, 2))
 
 # sphinx_gallery_thumbnail_number = 2

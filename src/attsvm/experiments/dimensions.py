@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attsvm import theory
 from attsvm.attention import gradient, optimal_tokens
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import fit
@@ -27,13 +28,6 @@ from attsvm.experiments.checks import NOT_RISING, Check, claim, rises
 from attsvm.experiments.common import recorded, stacked, streams_apart
 from attsvm.svm import AttentionSVM
 from attsvm.sweep import Piece, SweepResult, Task
-from attsvm.theory import (
-    all_tokens_support,
-    all_tokens_support_everywhere,
-    favourable_first_gradient,
-    in_margin_cone,
-    is_locally_optimal,
-)
 from attsvm.theory.paths.landscapes import reduced_spans
 
 TYPES = ("global", "local", "not local", "not saturated")
@@ -88,17 +82,17 @@ class ConvergenceTypes(_Dimensions):
             "random": left.mT @ torch.from_numpy(np.stack(drawn)) @ right,
         }
         best = optimal_tokens(data)
-        supported = all_tokens_support(data).holds
+        supported = theory.all_tokens_support(data).holds
         asked = max(0, min(last, self.everywhere) - first)
         everywhere = torch.full((len(seeds),), float("nan"), dtype=torch.float64)
         if asked:
-            everywhere[:asked] = all_tokens_support_everywhere(spanned[:asked].to("cpu")).holds.double()
+            everywhere[:asked] = theory.all_tokens_support_everywhere(spanned[:asked].to("cpu")).holds.double()
         tables: list[dict[str, object]] = []
         undecided = 0
         for name, start in starts.items():
             run = fit(spanned, steps=self.steps, record=[0], keep=(), initial=start.to(device), seed=seeds)
             selected, largest = run.selected.cpu(), run.attention.cpu().amax(-1)
-            local = is_locally_optimal(data, None, selected)
+            local = theory.is_locally_optimal(data, None, selected)
             undecided += int(local.undecided.sum())
             kind = np.where((selected == best).all(-1), TYPES[0], np.where(local.holds.numpy(), TYPES[1], TYPES[2]))
             tables.append({
@@ -160,7 +154,7 @@ class FirstGradient(_Dimensions):
         """Judge the first gradient, then run from zero in small steps and after one large step along it."""
         spanned = self._drawn(task, device)[1]
         numbers = [number for _, number in self.seeds(task)]
-        condition = favourable_first_gradient(spanned)
+        condition = theory.favourable_first_gradient(spanned)
         best = optimal_tokens(spanned)
         zero = torch.zeros(len(numbers), spanned.d, spanned.dq, dtype=torch.float64, device=device)
         ahead = -self.large_step * gradient(spanned, zero)["weights"].normalized().double()
@@ -171,7 +165,7 @@ class FirstGradient(_Dimensions):
         for name, start in (("small", zero), ("large", ahead)):
             run = fit(spanned, steps=self.steps, initial=start, record=self.record, keep=("weights",))
             table[f"{name}_optimal"] = (run.selected == best).all(-1)
-            table[f"{name}_stayed"] = in_margin_cone(recorded(run)[1:], problem, 0.0).all(0)
+            table[f"{name}_stayed"] = theory.in_margin_cone(recorded(run)[1:], problem, 0.0).all(0)
         return Piece({"datasets": table})
 
     def checks(self, result: SweepResult) -> Sequence[Check]:

@@ -125,8 +125,7 @@ class Rank(Study):
             claim("Frobenius minus nuclear mean rank, over the cells", "public curve: positive",
                   f"least {lower.min():.2f}, largest {lower.max():.2f}", lower.min() >= 0,
                   "the nuclear mean is the larger one in a cell"),
-            claim("solutions whose rank depends on the tolerance",
-                  f"none between {TOLERANCE:g} and {TOLERANCES[-1]:g}",
+            claim("solutions whose rank depends on the tolerance", f"none between {TOLERANCE:g} and {TOLERANCES[-1]:g}",
                   ", ".join(f"{count} at {tolerance:g}" for tolerance, count in changed.items()),
                   changed[TOLERANCE] == 0, f"one has another rank at {TOLERANCE:g} than at {TOLERANCES[-1]:g}"),
         ]  # fmt: skip

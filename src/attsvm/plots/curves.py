@@ -12,62 +12,53 @@ from attsvm.plots.style import W_LINE, LineStyle
 from attsvm.sweep.result import SweepResult
 
 
-def band(
-    axes: Axes, x: np.ndarray, values: np.ndarray, *, colour: str, line: LineStyle = W_LINE,
-    quantiles: tuple[float, float] = (0.1, 0.9), centre: str = "median",
-) -> np.ndarray:  # fmt: skip
-    """Draw the median (or mean) of `values` ``[runs, len(x)]`` over the runs, with a band of quantiles; return it."""
-    middle: np.ndarray = np.nanmedian(values, axis=0) if centre == "median" else np.nanmean(values, axis=0)
-    low, high = np.nanquantile(values, quantiles, axis=0)
-    axes.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
-    axes.plot(x, middle, color=colour, linestyle=line)
-    return middle
-
-
-def label_ends(
-    axes: Axes, labels: Sequence[tuple[str, float, str]], *, least: float = 0.055, size: float = 8.5
-) -> None:
-    """Names right of the axes at the heights where curves end, pushed apart where they would overlap.
-
-    A label is name, height in data units, colour; two are at least `least` of the axes' height apart. The limits and
-    the scale of the axes must be final.
-    """
-    transform = axes.transData + axes.transAxes.inverted()
-    heights = [float(transform.transform((axes.get_xlim()[1], value))[1]) for _, value, _ in labels]
-    order = sorted(range(len(labels)), key=lambda place: heights[place])
-    for place, height in zip(order, spread_apart([heights[place] for place in order], least), strict=True):
-        name, _, colour = labels[place]
-        axes.text(1.015, height, name, transform=axes.transAxes, color=colour, fontsize=size, va="center")
-
-
 class Curves:
-    """Curves in one panel, each named where it ends."""
+    """Curves in one panel, each named right of it at the height where it ends; an empty name is not shown."""
 
     def __init__(self, axes: Axes) -> None:
         self.axes = axes
         self._ends: list[tuple[str, float, str]] = []
 
     def name(self, name: str, height: float, colour: str) -> None:
-        """Put a name at this height."""
-        self._ends.append((name, float(height), colour))
+        """Put a name at this height, in data units."""
+        self._ends += [(name, float(height), colour)] if name else []
 
     def line(self, name: str, x: Any, y: Any, colour: str, **look: Any) -> None:
-        """A curve through points, named at the last one."""
+        """A curve through points."""
         self.axes.plot(x, y, color=colour, **look)
         self.name(name, y[-1], colour)
 
-    def band(self, name: str, x: np.ndarray, values: np.ndarray, colour: str, **look: Any) -> None:
-        """The middle of runs ``[runs, len(x)]`` with a band of quantiles, as `band` draws it."""
-        self.name(name, band(self.axes, x, values, colour=colour, **look)[-1], colour)
+    def band(
+        self, name: str, x: np.ndarray, values: np.ndarray, colour: str, *, line: LineStyle = W_LINE,
+        quantiles: tuple[float, float] = (0.1, 0.9), centre: str = "median",
+    ) -> np.ndarray:  # fmt: skip
+        """The median (or mean) of `values` ``[runs, len(x)]`` over the runs, with a band of quantiles; returns it."""
+        middle: np.ndarray = np.nanmedian(values, axis=0) if centre == "median" else np.nanmean(values, axis=0)
+        low, high = np.nanquantile(values, quantiles, axis=0)
+        self.axes.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
+        self.line(name, x, middle, colour, linestyle=line)
+        return middle
 
-    def shares(self, name: str, x: Sequence[float], found: Sequence[np.ndarray], colour: str, **look: Any) -> None:
-        """Shares with intervals, as `draw_shares` draws them."""
-        self.name(name, draw_shares(self.axes, x, found, colour=colour, **look)[-1], colour)
+    def shares(
+        self, name: str, x: Sequence[float], found: Sequence[np.ndarray], colour: str, line: LineStyle = "-"
+    ) -> None:
+        """The share of true entries of every array against `x`, with Wilson intervals at 95 %."""
+        counts, true = np.array([(len(each), np.sum(each)) for each in found], dtype=float).T
+        share, (low, high) = true / counts, wilson(true, counts)
+        bars = np.maximum(0, np.stack([share - low, high - share]))
+        self.axes.errorbar(x, share, bars, color=colour, linestyle=line, capsize=2, marker="o", markersize=3.5)
+        self.name(name, share[-1], colour)
 
     def label(self, least: float = 0.055, size: float = 8.5, **settings: Any) -> None:
-        """Settings of the axes, and then the names, `least` of the axes' height apart."""
-        self.axes.set(**settings)
-        label_ends(self.axes, self._ends, least=least, size=size)
+        """Set the axes for good, then write the names, at least `least` of the axes' height apart."""
+        axes = self.axes
+        axes.set(**settings)
+        transform, right = axes.transData + axes.transAxes.inverted(), axes.get_xlim()[1]
+        ends = [(float(transform.transform((right, height))[1]), name, colour) for name, height, colour in self._ends]
+        ends.sort(key=lambda end: end[0])
+        apart = spread_apart([height for height, *_ in ends], least)
+        for height, (_, name, colour) in zip(apart, ends, strict=True):
+            axes.text(1.015, height, name, transform=axes.transAxes, color=colour, fontsize=size, va="center")
 
 
 def spread_apart(heights: Sequence[float], least: float) -> list[float]:
@@ -114,16 +105,3 @@ def wilson(successes: np.ndarray | int, total: np.ndarray | int) -> tuple[np.nda
     middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
     return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
-
-
-def draw_shares(
-    axes: Axes, x: Sequence[float], found: Sequence[np.ndarray], *, colour: str, line: LineStyle = "-"
-) -> np.ndarray:
-    """Draw and return the share of true entries of every array against `x`, with Wilson intervals at 95 %."""
-    counts = np.array([len(each) for each in found])
-    true = np.array([np.sum(each) for each in found], dtype=float)
-    share: np.ndarray = true / counts
-    low, high = wilson(true, counts)
-    bars = np.maximum(0, np.stack([share - low, high - share]))
-    axes.errorbar(x, share, bars, color=colour, linestyle=line, marker="o", markersize=3.5, capsize=2)
-    return share

@@ -15,7 +15,7 @@ from torch import Tensor
 from attsvm.data.checks import ArrayLike, as_floating, check_kind, check_shape
 from attsvm.descent import Run
 from attsvm.norms import direction_cosine
-from attsvm.plots.curves import Curves, band
+from attsvm.plots.curves import Curves
 from attsvm.plots.style import (
     DASHES,
     FAINT,
@@ -233,15 +233,14 @@ def plot_path(
             cosines, solved = found[name]
             gaps, radii, colour = np.maximum(1 - cosines, _ROUND_OFF), path.radii.cpu().numpy(), colour_of(order)
             converged = path.converged[:, solved].reshape(len(radii), -1).all(-1).cpu().numpy()
-            middle = band(curves.axes, radii, gaps, colour=colour, line=_line(order))
+            alone = isinstance(paths, RegularizationPath)
+            middle = curves.band("" if alone else label_of(name), radii, gaps, colour, line=_line(order))
             for filled in (True, False):
                 here = converged == filled
                 curves.axes.plot(
                     radii[here], middle[here], linestyle="", marker=marker_of(order), markersize=4.5, gid="path",
                     markerfacecolor=colour if filled else "white", markeredgecolor=colour,
                 )  # fmt: skip
-            if not isinstance(paths, RegularizationPath):
-                curves.name(label_of(name), middle[-1], colour)
         curves.label(0.075, xscale="log", yscale="log", xlabel="radius $R$ of the ball",
                      ylabel=r"1 - cosine of $W_R$ and $W_\mathrm{mm}$")  # fmt: skip
         settle(figure, title)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -46,31 +47,24 @@ class PlaneScene:
     def legend(self) -> list[Artist]:
         """The entries of its legend: inputs, scores, then one for each kind of path, ray and line."""
         tokens, inputs = self.tokens, len(self.tokens.places)
-        keys: list[Artist] = [
-            _point(marker_of(i), colour_of(i), "and so on" if i == _MOST_KEYS - 1 < inputs - 1 else _named(i, inputs))
-            for i in range(min(inputs, _MOST_KEYS))
-        ]
+        names = ["tokens"] if inputs == 1 else [f"tokens of input {i}" for i in range(inputs)]
+        names[_MOST_KEYS - 1 :] = ["and so on"] if inputs > _MOST_KEYS else names[_MOST_KEYS - 1 :]
+        keys: list[Artist] = [_point(marker_of(i), colour_of(i), name) for i, name in enumerate(names)]
         if tokens.best is not None:
             keys.append(_point("*", INK, "optimal token of its input", 14, "white"))
         if tokens.scores is not None:
             keys.append(_point("o", FAINT, "low score", _SMALL**0.5, tinted(FAINT, 0.25)))
             keys.append(_point("o", FAINT, "high score", _LARGE**0.5 * 0.85, tinted(FAINT, 0.9)))
-        for label, dashes in dict.fromkeys((path.key, path.dashes) for path in self.paths if path.key):
-            keys.append(_dashed(Line2D([], [], color=INK, label=label), dashes))
-        for label, dashes in dict.fromkeys((ray.name, ray.dashes) for ray in self.rays):
-            colour = tinted(INK, _RAY_STRENGTH)
-            keys.append(_dashed(Line2D([], [], color=colour, linewidth=_RAY_WIDTH, label=label), dashes))
-        if self.lines:
-            colour = tinted(INK, _LINE_STRENGTH)
-            line = Line2D([], [], color=colour, linewidth=_LINE_WIDTH, label="separating line")
-            keys.append(_dashed(line, _LINE_DASHES))
+        strokes: list[tuple[str, Dashes, float, float | None]] = [
+            (path.key, path.dashes, 1.0, None) for path in self.paths if path.key
+        ]
+        strokes += [(ray.name, ray.dashes, _RAY_STRENGTH, _RAY_WIDTH) for ray in self.rays]
+        strokes += [("separating line", _LINE_DASHES, _LINE_STRENGTH, _LINE_WIDTH)] if self.lines else []
+        for label, dashes, strength, width in dict.fromkeys(strokes):
+            keys.append(_dashed(Line2D([], [], color=tinted(INK, strength), linewidth=width, label=label), dashes))
         said = "true scale; beyond it a ring\nfor each power of ten"
         keys.append(Patch(facecolor=DISC, edgecolor=HAIRLINE, label=said))
         return keys
-
-
-def _named(i: int, inputs: int) -> str:
-    return "tokens" if inputs == 1 else f"tokens of input {i}"
 
 
 def _point(
@@ -121,32 +115,32 @@ def _draw_rings(axes: Axes, plane: DecadePlane, walked: np.ndarray, angle: float
     axes.plot([0], [0], marker="+", color=FAINT, markersize=8, markeredgewidth=1.1, zorder=1)
 
 
+def _stroke(axes: Axes, points: np.ndarray, dashes: Dashes, **look: Any) -> None:
+    (line,) = axes.plot(*points.T, **look)
+    _dashed(line, dashes)
+
+
 def _draw_lines(axes: Axes, plane: DecadePlane, lines: Sequence[SeparatingLine]) -> None:
     """Each line as far as the disc of true scale reaches; beyond it a straight line would bend."""
     for line in lines:
         chord = line.chord(plane.radius)
-        if chord is None:
-            continue
-        colour = tinted(line.colour, _LINE_STRENGTH)
-        (drawn,) = axes.plot(*chord.T, color=colour, linewidth=_LINE_WIDTH, zorder=2, gid="separator")
-        _dashed(drawn, _LINE_DASHES)
+        if chord is not None:
+            colour = tinted(line.colour, _LINE_STRENGTH)
+            _stroke(axes, chord, _LINE_DASHES, color=colour, linewidth=_LINE_WIDTH, zorder=2, gid="separator")
 
 
 def _draw_rays(axes: Axes, plane: DecadePlane, rays: Sequence[Ray], ends: np.ndarray) -> None:
     """Thin lines below the paths; a ray is straight in this plane, whose angles are true."""
     for ray in rays:
-        shown = plane.shown(ray.points(ends))
-        colour = tinted(ray.colour, _RAY_STRENGTH)
-        (line,) = axes.plot(*shown.T, color=colour, linewidth=_RAY_WIDTH, zorder=2, gid="ray")
-        _dashed(line, ray.dashes)
+        shown, colour = plane.shown(ray.points(ends)), tinted(ray.colour, _RAY_STRENGTH)
+        _stroke(axes, shown, ray.dashes, color=colour, linewidth=_RAY_WIDTH, zorder=2, gid="ray")
 
 
 def _draw_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, width: float, starts: bool) -> None:
     """Every path with an arrow at its end, and a ring at its start where `starts` are shown."""
     for path in paths:
         shown = plane.shown(_refined(path.points))
-        (line,) = axes.plot(*shown.T, color=path.colour, linewidth=width, zorder=3, gid="path")
-        _dashed(line, path.dashes)
+        _stroke(axes, shown, path.dashes, color=path.colour, linewidth=width, zorder=3, gid="path")
         if starts:
             axes.plot(
                 *shown[0], marker="o", markersize=2.4 * width, markerfacecolor="white", markeredgecolor=path.colour,

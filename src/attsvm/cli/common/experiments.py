@@ -62,18 +62,10 @@ class FigureSummary(Judged):
 
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it."""
-        return {
-            "experiment": self.experiment,
-            "folder": str(self.folder),
-            "seed": self.seed,
-            "pictures": [path.name for path in self.pictures],
-            "checks": [asdict(check) | {"verdict": check.verdict.value} for check in self.checks],
-            "counts": dict(self.counts),
-            "cpu_seconds": dict(self.cpu_seconds),
-            "wall_seconds": self.wall_seconds,
-            "public_code": self.public_code,
-            "notes": list(self.notes),
-        }
+        plain = {name: value for name, value in asdict(self).items() if name != "configuration"}
+        checks = [asdict(check) | {"verdict": check.verdict.value} for check in self.checks]
+        pictures = [path.name for path in self.pictures]
+        return plain | {"folder": str(self.folder), "seed": self.seed, "checks": checks, "pictures": pictures}
 
     def save(self) -> Path:
         """Write it to FOLDER/summary.json."""

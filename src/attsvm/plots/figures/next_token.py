@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from attsvm.experiments.next_token import COSINE, DISTANCE
-from attsvm.plots.curves import Curves, draw_shares
+from attsvm.plots.curves import Curves
 from attsvm.plots.style import FAINT, HAIRLINE, KQ_LINE, NAIVE_LINE, PALETTE, W_LINE, picture
 from attsvm.sweep.result import SweepResult
 
@@ -65,7 +65,8 @@ def text(result: SweepResult, panels: Any) -> None:
     """Left: how often nothing clashes. Middle: relations in the proofs. Right: trained against predicted answers."""
     shares, sizes, answers = panels
     dimensions, size = result.configuration["dimensions"], int(result.column("texts", "K")[0])
-    draw_shares(shares, dimensions, [result.column("texts", "feasible", d=d) for d in dimensions], colour=PALETTE[0])
+    feasible = [result.column("texts", "feasible", d=d) for d in dimensions]
+    Curves(shares).shares("", dimensions, feasible, PALETTE[0])
     shares.axvline(size, **_DOTTED)
     shares.text(size, 0.04, "$d=K$ ", color=FAINT, ha="right", fontsize=8.5)
     shares.set(xlabel="dimension $d$", ylabel="share of draws", ylim=(-0.03, 1.05), title="No relations clash")

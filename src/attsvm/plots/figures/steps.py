@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attsvm.plots.curves import Curves, band, series
+from attsvm.plots.curves import Curves, series
 from attsvm.plots.style import HAIRLINE, KQ_LINE, NAIVE_LINE, PALETTE, W_LINE, new_figure, picture
 from attsvm.sweep.result import SweepResult
 
@@ -50,7 +50,7 @@ def local_convergence(result: SweepResult, panels: Any) -> None:
         return series(result, column, ["dataset"], parameterization=kind, run=run, ridge=ridge)
 
     for kind, line, colour, height in (("W", W_LINE, PALETTE[2], 1.0), ("KQ", KQ_LINE, PALETTE[3], 0.9)):
-        band(panels[0], *found("mean_probability", kind), colour=colour, line=line)
+        first.band("", *found("mean_probability", kind), colour, line=line)
         first.name(_NAMES[kind], height, colour)
         for norm, own in (("Frobenius", PALETTE[0]), ("nuclear", PALETTE[1])):
             name = f"{_NAMES[kind]}, {norm}"
