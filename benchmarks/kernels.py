@@ -68,17 +68,19 @@ def main() -> None:
     relu = Task(data, attsvm.ReluHead(width), *parts[2:], attsvm.NormalizedGradientDescent(0.1))
     factors = Task(*parts[:3], attsvm.KeyQuery(), attsvm.NormalizedGradientDescent(0.1))
     adam = Task(*parts, attsvm.Adam(0.1))
+    quadratic = Task(data, attsvm.QuadraticHead(data.head, 0.3), *parts[2:], attsvm.NormalizedGradientDescent(0.1))
+    single = attsvm.TokenDataset(data.tokens, torch.ones_like(data.queries[..., :1]), data.labels, head=data.head)
+    prompts = Task(single, *parts[1:], attsvm.NormalizedGradientDescent(0.1))
     variants: dict[str, tuple[Task, dict[str, Any]]] = {
         "linear": (linear, {}),
-        "linear, 50 in registers": (linear, {"tokens": 50}),
-        "linear, 40 in registers, of 200": (linear, {"tokens": 40, "most": 200}),
-        "linear, 30 in registers, of 168": (linear, {"tokens": 30, "most": 168}),
         "relu": (relu, {}),
         "factors": (factors, {}),
         "adam": (adam, {}),
-        "relu, 50 in registers": (relu, {"tokens": 50}),
-        "relu, 40 in registers, of 200": (relu, {"tokens": 40, "most": 200}),
-        "relu, 30 in registers, of 168": (relu, {"tokens": 30, "most": 168}),
+        "quadratic": (quadratic, {}),
+        "prompts": (prompts, {}),
+        "relu, 40 in registers": (relu, {"tokens": 40}),
+        "factors, 128 registers": (factors, {"most": 128}),
+        "linear, 50 in registers": (linear, {"tokens": 50}),
     }
     rows = {}
     for name, (task, variant) in variants.items():

@@ -154,7 +154,7 @@ def findings() -> Iterator[str]:
 
 @claims("docs/proved.md")
 def rounding() -> Iterator[str]:
-    cuda = [each for each in results("descent_gpu")["rows"] if each["program"] == "CudaEngine"]
+    cuda = [each for each in results("descent_gpu")["rows"] if each["program"] == "CudaEngine" and "sets" in each]
     w, kq = ([each for each in cuda if each["trained"] == kind] for kind in ("W", "(K,Q)"))
     assert min(each["smallest_cosine_to_cpu"] for each in w) >= 1 - 1e-15
     yield (

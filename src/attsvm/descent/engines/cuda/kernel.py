@@ -31,9 +31,9 @@ _HELPERS = (
 
 
 def in_span(shape: Shape) -> bool:
-    """Whether `descend_span` can take the steps, and is cheaper: n^2 d against 2 n d dq products."""
+    """Whether `descend_span` can take the steps, and is cheaper: n^2 d against 2 n d dq products, fewer barriers."""
     plain = shape.rank == 0 and not shape.ridge and shape.decay == 0.0
-    return plain and shape.rule in (kernel_task.NORMALIZED, kernel_task.PLAIN) and shape.n <= 2 * shape.dq
+    return plain and shape.rule in (kernel_task.NORMALIZED, kernel_task.PLAIN) and shape.n <= max(16, 2 * shape.dq)
 
 
 def parts_of(shape: Shape) -> int:
@@ -53,15 +53,16 @@ class Plan:
 
     Arguments:
         shape: of the runs.
-        threads: of a block, or None.
+        threads_asked: of a block, or None.
         tokens: how many numbers of a worker's tokens are kept in registers.
-        most: bounds the registers of a thread.
+        most: bounds the registers of a thread; None leaves all to threads that keep the tokens of a whole input, fewer
+            to those that share them, of which more then run at once.
     """
 
     shape: Shape
     threads_asked: int | None = None
     tokens: int = _IN_REGISTERS
-    most: int = 255
+    most: int | None = None
 
     @property
     def workers(self) -> int:
@@ -115,6 +116,8 @@ class Plan:
         found = {
             "data_tokens": (shape.length * shape.d - held, f"tokens[element, k + {held}, place_worker]"),
             "data_scores": (shape.length + 1, "scores[element, k, place_worker]"),
+            # From global memory the compiler would fetch them once for all steps, and spill them.
+            "data_features": ((shape.length + 1) * shape.width, "features[element, k, place_worker]"),
         }
         if in_span(shape):
             found |= {
@@ -137,8 +140,8 @@ class Plan:
         factors = {"work_inner": shape.n * shape.rank, "work_back": shape.n * shape.rank}
         memories = {"memories_0": 2 + 2 * first * moments, "memories_1": 2 + 2 * second * moments}
         gradients = {"work_gradients_0": first, "work_gradients_1": second, "work_boards_1": shape.n}
-        images = {"work_images": shape.n * shape.d, "first": first, "second": second}
-        return rows | images | gradients | factors | memories
+        images = {"work_images": shape.n * shape.d, "data_queries": shape.n * shape.dq}
+        return rows | images | {"first": first, "second": second} | gradients | factors | memories
 
     @property
     def per_run(self) -> int:
@@ -203,14 +206,15 @@ class Plan:
             if name not in self.registers
         ]
         matrices = (("first", "firsts"), ("second", "seconds"), ("memories_0", "kept_0"), ("memories_1", "kept_1"))
+        queries = (("data_queries", "queries"),)
         if span and self.small:
             lines += [f"work_directions_{j} = starts[run, place_first * {d} + {j}]" for j in range(d)]
         elif span:
             lines += [f"for j in range({d}):", f"    work_directions[j] = starts[run, place_first * {d} + j]"]
         else:
-            for name, source in matrices:
+            for name, source in (*matrices, *queries):
                 lines.append(f"for k in range(place_worker, {self.common[name]}, {self.workers}):")
-                lines.append(f"    {name}[k] = {source}[run, k]")
+                lines.append(f"    {name}[k] = {source}[{'element' if source == 'queries' else 'run'}, k]")
             lines.append("barrier()")
         entry = "descend_span" if span else "descend_matrices"
         lines += body_text(step, entry, self.constants, self.registers, ["rows_of"], _HELPERS)
@@ -240,7 +244,8 @@ def build(plan: Plan) -> Any:
     exec(plan.text(), words)
     # The driver refuses a block whose threads, rounded up to four warps, want more registers than there are.
     share = _REGISTERS // (-(-plan.threads // (4 * WARP)) * 4 * WARP) // 8 * 8
-    options = {} if config.ENABLE_CUDASIM else {"max_registers": min(plan.most, share)}
+    wanted = plan.most or (255 if in_span(plan.shape) or not plan.small else 96)
+    options = {} if config.ENABLE_CUDASIM else {"max_registers": min(wanted, share)}
     return cuda.jit(words["kernel"], **options)
 
 
