@@ -1,6 +1,6 @@
 """Attention SVMs against named peers, in one run.
 
-    python -m benchmarks.svm [--quick] [--part small|batched|accuracy|usual|hard|large|gpu|large_gpu]
+    python -m benchmarks.svm [--quick] [--part small|nuclear|batched|accuracy|usual|hard|large|gpu|large_gpu]
 
 Everything runs on one thread. A peer's accuracy is measured as ours is: its W, scaled to margin 1, against the
 certified dual value, so "gap" means the same in every row. CPU time is process time; problems are built outside the
@@ -61,13 +61,13 @@ def gap_of(problem: attsvm.AttentionSVM, norm: attsvm.norms.Norm, weights: np.nd
     return float(gap.median())
 
 
-def small(quick: bool) -> None:
+def small(quick: bool, norms: Mapping[str, attsvm.norms.Norm] = NORMS, part: str = "small") -> None:
     """1,000 problems (6, 8, 10): ours and the peers, milliseconds each and accuracy."""
     torch.set_num_threads(1)
     count = 100 if quick else 1000
     problem = problems((6, 8, 10), count, 0, "optimal")
     rows = []
-    for name, norm in NORMS.items():
+    for name, norm in norms.items():
         attsvm.solve(problem[:32], norm)  # kernels loaded
         began = time.process_time()
         solution = attsvm.solve(problem, norm)
@@ -107,7 +107,12 @@ def small(quick: bool) -> None:
                 }
             )
         rows += _moreau(name, problem, norm, dual, dense, ours, 20 if quick else 200)
-    publish("svm_small", rows, "python -m benchmarks.svm --part small" + (" --quick" if quick else ""))
+    publish(f"svm_{part}", rows, f"python -m benchmarks.svm --part {part}" + (" --quick" if quick else ""))
+
+
+def nuclear(quick: bool) -> None:
+    """`small` in the nuclear norm alone."""
+    small(quick, {"nuclear": NORMS["nuclear"]}, "nuclear")
 
 
 def _peers(norm: str) -> list[tuple[str, Callable[[], peers.Solve], float]]:
@@ -495,6 +500,7 @@ def _statuses(
 
 PARTS = {
     "small": small,
+    "nuclear": nuclear,
     "batched": batched,
     "accuracy": accuracy,
     "usual": usual,

@@ -101,13 +101,13 @@ def test_many_random_ones(kind) -> None:
         check_ray(explicit_rows(data[element], drawn[element][1]), solution.duals[element])
 
 
-def test_nuclear_problems_without_a_solution_are_given_up_soon() -> None:
+def test_nuclear_problems_with_many_rows_find_their_ray_before_the_interior_point_runs() -> None:
     data = random_sphere(n=20, T=6, d=4, batch=6, seed=8)
     problem = AttentionSVM(data, torch.zeros(6, 20, dtype=torch.long))
     solution = solve(problem, Nuclear())
     assert solution.infeasible.tolist() == solve(problem).infeasible.tolist()
     assert int(solution.infeasible.sum()) >= 3
-    assert int(solution.iterations[solution.infeasible].max()) < 20
+    assert int(solution.iterations[solution.infeasible].sum()) == 0
 
 
 @pytest.mark.parametrize("size", [(8, 6, 3), (10, 10, 4), (20, 4, 4)], ids=str)

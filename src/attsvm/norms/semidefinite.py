@@ -36,6 +36,23 @@ class ConicProgram:
         self.sides.append(side)
         self.cones += cones
 
+    def add_definite(self, order: int, m: int, entry: np.ndarray, own: np.ndarray, sign: Any = 1.0) -> None:
+        """[[P, S], [S^T, Q]] psd, S [m, order - m], of the variables `entry` times `sign` and `own`.
+
+        They come in the order of the upper triangle, column by column (`corner` for S); -1 stands for the number 0.
+        """
+        import clarabel
+        import scipy.sparse as sp
+
+        row, column = triangle(order)
+        cross = (row < m) & (column >= m)
+        values, variables = -np.where(row == column, 1.0, np.sqrt(2.0)), np.empty(len(row), int)
+        values[cross] *= sign
+        variables[cross], variables[~cross] = entry, own
+        there = np.flatnonzero(variables >= 0)
+        matrix = sp.csc_matrix((values[there], (there, variables[there])), shape=(len(row), len(self.cost)))
+        self.add(matrix, np.zeros(len(row)), clarabel.PSDTriangleConeT(order))
+
     def solve(self, **settings: float) -> Any:
         """Clarabel's answer, under settings by its own names."""
         import clarabel
@@ -86,19 +103,15 @@ class Semidefinite(Norm):
 
         self.check_width(dq)
         size, width, total = d * dq, dq // self.count, len(program.cost)
-        row, column = _triangle(d + width)
-        cross = (row < d) & (column >= d)
-        corner, own = np.flatnonzero(cross), np.flatnonzero(~cross)
-        scale = np.where(row == column, 1.0, np.sqrt(2.0))
-        places = np.concatenate([corner, own])
+        row, column = triangle(d + width)
+        own = np.flatnonzero((row >= d) | (column < d))
+        above, right = corner(d + width, d)
         for head in range(self.count):
-            entry = row[corner] * dq + head * width + column[corner] - d
-            variable = np.concatenate([entry, size + 1 + head * len(own) + np.arange(len(own))])
-            matrix = sp.csc_matrix((-scale[places], (places, variable)), shape=(len(row), total))
-            program.add(matrix, np.zeros(len(row)), clarabel.PSDTriangleConeT(d + width))
+            more = size + 1 + head * len(own) + np.arange(len(own))
+            program.add_definite(d + width, d, above * dq + head * width + right, more)
         for inside, order in ((column[own] < d, d), (row[own] >= d, width)):
             first = np.flatnonzero(inside)  # the triangle of A or of B, in its own order
-            line, other = _triangle(order)
+            line, other = triangle(order)
             kept = np.flatnonzero((line == other) | self.whole)
             diagonal = np.flatnonzero((line == other)[kept])
             factor = np.where((line == other)[kept], 1.0, np.sqrt(2.0))
@@ -129,7 +142,7 @@ class Semidefinite(Norm):
         d, width = matrix.shape[0], matrix.shape[1] // self.count
         cost = np.concatenate([np.zeros(matrix.size), np.ones(1)])
         found = self._solve(matrix, np.arange(matrix.size), matrix.ravel(), cost)
-        row, column = _triangle(d + width)
+        row, column = triangle(d + width)
         own = np.flatnonzero((row >= d) | (column < d))
         shift, sums = 0.0, np.zeros((d + width, d + width))
         for head, part in enumerate(np.split(matrix, self.count, axis=1)):
@@ -149,7 +162,7 @@ class Semidefinite(Norm):
         found = self._solve(matrix, np.array([matrix.size]), np.ones(1), -matrix.ravel())
         last, caps = np.array(found.z), []
         for order in (width, d):  # the multipliers of the last two cones
-            row, column = _triangle(order)
+            row, column = triangle(order)
             if self.whole:
                 part, last = last[-len(row) :], last[: -len(row)]
                 cap = np.zeros((order, order))
@@ -269,9 +282,15 @@ class SpectralOfHeads(Semidefinite):
         return float(low), float(high)
 
 
-def _triangle(order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of the upper triangle, column by column, as Clarabel has it."""
+def triangle(order: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of the upper triangle, column by column, as Clarabel has it (off-diagonal times sqrt 2)."""
     column, row = np.tril_indices(order)
+    return row, column
+
+
+def corner(order: int, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of the upper right block of m rows, in the same order."""
+    column, row = np.divmod(np.arange(m * (order - m)), m)
     return row, column
 
 

@@ -24,7 +24,7 @@ from attsvm.norms import (
     SpectralOfRank,
     SumEntry,
 )
-from attsvm.norms.semidefinite import ConicProgram, Semidefinite
+from attsvm.norms.semidefinite import ConicProgram, Semidefinite, corner, triangle
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.dense.rows import DenseRows, OneSolution, loop
@@ -116,9 +116,6 @@ def _by_frequency(rows: DenseRows, norm: NuclearByFrequency) -> ConicProgram:
 
     S_f has every singular value of M_f twice. For A_0 it is S = A_0, at half the price.
     """
-    import clarabel
-    import scipy.sparse as sp
-
     _, _, d, dq = rows.shape
     height = norm.height(d)
     sizes = [2] * norm.frequencies + [1] * norm.unturned
@@ -126,53 +123,41 @@ def _by_frequency(rows: DenseRows, norm: NuclearByFrequency) -> ConicProgram:
     program = _start(rows, rows.size + sum(order * (order + 1) // 2 - m * (order - m) for m, order in orders))
     first, own = 0, rows.size  # the first row of W in this block, and its first variable
     for times, (m, order) in zip(sizes, orders, strict=True):
-        column, row = np.tril_indices(order)  # the upper triangle, column by column, off-diagonal times sqrt 2
-        cross = (row < m) & (column >= m)
-        corner, sides = np.flatnonzero(cross), np.flatnonzero(~cross)
-        above, right = np.divmod(row[corner], height), np.divmod(column[corner] - m, dq)
+        row, column = corner(order, m)
+        above, right = np.divmod(row, height), np.divmod(column, dq)
         sine = above[0] != right[0]
-        entry = (first + height * sine + above[1]) * dq + right[1]
-        sign = np.where(sine & (above[0] == 1), -1.0, 1.0)
-        more = own + np.arange(len(sides))
-        diagonal = (row == column)[sides]
+        more, diagonal = _sides(order, m, own)
         program.cost[more[diagonal]] = 0.5 / times
-        values = -np.concatenate([np.where(diagonal, 1.0, np.sqrt(2.0)), sign * np.sqrt(2.0)])
-        places = np.concatenate([sides, corner]), np.concatenate([more, entry])
-        matrix = sp.csc_matrix((values, places), shape=(len(row), len(program.cost)))
-        program.add(matrix, np.zeros(len(row)), clarabel.PSDTriangleConeT(order))
-        first, own = first + times * height, own + len(sides)
+        sign = np.where(sine & (above[0] == 1), -1.0, 1.0)
+        program.add_definite(order, m, (first + height * sine + above[1]) * dq + right[1], more, sign)
+        first, own = first + times * height, own + len(more)
     return program
 
 
 def _spectral(rows: DenseRows, rank: int | None) -> ConicProgram:
     """min t  s.t.  [[t I, W], [W^T, t I]] psd; with a rank also [[P, W], [W^T, Q]] psd, tr P + tr Q <= 2 rank t."""
     import clarabel
-    import scipy.sparse as sp
 
     _, _, d, dq = rows.shape
-    size, order, root = rows.size, d + dq, np.sqrt(2.0)
-    column, row = np.tril_indices(order)  # the upper triangle, column by column, off-diagonal times sqrt 2
-    cross = (row < d) & (column >= d)
-    corner, diagonal, own = np.flatnonzero(cross), np.flatnonzero(row == column), np.flatnonzero(~cross)
-    entry = row[corner] * dq + column[corner] - d
-    more = np.arange(0 if rank is None else len(own)) + size + 1
-    program = _start(rows, size + 1 + len(more))
+    size, order = rows.size, d + dq
+    above, right = corner(order, d)
+    more, diagonal = _sides(order, d, size + 1)
+    program = _start(rows, size + 1 + (0 if rank is None else len(more)))
     program.cost[size] = 1.0
-
-    def add(places: np.ndarray, variables: np.ndarray, factors: np.ndarray) -> None:
-        lines, columns = np.concatenate([places, corner]), np.concatenate([variables, entry])
-        values = -np.concatenate([factors, np.full(size, root)])
-        matrix = sp.csc_matrix((values, (lines, columns)), shape=(len(row), len(program.cost)))
-        program.add(matrix, np.zeros(len(row)), clarabel.PSDTriangleConeT(order))
-
-    add(diagonal, np.full(order, size), np.ones(order))
+    program.add_definite(order, d, above * dq + right, np.where(diagonal, size, -1))
     if rank is not None:
-        on = (row == column)[own]
-        add(own, more, np.where(on, 1.0, root))
+        program.add_definite(order, d, above * dq + right, more)
         trace = np.zeros((1, len(program.cost)))
-        trace[0, size], trace[0, more[on]] = -2.0 * rank, 1.0
+        trace[0, size], trace[0, more[diagonal]] = -2.0 * rank, 1.0
         program.add(trace, np.zeros(1), clarabel.NonnegativeConeT(1))
     return program
+
+
+def _sides(order: int, m: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """Variables from `first` on for the upper triangles of P and Q of a block, and which are on the diagonal."""
+    row, column = triangle(order)
+    own = (row >= m) | (column < m)
+    return first + np.arange(own.sum()), (row == column)[own]
 
 
 def _solve_one(rows: DenseRows, build: Callable[[DenseRows], ConicProgram], tolerance: float) -> OneSolution:

@@ -11,7 +11,7 @@ from attsvm.norms import Entrywise, MaxEntry, Norm, Spectral, SpectralOfRank, Su
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver
 from attsvm.svm.solvers.interior.interior import InteriorMethod
-from attsvm.svm.solvers.nuclear.rows import reduce, unit
+from attsvm.svm.solvers.nuclear.rows import normalise
 
 _CHUNK = 6e5  # numbers at a time: they should stay in a cache
 
@@ -47,23 +47,15 @@ class InteriorPoint(Solver):
 
 def _solve(rows: Rows, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
     """Weights, duals and iterations; a zero row holds by itself, or is a ray by itself."""
-    (differences, d_norm), (queries, z_norm) = unit(rows.differences), unit(rows.queries)
-    zero = rows.present & ((d_norm == 0) | (z_norm == 0)[..., None])
-    impossible = zero & rows.asking
-    weights = differences.new_zeros(len(rows), differences.shape[-1], queries.shape[-1])
-    duals = impossible * torch.sign(rows.right_hand_side)
-    iterations = torch.zeros(len(rows), dtype=torch.long, device=zero.device)
-    masks = rows.inequalities & ~zero, rows.equalities & ~zero
-    rows = Rows(differences, queries, rows.right_hand_side, *masks)
-    where = torch.nonzero(rows.asking.flatten(1).any(1) & ~impossible.flatten(1).any(1))[:, 0]
-    if where.numel():
-        rows = rows[where]
-        reduced, way = reduce(rows, (d_norm * z_norm[..., None])[where], spans=norm.unitarily_invariant)
+    duals, where, reduced, way = normalise(rows, norm.unitarily_invariant)
+    weights = duals.new_zeros(len(rows), rows.differences.shape[-1], rows.queries.shape[-1])
+    iterations = torch.zeros(len(rows), dtype=torch.long, device=duals.device)
+    if reduced is not None and way is not None:
         turn = isinstance(norm, Spectral) and reduced.differences.shape[-1] < reduced.queries.shape[-1]
         if turn:  # W^T: its rows come one by one, since blocks share their queries
             reduced = replace(reduced, differences=reduced.queries, queries=reduced.differences, input_queries=None)
         found = InteriorMethod(reduced, norm).run(reduced)
         weights[where] = way.weights(found.best_weights.mT if turn else found.best_weights)
-        duals[where] = way.duals(found.best_duals, rows.right_hand_side.shape)
+        duals[where] = way.duals(found.best_duals, *duals.shape[1:])
         iterations[where] = found.iterations
     return weights, duals, iterations

@@ -65,10 +65,10 @@ class Reduction:
             out = out @ self.right_basis.mT
         return out
 
-    def duals(self, reduced: Tensor, shape: torch.Size) -> Tensor:
-        """Multipliers of the original rows, in their shape ``[batch, n, T]``."""
-        flat = reduced.new_zeros(shape).flatten(1)
-        return flat.scatter_add_(1, self.index, reduced * self.dual_scale).view(shape)
+    def duals(self, reduced: Tensor, n: int, length: int) -> Tensor:
+        """Multipliers of the original rows, ``[batch, n, T]``."""
+        flat = reduced.new_zeros(len(reduced), n * length)
+        return flat.scatter_add_(1, self.index, reduced * self.dual_scale).view(-1, n, length)
 
 
 def unit(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,7 +96,7 @@ def orthonormal(vectors: Tensor) -> tuple[Tensor, Tensor]:
     return basis.mT, vectors @ basis.mT
 
 
-def reduce(rows: Rows, sizes: Tensor, spans: bool = True) -> tuple[ReducedRows, Reduction]:
+def reduce(rows: Rows, sizes: Tensor, spans: bool) -> tuple[ReducedRows, Reduction]:
     """Normalised, compact, reduced rows, and the way back.
 
     Arguments:
@@ -136,3 +136,18 @@ def reduce(rows: Rows, sizes: Tensor, spans: bool = True) -> tuple[ReducedRows, 
         input_queries=rows.queries.contiguous() if blocks else None,
     )
     return reduced, Reduction(index, real / size, scale, left_basis, right_basis)
+
+
+def normalise(rows: Rows, spans: bool = True) -> tuple[Tensor, Tensor, ReducedRows | None, Reduction | None]:
+    """Duals that settle problems with a zero row that asks for something (a ray by itself), 0 elsewhere; where rows are
+    left that ask for something; and the rows of those problems, reduced, with the way back (None where there are none).
+    """
+    (differences, d_norm), (queries, z_norm) = unit(rows.differences), unit(rows.queries)
+    zero = rows.present & ((d_norm == 0) | (z_norm == 0)[..., None])
+    impossible = zero & rows.asking
+    duals = impossible * torch.sign(rows.right_hand_side)
+    rows = Rows(differences, queries, rows.right_hand_side, rows.inequalities & ~zero, rows.equalities & ~zero)
+    where = torch.nonzero(rows.asking.flatten(1).any(1) & ~impossible.flatten(1).any(1))[:, 0]
+    if where.numel() == 0:
+        return duals, where, None, None
+    return duals, where, *reduce(rows[where], (d_norm * z_norm[..., None])[where], spans)

@@ -23,7 +23,7 @@ from attsvm.data.machine import numba_sees_gpu
 from attsvm.norms import Norm, Nuclear
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver, row_kinds
-from attsvm.svm.solvers.nuclear.rows import ReducedRows, reduce, unit
+from attsvm.svm.solvers.nuclear.rows import ReducedRows, normalise
 
 _PATIENCE, _LIMIT = 16, 1e4  # iterations of a stage, and normalised dual value, after which a ray is looked for
 _LAST = 60  # iterations of a stage where none was found
@@ -127,34 +127,38 @@ def _worst(margins: Tensor, allowed: Tensor, count: int) -> Tensor:
 
 def _solve(rows: Rows, tolerance: float) -> _Found:
     """Problems few enough to be held at once; W = 0, lam = 0 where no row asks for anything."""
-    (differences, d_norm), (queries, z_norm) = unit(rows.differences), unit(rows.queries)
-    zero = rows.present & ((d_norm == 0) | (z_norm == 0)[..., None])
-    impossible = zero & rows.asking
-    hopeless = impossible.flatten(1).any(1)
+    settled, where, reduced, way = normalise(rows)
+    hopeless = (settled != 0).flatten(1).any(1)
     found = _Found(
-        weights=differences.new_zeros(len(rows), differences.shape[-1], queries.shape[-1]),
-        duals=impossible * torch.sign(rows.right_hand_side),
+        weights=rows.differences.new_zeros(len(rows), rows.differences.shape[-1], rows.queries.shape[-1]),
+        duals=settled,
         iterations=torch.zeros_like(hopeless, dtype=torch.long),
         unique=~hopeless,
         infeasible=hopeless,
-        error=torch.where(hopeless, torch.inf, 0.0).to(differences),
+        error=torch.where(hopeless, torch.inf, 0.0).to(settled),
     )
-    rows = Rows(differences, queries, rows.right_hand_side, rows.inequalities & ~zero, rows.equalities & ~zero)
-    where = torch.nonzero(rows.asking.flatten(1).any(1) & ~hopeless)[:, 0]
-    if where.numel() == 0:
+    if reduced is None or way is None:
         return found
-    rows = rows[where]
-    reduced, way = reduce(rows, (d_norm * z_norm[..., None])[where])
-    weights, duals, report = _run(reduced, _LIMIT, _PATIENCE)
-    infeasible = torch.zeros_like(where, dtype=torch.bool)
-    for k in torch.nonzero((report[:, 3] > 0) | (report[:, 0] > tolerance))[:, 0].tolist():
-        ray = _find_ray(reduced[k : k + 1])
-        if ray is not None:
-            weights[k], duals[k], infeasible[k], report[k, 0] = 0.0, ray, True, torch.inf
-    slow = torch.nonzero((report[:, 3] > 0) & ~infeasible)[:, 0]
-    if slow.numel():  # feasible as far as the ray test can tell: go on without a limit
-        weights[slow], duals[slow], report[slow] = _run(reduced[slow], torch.inf, _LAST)
-    found.weights[where], found.duals[where] = way.weights(weights), way.duals(duals, rows.right_hand_side.shape)
+    m, rx = reduced.differences.shape[1:]
+    rz = reduced.queries.shape[-1]
+    weights, duals, report = (settled.new_zeros(len(where), *shape) for shape in ((rx, rz), (m,), (4,)))
+    infeasible, tested = torch.zeros_like(where, dtype=torch.bool), torch.zeros_like(where, dtype=torch.bool)
+
+    def test_rays(which: Tensor) -> None:
+        for k in torch.nonzero(which & ~tested)[:, 0].tolist():
+            tested[k], ray = True, _find_ray(reduced[k : k + 1])
+            if ray is not None:
+                duals[k], infeasible[k], report[k, 0] = ray, True, torch.inf
+
+    if not settled.is_cuda:  # a ray in general position needs one row more than there are unknowns
+        test_rays(reduced.present.sum(1) > rx * rz)
+    for limit, patience in ((_LIMIT, _PATIENCE), (torch.inf, _LAST)):
+        go = torch.nonzero(~infeasible & ((report[:, 3] > 0) | (limit < torch.inf)))[:, 0]
+        if go.numel():
+            weights[go], duals[go], report[go] = _run(reduced[go], limit, patience)
+            test_rays(~infeasible & ((report[:, 3] > 0) | (report[:, 0] > tolerance)))
+    weights[infeasible] = 0.0
+    found.weights[where], found.duals[where] = way.weights(weights), way.duals(duals, *settled.shape[1:])
     found.infeasible[where], found.error[where], found.iterations[where] = infeasible, report[:, 0], report[:, 1].long()
     found.unique[where] = (report[:, 2] > 0) & (report[:, 0] <= tolerance)
     return found
