@@ -139,7 +139,7 @@ def calls() -> dict[str, tuple[tuple[object, ...], dict[str, object]]]:
         "margin_efficiency": ((run.weights, problem), {}),
         "optimal_tokens": ((data,), {}),
         "predict_selection": ((data,), {}),
-        "regularization_path": ((data,), {"radii": [1.0], "restarts": 0, "iterations": 2}),
+        "regularization_path": ((data,), {"radii": [1.0], "restarts": 0}),
         "solve": ((problem,), {}),
         "token_scores": ((data,), {}),
         "verify": ((attsvm.diagnose(data), run), {}),

@@ -427,7 +427,6 @@ class TestShapes:
         ({"norm": Frobenius(), "parameterization": KeyQuery()}, "the ball of KeyQuery is the nuclear one"),
         ({"parameterization": "kq"}, "parameterization must be"),
         ({"restarts": -1}, "restarts"),
-        ({"iterations": 0}, "iterations"),
         ({"head_radii": [1.0]}, "train_head=True"),
         ({"train_head": True, "head_radii": [1.0, 2.0]}, "one entry for each radius, 1"),
         ({"train_head": True, "head_radii": [-1.0]}, "head_radii must be positive"),

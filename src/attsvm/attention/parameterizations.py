@@ -80,12 +80,10 @@ class Weights(Parameterization):
 class KeyQuery(Parameterization):
     """W = K Q^T with K ``[d, rank]`` and Q ``[dq, rank]``; biased to the nuclear-norm SVM [TaSVM, regularization path].
 
-    Arguments:
-        rank: number of columns m; None means d, as in the papers' experiments. Below min(n, d, dq) the nuclear
-            solution may be out of reach.
+    Below a rank of min(n, d, dq) the nuclear solution may be out of reach.
     """
 
-    rank: int | None = None
+    rank: int | None = None  #: number of columns m; None means d, as in the papers' experiments
 
     def __post_init__(self) -> None:
         if self.rank is not None and (not isinstance(self.rank, int) or isinstance(self.rank, bool) or self.rank < 1):

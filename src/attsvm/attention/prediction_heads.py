@@ -131,14 +131,11 @@ class _VectorHead(_OneTensor):
 class LinearHead(_VectorHead):
     """h(x) = v^T x, the prediction head of the theory.
 
-    Arguments:
-        vector: v, ``[dv]`` or ``[*batch, dv]``.
-
     >>> LinearHead(torch.tensor([1.0, 2.0])).output(torch.tensor([[3.0, 4.0]])).item()
     11.0
     """
 
-    vector: Tensor
+    vector: Tensor  #: v, ``[dv]`` or ``[*batch, dv]``
 
     def __init__(self, vector: ArrayLike) -> None:
         tensor = as_floating(vector, "head vector")
@@ -153,14 +150,11 @@ class LinearHead(_VectorHead):
 class ReluHead(_OneTensor):
     """h(x) = 1^T relu(V^T x).
 
-    Arguments:
-        matrix: V, ``[dv, width]`` or ``[*batch, dv, width]``.
-
     >>> ReluHead(torch.eye(2)).output(torch.tensor([[3.0, -4.0]])).item()
     3.0
     """
 
-    matrix: Tensor
+    matrix: Tensor  #: V, ``[dv, width]`` or ``[*batch, dv, width]``
     _field: ClassVar[str] = "matrix"
     _axes: ClassVar[int] = 2
 
@@ -187,16 +181,12 @@ class ReluHead(_OneTensor):
 class QuadraticHead(_VectorHead):
     """h(x) = v^T x - penalty ||x||^2; only v is trained.
 
-    Arguments:
-        vector: v, ``[dv]`` or ``[*batch, dv]``.
-        penalty: a number of at least 0, or one for each element of the batch.
-
     >>> QuadraticHead(torch.tensor([1.0, 2.0]), 0.5).output(torch.tensor([[1.0, 1.0]])).item()
     2.0
     """
 
-    vector: Tensor
-    penalty: Tensor
+    vector: Tensor  #: v, ``[dv]`` or ``[*batch, dv]``
+    penalty: Tensor  #: a number of at least 0, or one for each element of the batch
 
     def __init__(self, vector: ArrayLike, penalty: float | ArrayLike) -> None:
         tensor = as_floating(vector, "head vector")

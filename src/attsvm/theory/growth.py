@@ -155,19 +155,16 @@ def growth(
     """
     check_kind(data, TokenDataset, "data", "a TokenDataset")
     check_kind(run, Run | None, "run", "a Run or None")
+    kind, rule = parameterization, optimizer
     if run is not None:
         check_shape(run.selected, "run.selected", (*data.batch_shape, data.n), "batch, n: the run's data, one start")
         said, digest = run.configuration, data_digest(data)
         if not same_digest(said.get("fingerprint", {}).get("data", digest), digest):
             raise ValueError("the run was trained on other data of the same shape")
-        parameterization = parameterization or setting_object(
-            said["parameterization"],
-            Parameterization,  # type: ignore[type-abstract]
-            "parameterization=",
-        )
-        optimizer = optimizer or setting_object(said["optimizer"], Optimizer, "optimizer=")  # type: ignore[type-abstract]
+        kind = kind or setting_object(said["parameterization"], Parameterization, "parameterization=")  # type: ignore[type-abstract]
+        rule = rule or setting_object(said["optimizer"], Optimizer, "optimizer=")  # type: ignore[type-abstract]
         seed, selected = [tuple(each) for each in said["seed"]], run.selected if selected is None else selected
-    kind, rule = parameterization or Weights(), optimizer or NormalizedGradientDescent(0.1)
+    kind, rule = kind or Weights(), rule or NormalizedGradientDescent(0.1)
     norm, constant, bounded = _law(kind, rule, data)
     power = 1 if isinstance(kind, Weights) else 2
     times = _times(steps, run)
@@ -190,9 +187,10 @@ def growth(
     reach = torch.from_numpy(whole[times.numpy()]).to(data.device)
     step = torch.from_numpy(np.append(sizes, sizes[-1:])[times.numpy()]).to(data.device)
     dual = _largest_dual(double, norm)
-    held = _held(data, run, kind, rule, seed, initial, times, whole) if bounded else None
-    nothing = torch.full_like(law(reach), torch.nan)
-    size = nothing if held is None else held * constant / (0.5 if _joint(kind, rule) else 1.0)
+    start = initial_parameters(data, kind, seed, initial=initial)
+    size = torch.full_like(law(reach), torch.nan)
+    if bounded and (run is None or _began(run, start)):
+        size = _held(start, rule, _joint(kind, rule), reach) * constant / (0.5 if _joint(kind, rule) else 1.0)
     limit = torch.full_like(value, math.inf) if decay == 0 else law(torch.tensor([1 / decay]).double())[0]
     return Growth(
         step=times, reach=reach, stride=constant * power * _beside(reach ** (power - 1) * step, value) * dual,
@@ -289,25 +287,20 @@ def _passes(rule: Optimizer, wanted: Tensor, power: int) -> Tensor:
     return torch.from_numpy(found).to(wanted).reshape(wanted.shape)
 
 
-def _held(
-    data: TokenDataset, run: Run | None, kind: Parameterization, rule: Optimizer, seed: Seed, initial: Initial,
-    times: Tensor, reach: np.ndarray,
-) -> Tensor | None:  # fmt: skip
-    """A bound on N(K) N(Q), or N(W), at the `times`: the start, decayed, and r; None where the start is not known."""
-    start = initial_parameters(data, kind, seed, initial=initial)
-    if run is not None:
-        flat = {name: value.reshape(1, -1, *value.shape[-2:]) for name, value in start.items()}
-        if run.configuration.get("fingerprint", {}).get("start") != start_digest(flat):
-            return None
+def _began(run: Run, start: dict[str, Tensor]) -> bool:
+    flat = {name: value.reshape(1, -1, *value.shape[-2:]) for name, value in start.items()}
+    return run.configuration.get("fingerprint", {}).get("start") == start_digest(flat)
+
+
+def _held(start: dict[str, Tensor], rule: Optimizer, joint: bool, reach: Tensor) -> Tensor:
+    """A bound on N(K) N(Q), or N(W), where r is `reach`: the start, decayed, and r."""
     norm = implicit_bias(Weights(), replace(rule, weight_decay=0.0, clip=None)).norm
     sizes = [norm.value(value.to(torch.float64)) for value in start.values()]
-    left = torch.from_numpy(1 - rule.weight_decay * reach[times.numpy()]).to(data.device)  # of the start
-    walked = torch.from_numpy(reach[times.numpy()]).to(data.device)
 
     def grown(size: Tensor) -> Tensor:
-        return _beside(left, size) * size + _beside(walked, size)
+        return _beside(1 - rule.weight_decay * reach, size) * size + _beside(reach, size)
 
-    if _joint(kind, rule):
+    if joint:
         return grown((sizes[0] ** 2 + sizes[1] ** 2).sqrt()) ** 2 / 2
     return grown(sizes[0]) * (grown(sizes[1]) if len(sizes) == 2 else 1.0)
 

@@ -72,16 +72,11 @@ class GrowingSteps(Rule):
     The selection is decided early, while attention is still soft; later on only the length of the weights grows. So
     `horizon` steps of the optimizer are taken in `steps` blocks whose lengths grow geometrically from one step on, each
     block as one step of the sum of its step sizes. It costs ``steps / horizon`` of the training that it predicts.
-
-    Arguments:
-        steps: how many steps are taken.
-        horizon: how many steps of the optimizer they stand for.
-
     Confidence: the smallest probability of a winning token at the end.
     """
 
-    steps: int = 270
-    horizon: int = 10_000
+    steps: int = 270  #: how many steps are taken
+    horizon: int = 10_000  #: how many steps of the optimizer they stand for
     family: ClassVar[str] = "descent"
 
     def __post_init__(self) -> None:

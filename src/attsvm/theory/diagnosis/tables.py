@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from attsvm.theory.conditions import Condition
     from attsvm.theory.diagnosis.diagnose import Diagnosis
     from attsvm.theory.diagnosis.theorems import Result
+    from attsvm.theory.enumeration import LocalOptima
 
 _SHOWN = 20  # locally optimal selections of a data set
 
@@ -53,7 +54,7 @@ def tables_of(diagnosis: Diagnosis) -> str:
     parts = [printed(*tables, _limits(diagnosis))]
     if diagnosis.start is not None:
         parts.append(str(diagnosis.start))
-    return "\n".join([*parts, *_local(diagnosis)])
+    return "\n".join([*parts, *(_local(diagnosis.local) if diagnosis.local is not None else ())])
 
 
 def conditions_table(conditions: Sequence[Condition]) -> Table:
@@ -83,25 +84,17 @@ def _limits(diagnosis: Diagnosis) -> Table:
         attracts = answer(one.locally_optimal, solution.solved | solution.infeasible)
         margin = torch.where(solution.solved, 1 / solution.certificate.primal_value, torch.nan)
         made.add_row(one.name, selection, separable, attracts, median(margin, 3))
-    made.caption, made.caption_justify = _founded(diagnosis), "left"
+    standing = diagnosis.standing
+    founded = f"the selection is {standing[0].value}"
+    if len(standing) > 1:
+        counted = (f"{kind.value} ({standing.count(kind)})" for kind in dict.fromkeys(standing))
+        founded = "the selections are " + ", ".join(counted)
+    measured = diagnosis.accuracy or "no accuracy was measured for this kind of problem"
+    made.caption, made.caption_justify = f"{founded}; predictions are made by: {diagnosis.rule}; {measured}", "left"
     return made
 
 
-def _founded(diagnosis: Diagnosis) -> str:
-    """How the prediction is founded, and by which rule it was made where no theorem names it."""
-    counts = [(kind, diagnosis.standing.count(kind)) for kind in dict.fromkeys(diagnosis.standing)]
-    if len(diagnosis.standing) == 1:
-        founded = f"the selection is {counts[0][0].value}"
-    else:
-        founded = "the selections are " + ", ".join(f"{kind.value} ({count})" for kind, count in counts)
-    measured = diagnosis.accuracy or "no accuracy was measured for this kind of problem"
-    return f"{founded}; predictions are made by: {diagnosis.rule}; {measured}"
-
-
-def _local(diagnosis: Diagnosis) -> Iterator[str]:
-    if diagnosis.local is None:
-        return
-    local = diagnosis.local
+def _local(local: tuple[LocalOptima, ...]) -> Iterator[str]:
     yield from ("", "Locally optimal selections")
     for element, one in enumerate(local):
         label = f"data set {element}: " if len(local) > 1 else ""

@@ -124,35 +124,29 @@ class Verification:
     def to_json(self) -> str:
         """Every part, the reached selections, how many runs ended in each way, and medians, as JSON."""
         content = {
-            "reached": self.reached,
-            "outcomes": self.outcomes,
-            "parts": {name: value for name, value, _ in self._parts()},
-            "holds": self.holds,
-            "thresholds": self.thresholds,
-            "differences": self.differences,
-            "unknown": self.unknown,
-            "sentence": self.sentence,
-            "median_cosine": self.cosine.nanmedian(),
+            "reached": self.reached, "outcomes": self.outcomes,
+            "parts": {name: value for name, value, _ in self._parts()}, "holds": self.holds,
+            "thresholds": self.thresholds, "differences": self.differences, "unknown": self.unknown,
+            "sentence": self.sentence, "median_cosine": self.cosine.nanmedian(),
             "median_efficiency": self.efficiency.nanmedian(),
-        }
+        }  # fmt: skip
         return json.dumps(to_plain(content), indent=1, allow_nan=False)
 
     def _parts(self) -> tuple[tuple[str, Tensor, str], ...]:
         limit, other = self.thresholds, [*self.differences, *(f"{name} not known" for name in self.unknown)]
         same = "data, head, parameterization, optimizer, loss and, where given, start"
+        near = (
+            f"efficiency at least {limit['efficiency']:g}, cosine at least {limit['cosine']:g} (or distance to the"
+            f" solutions at most {limit['distance']:.3g}); {int(self.by_efficiency.sum())} by efficiency alone, since"
+            f" there may be several solutions; {int(self.still_improving.sum())} still improving"
+        )
         return (
             ("same_problem", self.same_problem, ", ".join(other) or same),
             ("trained", self.trained, f"{int(self.saturated_at_start.sum())} began saturated"),
             ("saturated", self.saturated, f"attention of every winner at least {limit['attention']:g}"),
             ("selection", self.selection, "the predicted one"),
             ("locally_optimal", self.locally_optimal, f"in the {self.solution.norm.name} norm"),
-            (
-                "direction_holds",
-                self.direction_holds,
-                f"efficiency at least {limit['efficiency']:g}, cosine at least {limit['cosine']:g} (or distance to the"
-                f" solutions at most {limit['distance']:.3g}); {int(self.by_efficiency.sum())} by efficiency"
-                f" alone, since there may be several solutions; {int(self.still_improving.sum())} still improving",
-            ),
+            ("direction_holds", self.direction_holds, near),
         )
 
     def __str__(self) -> str:
@@ -241,20 +235,10 @@ def verify(
     ):
         codes[where] = OUTCOMES.index(outcome)
     return Verification(
-        reached=reached,
-        codes=codes,
-        **parts,
-        saturated_at_start=at_start,
-        direction_holds=solution.solved & (efficiency >= least_efficiency) & near,
-        by_efficiency=several,
-        still_improving=improving,
-        cosine=cosine,
-        distance=distance,
-        efficiency=efficiency,
-        growth=growth,
-        solution=solution,
-        differences=differences,
-        unknown=unknown,
+        reached=reached, codes=codes, **parts, saturated_at_start=at_start,
+        direction_holds=solution.solved & (efficiency >= least_efficiency) & near, by_efficiency=several,
+        still_improving=improving, cosine=cosine, distance=distance, efficiency=efficiency, growth=growth,
+        solution=solution, differences=differences, unknown=unknown,
         thresholds={
             "attention": threshold, "cosine": least_cosine, "distance": farthest, "efficiency": least_efficiency
         },

@@ -128,6 +128,20 @@ class FactorChart(Chart):
         return self.row_size * torch.linalg.vector_norm(theta, dim=-1)
 
 
+@dataclass(frozen=True, eq=False)
+class EdgeChart(Chart):
+    """W = offset + theta on the edge of a cap, theta orthogonal to the centre of the cone."""
+
+    centre: Float[Tensor, "elements size"]
+    offset: Float[Tensor, "elements size"]
+
+    def small(self, theta: Tensor) -> Tensor:
+        return super().small(self.offset + across(theta, self.centre))
+
+    def pull(self, theta: Tensor, gradient: Tensor) -> Tensor:
+        return across(super().pull(theta, gradient), self.centre)
+
+
 def balanced_factors(
     weights: Float[Tensor, "*lead d dq"], rank: int, least: float = 0.0
 ) -> tuple[Float[Tensor, "*lead d rank"], Float[Tensor, "*lead dq rank"]]:
@@ -260,25 +274,6 @@ class HeadLandscape(Landscape):
 
     def sensitivity(self, theta: Tensor) -> Tensor:
         return torch.linalg.vector_norm(self.signed, dim=-1).amax(-1).clamp(min=1e-300)
-
-
-@dataclass(frozen=True, eq=False)
-class EdgeLandscape(Landscape):
-    """The risk on the edge of a cap, ``offset + theta`` with theta orthogonal to the centre of the cone."""
-
-    inner: Landscape
-    centre: Float[Tensor, "elements size"]
-    offset: Float[Tensor, "elements size"]
-
-    def gradient(self, theta: Tensor) -> ScaledTensor:
-        found = self.inner.gradient(self.offset + across(theta, self.centre))
-        return found.map(across(found.mantissa, self.centre))
-
-    def value(self, theta: Tensor) -> Tensor:
-        return self.inner.value(self.offset + across(theta, self.centre))
-
-    def sensitivity(self, theta: Tensor) -> Tensor:
-        return self.inner.sensitivity(theta)
 
 
 def across(points: Tensor, centre: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from attsvm.svm import AttentionSVM, label_svm, solve
 from attsvm.theory.cones import AngleCone
 from attsvm.theory.paths.landscapes import (
     Chart,
-    EdgeLandscape,
+    EdgeChart,
     FactorChart,
     HeadLandscape,
     RowChart,
@@ -229,7 +229,9 @@ class Search:
         sideways = across(theta, centre)
         flat = torch.linalg.vector_norm(sideways, dim=-1) <= 1e-9 * radius
         sideways = torch.where(flat.unsqueeze(-1), -across(landscape.gradient_at(theta).normalized(), centre), sideways)
-        found = newton_in_ball(EdgeLandscape(landscape, centre, offset), sideways, edge, _NEWTON // 2)
+        chart = landscape.chart
+        rim = replace(landscape, chart=EdgeChart(chart.reduced, chart.left, chart.right, centre, offset))
+        found = newton_in_ball(rim, sideways, edge, _NEWTON // 2)
         outer = offset + PowerBall().on_boundary(across(found, centre), edge)
         inside = (inner * centre).sum(-1) > cosine * radius
         lower = landscape.value(inner[None])[0] <= landscape.value(outer[None])[0]
