@@ -28,7 +28,7 @@ from attsvm import (
     fit,
     initial_parameters,
 )
-from attsvm.attention import Linear
+from attsvm.attention import Linear, Log
 from attsvm.data import random_sphere
 from attsvm.descent import CompiledEngine, Constant, Geometric, InverseSqrt, Lion, LipschitzStep, TorchEngine
 from attsvm.descent.engines.numba.lanes import exponential, load, store
@@ -99,6 +99,21 @@ def test_losses_and_masks(loss: Any, optimizer: Any) -> None:
     data = masked(random_sphere(n=5, T=6, d=4, dq=3, batch=9, seed=1), seed=2)
     ours, peer = both(data, optimizer=optimizer, loss=loss, steps=300)
     assert worst_error(ours.weights, peer.weights) < 1e-10
+
+
+@pytest.mark.parametrize("size", [0.0, 30.0])
+@pytest.mark.parametrize("optimizer", [NormalizedGradientDescent(0.1), GradientDescent(0.5)], ids=repr)
+def test_next_token_data(size: float, optimizer: Any) -> None:
+    """The log of the attention on the right tokens, from starts where other tokens have nearly all of it too."""
+    data = masked(random_sphere(n=5, T=6, d=7, batch=9, seed=30), seed=31)
+    right = (normal(32, 9, 5, 6, 1) > 0).double()
+    right[:, :, 0] = 1.0  # every input has one, and the first token is real
+    ones = torch.ones(9, 1, dtype=torch.float64)
+    words = TokenDataset(data.tokens, data.queries, torch.ones(9, 5), mask=data.mask, values=right, head=ones)
+    start = size * normal(33, 9, 7, 7)
+    ours, peer = both(words, optimizer=optimizer, loss=Log(), initial=start, steps=100)
+    assert worst_error(ours.weights, peer.weights) < 1e-11
+    assert float(torch.linalg.matrix_norm(peer.weights - start).median()) > 0.1  # or nothing was compared
 
 
 @pytest.mark.parametrize(
@@ -302,7 +317,7 @@ def test_exponential_beyond_its_range() -> None:
         ({"head": torch.nn.Linear(3, 1).double()}, "it knows LinearHead, ReluHead and QuadraticHead"),
         ({"head": ReluHead(200 * np.eye(3)), "loss": Exponential()}, "scores beyond 200"),
         ({"train_head": True}, "it needs a fixed head"),
-        ({"loss": torch.neg}, "it knows Logistic, Exponential and Linear losses"),
+        ({"loss": torch.neg}, "it knows Logistic, Exponential, Linear and Log losses"),
         ({"batch_size": 2}, "it takes no mini-batches"),
         ({"head": np.array([1e3, 0.0, 0.0])}, "scores beyond 200 need the scaled slopes of TorchEngine"),
     ],

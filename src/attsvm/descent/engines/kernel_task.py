@@ -12,7 +12,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm.attention import Exponential, Head, KeyQuery, Linear, LinearHead, Logistic, QuadraticHead, ReluHead, Weights
+from attsvm.attention import (
+    Exponential,
+    Head,
+    KeyQuery,
+    Linear,
+    LinearHead,
+    Log,
+    Logistic,
+    QuadraticHead,
+    ReluHead,
+    Weights,
+)
 from attsvm.attention.gradient import fixed_scores
 from attsvm.data import TokenDataset
 from attsvm.descent.optimizers.gradient import Adam, GradientDescent, NormalizedGradientDescent
@@ -21,7 +32,7 @@ from attsvm.descent.task import Task
 from attsvm.norms import Frobenius, MaxEntry
 
 NORMALIZED, PLAIN, SIGN, ADAM = 0, 1, 2, 3
-LOGISTIC, EXPONENTIAL, LINEAR = 0, 1, 2
+LOGISTIC, EXPONENTIAL, LINEAR, LOG = 0, 1, 2, 3
 # phi(x) = max(x, 0), whose slope at 0 is 0, and phi(x) = -x^2.
 RELU, SQUARE = 0, 1
 # Stored instead of the score of a masked token; no real score comes near.
@@ -30,14 +41,14 @@ MASKED_SCORE = 1e30
 _LARGEST_SCORE = 200.0
 # Gradients may be as small as the least number to this power: round-off among scores and tokens takes the rest.
 _SMALLEST = 2 / 3
-_LOSSES: dict[type, int] = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, Linear: LINEAR}
+_LOSSES: dict[type, int] = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, Linear: LINEAR, Log: LOG}
 
 
 def rule_refusal(task: Task) -> str | None:
     """Why no kernel can run the task, whatever the size of its numbers, as a clause; None if one can."""
     checks = (
         (not task.train_head, "it needs a fixed head"),
-        (type(task.loss) in _LOSSES, "it knows Logistic, Exponential and Linear losses"),
+        (type(task.loss) in _LOSSES, "it knows Logistic, Exponential, Linear and Log losses"),
         (type(task.parameterization) in (Weights, KeyQuery), "it knows Weights and KeyQuery"),
         (_rule(task) is not None, "it knows gradient, normalized and sign descent without momentum, and Adam"),
         (task.optimizer.clip is None, "it knows no QK-clip"),
@@ -53,7 +64,10 @@ def task_refusal(task: Task) -> str | None:
     refusal = rule_refusal(task)
     if refusal is not None:
         return refusal
-    bound = head_terms(task.data, task.head).bound
+    terms = head_terms(task.data, task.head)
+    bound = terms.bound
+    if isinstance(task.loss, Log) and (terms.features.shape[-1] > 0 or bool((terms.scores < 0).any())):
+        return "it takes the Log loss with scores of at least 0, of a linear head"
     if bool((bound > _LARGEST_SCORE).any()):
         return f"scores beyond {_LARGEST_SCORE:g} need the scaled slopes of TorchEngine"
     # Score times token times query, the size of a gradient, must not come near the least number.

@@ -23,7 +23,17 @@ from collections import namedtuple
 import numpy as np
 from numba import njit
 
-from attsvm.descent.engines.kernel_task import ADAM, EXPONENTIAL, LOGISTIC, MASKED_SCORE, NORMALIZED, PLAIN, RELU, SIGN
+from attsvm.descent.engines.kernel_task import (
+    ADAM,
+    EXPONENTIAL,
+    LOG,
+    LOGISTIC,
+    MASKED_SCORE,
+    NORMALIZED,
+    PLAIN,
+    RELU,
+    SIGN,
+)
 from attsvm.descent.engines.numba.lanes import (
     LANES,
     absolute,
@@ -175,6 +185,11 @@ def rows_of(slot, i, shape, data, work):  # type: ignore[no-untyped-def]
         slope = one / (one + exponential(margin))
     elif shape.loss == EXPONENTIAL:
         slope = exponential(zero - margin)
+    elif shape.loss == LOG:
+        # A winner of score 0 leaves a margin of the size of the pulls: the slope takes their scale away.
+        left = where_equal(best, zero, zero - mean, margin)
+        slope = one / where_greater(left, zero, left, one)
+        scale = where_equal(best, zero, where_greater(scale, nothing, zero, nothing), scale)
     weight = slope * inverse * splat(1.0 / shape.n)
     for j in range(shape.d):
         r = zero
