@@ -172,7 +172,7 @@ ATTENTION_SPARSITY = AttentionSparsity().experiment(
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention that keeps its last attention and the states it read."""
+    """Multi-head self-attention that keeps its last attention, whose rows are queries, and the states it read."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -181,7 +181,6 @@ class Attention(nn.Module):
         self.seen, self.attention = torch.empty(0), torch.empty(0)
 
     def forward(self, states: Float[Tensor, "batch T width"]) -> Float[Tensor, "batch T width"]:
-        """Attend; rows of the attention are queries."""
         batch, T, width = states.shape
 
         def split(value: Tensor) -> Tensor:
@@ -214,7 +213,6 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
     def forward(self, states: Float[Tensor, "batch T width"]) -> Float[Tensor, "batch T width"]:
-        """One layer."""
         states = states + self.attention(self.first(states))
         out: Tensor = states + self.mlp(self.second(states))
         return out
@@ -233,11 +231,9 @@ class VisionTransformer(nn.Module):
 
     @property
     def attentions(self) -> list[Attention]:
-        """The attention of every layer."""
         return [module for module in self.modules() if isinstance(module, Attention)]
 
     def forward(self, patches: Float[Tensor, "batch patches pixels"]) -> Float[Tensor, "batch classes"]:
-        """Class logits."""
         states = torch.cat([self.cls.expand(len(patches), -1, -1), self.embed(patches)], 1) + self.position
         for block in self.blocks:
             states = block(states)

@@ -30,26 +30,17 @@ def _tolerances() -> dict[str, float]:
 class Experiment(Sweep[C]):
     """One figure of the papers, or one of ours: a sweep, and what its result must show.
 
-    Arguments:
-        id, default, columns, tasks, compute, more, imports: as for every `Sweep`; the default has the paper's values.
-        source: "MMTS", "TaSVM", "talk" or "new".
-        title: a short name.
-        shows: one sentence on what to see.
-        seconds: rough time of the full run on one core, for `attsvm figure list`.
-        checks: what the result must show, from stored tables and arrays alone.
-        public_seconds: CPU time of the public notebooks' code for the paper's configuration, where it was measured.
-        public_tasks: what the names of the tasks that do the same work start with; by default all tasks do it.
-        public_factor: how many times less CPU time than the public code is expected, if something is expected.
+    Its default has the paper's values. Where the public notebooks' code was timed, its CPU time is told beside ours.
     """
 
-    source: str
-    title: str
-    shows: str
-    seconds: float
-    checks: Callable[[SweepResult], Sequence[Check]]
-    public_seconds: float | None = None
-    public_tasks: str = ""
-    public_factor: float | None = None
+    source: str  # "MMTS", "TaSVM", "talk" or "new"
+    title: str  # a short name
+    shows: str  # one sentence on what to see
+    seconds: float  # rough time of the full run on one core, for `attsvm figure list`
+    checks: Callable[[SweepResult], Sequence[Check]]  # what it must show, from stored tables and arrays alone
+    public_seconds: float | None = None  # CPU time of the public code for the paper's configuration
+    public_tasks: str = ""  # what the names of the tasks that do the same work start with
+    public_factor: float | None = None  # how many times less CPU time is expected, if something is
     imports: Sequence[str] = ("numba",)
     tolerances: Mapping[str, float] = field(default_factory=_tolerances)
 

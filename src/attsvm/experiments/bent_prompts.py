@@ -68,10 +68,9 @@ class JointTraining(Study):
         )
         prediction = joint_prediction(data, run.selected.cpu())
         assert run.history.parameters is not None
-        assert naive.heads is not None
         paths = {
             "exact": (recorded(run).cpu().squeeze(-1), run.history.parameters["head"].cpu()),
-            "naive": (naive.prompts, naive.heads),
+            "naive": naive,
         }
         tables = []
         for gradient, (prompts, heads) in paths.items():
@@ -158,9 +157,9 @@ class LossComparison(Study):
             steps=self.steps, record=steps, keep=("weights",),
         )  # fmt: skip
         short, zero = [step for step in steps if step <= figure], torch.zeros(batch, 2, dtype=torch.float64)
-        naive = naive_descent(data, zero, steps=figure, record=short, loss=loss, step_size=self.step_size)
+        naive, _ = naive_descent(data, zero, steps=figure, record=short, loss=loss, step_size=self.step_size)
         solution = solve(AttentionSVM(data, torch.ones(batch, 2, dtype=torch.int64))).require_solved()
-        paths = {"exact": (steps, recorded(run).cpu()), "naive": (short, naive.prompts.unsqueeze(-1))}
+        paths = {"exact": (steps, recorded(run).cpu()), "naive": (short, naive.unsqueeze(-1))}
         tables = [
             long_table({"step": taken, "C": self.scores}, loss=name, gradient=gradient,
                        norm=torch.linalg.matrix_norm(path), cosine=direction_cosine(path, solution.weights))

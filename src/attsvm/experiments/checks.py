@@ -32,22 +32,16 @@ class Verdict(enum.Enum):
 class Check:
     """One row of the summary.
 
-    Arguments:
-        what: what is looked at. It is the same for every seed and size of the run, so that runs can be compared.
-        expected: what should come out, and who says so.
-        measured: what came out.
-        verdict: `OPEN` where a smaller run cannot decide, never where something came out wrong; `MEASURED` for a number
-            that nobody predicted.
-        fails_if: the clause that decides, with its threshold: "a cosine is at most .999". Empty only for `MEASURED`.
-        why: printed below `what`, as `fails_if` is, unless the check holds.
+    The verdict is `OPEN` where a smaller run cannot decide, never where something came out wrong, and `MEASURED` for a
+    number that nobody predicted.
     """
 
-    what: str
-    expected: str
-    measured: str
+    what: str  # is looked at: the same for every seed and size of the run, so that runs can be compared
+    expected: str  # what should come out, and who says so
+    measured: str  # what came out
     verdict: Verdict
-    fails_if: str = ""
-    why: str = ""
+    fails_if: str = ""  # the clause that decides, with its threshold: "a cosine is at most .999"
+    why: str = ""  # printed below `what`, as `fails_if` is, unless the check holds
 
 
 def claim(

@@ -35,19 +35,12 @@ _GAP = 1e-6  # largest relative gap of a solution, as the checks ask
 
 @dataclass(frozen=True)
 class Row:
-    """One optimizer of a table.
+    """One optimizer of a table."""
 
-    Arguments:
-        optimizer: the rule and its step sizes.
-        match: the norm whose solution it should find, framed in the picture; None where none is known.
-        share: of the data sets that this norm must win, where that is asked for.
-        kind: what is trained.
-    """
-
-    optimizer: descent.Optimizer
-    match: str | None = None
-    share: float | None = None
-    kind: Parameterization = field(default_factory=Weights)
+    optimizer: descent.Optimizer  # the rule and its step sizes
+    match: str | None = None  # the norm whose solution it should find, framed in the picture, if one is known
+    share: float | None = None  # of the data sets that this norm must win, where that is asked for
+    kind: Parameterization = field(default_factory=Weights)  # what is trained
 
 
 @dataclass(frozen=True, kw_only=True)

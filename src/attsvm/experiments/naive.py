@@ -7,7 +7,6 @@ naive gradient is round-off, and once its norm falls below `additive` the steps 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -16,29 +15,22 @@ from torch import Tensor
 from attsvm.attention import Exponential, Linear, Logistic, Loss
 from attsvm.data import TokenDataset
 from attsvm.descent import NormalizedGradientDescent, fit
+from attsvm.experiments.common import recorded
 
 PUBLIC_ADDITIVE = 1e-9
 """What the public code of most of [MMTS]'s figures adds to the norm of a gradient before it divides by it."""
-
-
-@dataclass(frozen=True, eq=False)
-class NaivePath:
-    """Recorded iterates of the loop, in float64: prompts, and heads where they were trained."""
-
-    prompts: Float[Tensor, "records *lead d"]
-    heads: Float[Tensor, "records *lead dv"] | None
 
 
 def naive_descent(
     data: TokenDataset, initial: Float[Tensor, "*lead d"], *, steps: int, record: Collection[int],
     loss: Loss | None = None, step_size: float = 0.1, additive: float = PUBLIC_ADDITIVE,
     initial_head: Float[Tensor, "*lead dv"] | None = None,
-) -> NaivePath:  # fmt: skip
+) -> tuple[Float[Tensor, "records *lead d"], Float[Tensor, "records ... dv"]]:  # fmt: skip
     """Normalized descent on prompts of every start and data set, in float32, as a first attempt would write it.
 
     `initial` is p(0), ``[*starts, *batch, d]``, and the data are prompts (dq = 1). `additive` is added to the norm of
     the gradient. The head is trained too from v(0) = `initial_head`, each parameter normalized by its own gradient;
-    None keeps the data's own head.
+    None keeps the data's own head. Returns the recorded prompts and heads in float64.
     """
     tokens, values, labels = (part.to(torch.float32) for part in (data.tokens, data.values, data.labels))
     prompt = initial.to(torch.float32)
@@ -58,7 +50,7 @@ def naive_descent(
         prompt = _step(prompt, gradients[0], step_size, additive)
         if initial_head is not None:
             head = _step(head, gradients[1], step_size, PUBLIC_ADDITIVE)
-    return NaivePath(torch.stack(prompts), None if initial_head is None else torch.stack(heads))
+    return torch.stack(prompts), torch.stack(heads)
 
 
 def both_gradients(
@@ -71,9 +63,8 @@ def both_gradients(
     """
     rule = NormalizedGradientDescent(step_size)
     run = fit(data.to(device), optimizer=rule, initial=starts.to(device), steps=steps, record=record)
-    naive = naive_descent(data, starts[..., 0], steps=steps, record=record, step_size=step_size, additive=additive)
-    assert run.history.weights is not None
-    return {"exact": run.history.weights.cpu(), "naive": naive.prompts.unsqueeze(-1)}
+    naive, _ = naive_descent(data, starts[..., 0], steps=steps, record=record, step_size=step_size, additive=additive)
+    return {"exact": recorded(run).cpu(), "naive": naive.unsqueeze(-1)}
 
 
 def _step(parameter: Tensor, gradient: Tensor, step_size: float, additive: float) -> Tensor:

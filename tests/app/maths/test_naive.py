@@ -18,7 +18,7 @@ STEPS = (0, 1, 10, 100, 1000)
 def test_the_page_repeats_the_naive_loop(maths: MathsPage, name: str) -> None:
     data = example(name)
     starts = torch.as_tensor([[0.0, -1.0], [0.0, -1.5], [0.5, 0.5]], dtype=torch.float64)
-    path = naive_descent(data, starts, steps=1000, record=STEPS).prompts
+    path = naive_descent(data, starts, steps=1000, record=STEPS)[0]
     for k, start in enumerate(starts.tolist()):
         runs = {}
         for optimizer in ("naive", "normalized"):
