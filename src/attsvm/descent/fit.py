@@ -102,11 +102,16 @@ def fit(
     check_kind(keep, Collection, "keep", "a collection of names such as ('risk', 'weights')")
     check_size(task.data, task.parameterization, starts, 1 if stop is not None else _records(record, steps), keep)
     configuration = task.describe(steps)
+    first = 0 if resume is None else resume.step
     if resume is None:
-        first, (now, lead) = 0, _begin(task, initial, starts)
+        now, lead = _begin(task, initial, starts)
         configuration["fingerprint"]["start"] = start_digest(now.parameters)
     else:
-        first, (now, lead) = resume.step, _go_on(task, resume, configuration, initial, starts)
+        if initial is not None:
+            raise ValueError("resume goes on from the run's own weights; leave initial out")
+        now, lead = resumed(resume, task, configuration), tuple(resume.risk.shape)
+        if starts is not None and lead != (starts, *task.batch_shape):
+            raise ValueError(f"resume needs the same starts; the run has shape {list(lead)}, got {starts}")
         configuration["fingerprint"] |= resume.configuration.get("fingerprint", {})
     runs = now.active.shape[0]
     chosen, reason = choose_engine(engine, task, runs)
@@ -135,18 +140,6 @@ def _begin(task: Task, initial: Initial, starts: int | None) -> tuple[Progress, 
     )
     now = Progress.beginning(parameters, task.optimizer)
     _apply_stop(task, now, 0)
-    return now, lead
-
-
-def _go_on(
-    task: Task, run: Run, configuration: dict[str, Any], initial: Initial, starts: int | None
-) -> tuple[Progress, tuple[int, ...]]:
-    """The runs where an earlier `fit` left them; see `_begin`."""
-    if initial is not None:
-        raise ValueError("resume goes on from the run's own weights; leave initial out")
-    now, lead = resumed(run, task, configuration), tuple(run.risk.shape)
-    if starts is not None and lead != (starts, *task.batch_shape):
-        raise ValueError(f"resume needs the same starts; the run has shape {list(lead)}, got {starts}")
     return now, lead
 
 

@@ -82,7 +82,11 @@ def starting_point(
     The data give sizes, precision and device; their own batch axes do not matter. `trained_head` has at most one batch
     axis. A ValueError if a given tensor does not fit, or the start is a saddle.
     """
-    factors, shapes = list(parameterization.shapes(data)), _shapes(data, parameterization, trained_head)
+    shapes: dict[str, tuple[int, ...]] = dict(parameterization.shapes(data))
+    factors = list(shapes)
+    if trained_head is not None:
+        own, axes = trained_head.parameters(), trained_head.event_axes()
+        shapes |= {name: tuple(tensor.shape[tensor.ndim - axes[name] :]) for name, tensor in own.items()}
     given: dict[str, Tensor] = {}
     several = None  # the axis of starts that the given tensors have
     for name, value in _named(data, parameterization, initial, shapes, factors).items():
@@ -145,18 +149,6 @@ def doubled_start(initial: Initial) -> Initial:
     if isinstance(initial, Mapping):
         return {name: as_floating(value, f"initial {name}").double() for name, value in initial.items()}
     return as_floating(initial, "initial weights").double() if isinstance(initial, Tensor | np.ndarray) else initial
-
-
-def _shapes(
-    data: TokenDataset, parameterization: Parameterization, trained_head: Head | None
-) -> dict[str, tuple[int, ...]]:
-    """The shape of each trained parameter of one run, W or its factors first."""
-    shapes: dict[str, tuple[int, ...]] = dict(parameterization.shapes(data))
-    if trained_head is not None:
-        axes = trained_head.event_axes()
-        for name, value in trained_head.parameters().items():
-            shapes[name] = tuple(value.shape[value.ndim - axes[name] :])
-    return shapes
 
 
 def _drawn(
