@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from attsvm.attention.linear_maps import folded, logits, logits_adjoint
 from attsvm.data import TokenDataset
@@ -209,9 +210,11 @@ class AttentionSVM:
     def listed(self, places: Int[Tensor, "batch m"]) -> tuple[Float[Tensor, "batch m d"], Float[Tensor, "batch m dq"]]:
         """x_i,r_i - x_it and z_i of the rows at these places among n T, of problems with one batch axis."""
         data, element = self.data, torch.arange(len(places), device=places.device)[:, None]
-        inputs, sequence = places // data.T, places // data.T // data.queries_per_sequence
-        kept = data.tokens[element, sequence, self.reference[element, inputs]]
-        return kept - data.tokens[element, sequence, places % data.T], data.queries[element, inputs]
+        inputs, tokens = places // data.T, data.tokens.reshape(-1, data.d)
+        first = (element * data.sequences + inputs // data.queries_per_sequence) * data.T
+        kept, dropped = first + self.reference.gather(1, inputs), first + places % data.T
+        # embedding looks rows up several times faster than indexing
+        return embedding(kept, tokens) - embedding(dropped, tokens), data.queries[element, inputs]
 
     @cached_property
     def row_norms(self) -> Float[Tensor, "*batch n T"]:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from attsvm.svm.solvers.active_set.factorization import (
+from attsvm.svm.solvers.active_set.gram import (
     HELPER,
     OPTIONS,
     adjoint,
     dot,
     forward,
     power_of_two,
+    solve_gram,
     solve_lower,
     solve_upper,
 )
-from attsvm.svm.solvers.active_set.gram import solve_gram
 from attsvm.svm.solvers.base import ABSENT, BOUND, EPSILON, EQUALITY, INFEASIBLE, OPTIMAL, RAY
 
 TOLERANCE = 1e-12  # a row below b - TOLERANCE max |b| is violated and enters

@@ -92,19 +92,14 @@ def polish_face(
         1e-14,  # a direction without curvature: dependent rows, or an unbounded dual
     )
 
-    def moved(size: float) -> np.ndarray:
-        return np.where(free, lam + size * step, np.maximum(lam + size * step, 0.0))
-
     blocked = ~free & (lam + step < 0)
-    sizes = [0.5**k for k in range(_HALVINGS)]
-    if blocked.any():
-        sizes.append(float((lam[blocked] / -step[blocked]).min()))
+    sizes = [0.5**k for k in range(_HALVINGS)] + [float((lam[blocked] / -step[blocked]).min(initial=1.0))]
     for size in sizes:
-        change = moved(size) - lam
-        image = rows.adjoint(change)
-        if not blocked.any() or residual @ change - 0.5 * np.vdot(image, image) > 0:
-            rows.lam[:] = moved(size)
-            weights[:] = rows.adjoint(rows.lam)
+        moved = np.where(free, lam + size * step, np.maximum(lam + size * step, 0.0))
+        image = rows.adjoint(moved - lam)
+        if residual @ (moved - lam) - 0.5 * np.vdot(image, image) > 0 or not blocked.any():
+            rows.lam[:] = moved
+            weights += image
             return
 
 

@@ -138,7 +138,8 @@ class ProximalNewton:
 
 
 def _factored(matrix: np.ndarray, ridge: float) -> np.ndarray:
-    shifted = matrix + ridge * np.eye(len(matrix))
+    shifted = matrix.copy()
+    shifted.flat[:: len(matrix) + 1] += ridge
     lower: np.ndarray = scipy.linalg.cholesky(shifted.T, lower=True, overwrite_a=True, check_finite=False)
     return lower
 

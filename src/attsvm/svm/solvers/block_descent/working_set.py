@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.block_descent import kernels
@@ -41,7 +40,10 @@ class WorkingSet:
         count = count[inputs]
         owner = np.repeat(np.arange(len(inputs)), count)
         start, gram_start = (np.concatenate([[0], np.cumsum(size)]) for size in (count, count * count))
-        differences = problem.flatten().listed(torch.from_numpy(place)[None])[0][0].numpy()
+        row_inputs, token = np.divmod(place, chosen.shape[1])
+        first = row_inputs // problem.data.queries_per_sequence * chosen.shape[1]
+        kept, tokens = first + problem.reference.numpy()[row_inputs], problem.data.tokens.flatten(0, 1).numpy()
+        differences = tokens.take(kept, 0) - tokens.take(first + token, 0)
         queries = problem.data.queries.numpy()[inputs]
         groups = -(-len(inputs) // _GROUP)
         padded = np.zeros((groups, _GROUP, queries.shape[1]))
@@ -59,8 +61,8 @@ class WorkingSet:
     @property
     def squares(self) -> np.ndarray:
         """||A_k||^2, ``[rows]``."""
-        lengths = np.einsum("rj,rj->r", self.queries, self.queries)
-        return np.einsum("kj,kj->k", self.differences, self.differences) * lengths[self.owner]
+        size = np.diff(self.start)[self.owner]
+        return self.gram[self.gram_start[self.owner] + (np.arange(len(size)) - self.start[self.owner]) * (size + 1)]
 
     def scatter(self, duals: np.ndarray) -> None:
         """Write the multipliers to their places in ``duals`` [n, T]."""
