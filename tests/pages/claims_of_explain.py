@@ -9,8 +9,6 @@ from typing import Any
 from pages.reading import claims, results, short
 
 PAGE = "docs/heads_why.md"
-KINDS = ("W_mm", "random", "removed")
-TASKS = {"MiniLM": "same_neighbour", "rxnmapper": "atoms_right", "Whisper": "same_next_token", "SmolLM2": "loss"}
 
 
 def plus_minus(mean: float | None, half: float | None, digits: int = 3) -> str:
@@ -49,24 +47,18 @@ def parts_taken_out() -> Iterator[str]:
 
 @claims(PAGE)
 def swapped() -> Iterator[str]:
-    rows = results("explain_swap")["rows"]
-    for model in dict.fromkeys(each["model"] for each in rows):
-        own = [each for each in rows if each["model"] == model]
-        for kind in KINDS:
-            single = [each for each in own if each["kind"] == kind and each["heads"].startswith("L")]
-            means = [_mean(single, key) for key in ("same_choice", "cosine", TASKS[model])]
-            shown = ["" if mean is None else short(mean, 3) for mean in means]
-            yield f"| {model} | {len(single)} single heads, mean | {kind} | {' | '.join(shown)} |"
-        for each in (each for each in own if not each["heads"].startswith("L")):
-            task = each[TASKS[model]]
-            last = plus_minus(each["loss"], each["loss_half"]) if TASKS[model] == "loss" else short(task, 3)
-            first = [plus_minus(each[key], each[f"{key}_half"]) for key in ("same_choice", "cosine")]
-            yield f"| {model} | {each['heads']} ({each['swapped']}) | {each['kind']} | {' | '.join([*first, last])} |"
+    for each in results("explain_swap")["rows"]:
+        task = each["loss"] if each["model"] == "SmolLM2" else each["task"]
+        cells = [between(each["same_choice"]), between(each["cosine"]), between(task)]
+        group = f"{each['runs']} single heads" if each["heads"] == "single" else f"{each['heads']} ({each['swapped']})"
+        yield f"| {each['model']} | {group} | {each['kind']} | {' | '.join(cells)} |"
 
 
-def _mean(rows: list[dict[str, Any]], key: str) -> float | None:
-    values = [each[key] for each in rows if each[key] is not None]
-    return sum(values) / len(values) if values else None
+def between(found: list[float] | None) -> str:
+    """A mean, and its interval where it has one."""
+    if found is None:
+        return ""
+    return short(found[0], 3) + (f" ({short(found[1], 3)} to {short(found[2], 3)})" if len(found) == 3 else "")
 
 
 @claims(PAGE)
