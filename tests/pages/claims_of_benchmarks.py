@@ -115,6 +115,23 @@ def on_a_gpu() -> Iterator[str]:
     yield f"takes {second['cuda_s']:.1f} seconds and {memory}, gap {power(second['cuda_gap'])}"
 
 
+@claims("docs/solvers.md")
+def nuclear_speed() -> Iterator[str]:
+    rows = {each["program"]: each for each in results("svm_nuclear")["rows"]}
+    ours = rows["attsvm NuclearInteriorPoint"]
+    assert (ours["problems"], ours["not_solved"]) == (1000, 0)
+    yield f"takes {ours['cpu_ms_each']:.2f} ms of one core with its certificate"
+    clarabel, scs = (rows[f"CVXPY + {name}"]["ours_is_faster_by"] for name in ("Clarabel", "SCS"))
+    yield f"{clarabel:.0f} times less than CVXPY with Clarabel and {scs:.0f} times less than CVXPY with SCS"
+    before, after = (
+        next(each for each in results(name)["rows"] if (each["norm"], each["problems"]) == ("nuclear", 100_000))
+        for name in ("svm_gpu_before", "svm_gpu")
+    )
+    assert before["solved"] == after["solved"] == 100_000
+    yield f"{after['microseconds_each']:.0f} microseconds each, largest gap {power(after['largest_gap'])}"
+    yield f"({before['microseconds_each']:.0f} microseconds before there was a kernel: `svm_gpu_before.json`)"
+
+
 @claims("README.md")
 def three_numbers() -> Iterator[str]:
     rule = next(each for each in results("prediction")["rows"] if each["rule"] == SHIPPED)
