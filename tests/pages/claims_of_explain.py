@@ -79,5 +79,5 @@ def watched() -> Iterator[str]:
     (each,) = results("explain_watch")["rows"]
     yield (
         f"In {each['steps']} steps of a GPT of four layers and four heads, measuring all heads every {each['every']}"
-        f" steps took {100 * each['overhead']:.1f} % of the time of training"
+        f" steps, the default, took {100 * each['overhead']:.1f} % of the time of training"
     )
