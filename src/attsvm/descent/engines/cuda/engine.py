@@ -53,16 +53,11 @@ class CudaEngine(Engine):
         return task_refusal(task)
 
     def prepare(self, task: Task, starts: int) -> Advance:
-        launch = Launch(task, starts, self.threads)
-
-        def advance(progress: Progress, first: int, sizes: np.ndarray) -> None:
-            launch.advance(progress, first, sizes)
-
-        return advance
+        return Launch(task, starts, self.threads).advance
 
 
 class Launch:
-    """A task laid out for the kernel; calling it takes a stretch of steps in place, on the CPU in Numba's simulator."""
+    """A task laid out for the kernel, which runs on the CPU in Numba's simulator."""
 
     def __init__(self, task: Task, starts: int, threads: int | None, **variant: Any) -> None:
         from attsvm.descent.engines.cuda.kernel import Plan, build, in_span, parts_of

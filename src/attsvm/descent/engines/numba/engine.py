@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -38,12 +38,7 @@ class CompiledEngine(Engine):
         return task_refusal(task)
 
     def prepare(self, task: Task, starts: int) -> Advance:
-        layout = _Layout(task, starts)
-
-        def advance(progress: Progress, first: int, sizes: np.ndarray) -> None:
-            self._advance(task, layout, progress, first, sizes)
-
-        return advance
+        return partial(self._advance, task, _Layout(task, starts))
 
     def _advance(self, task: Task, layout: _Layout, progress: Progress, first: int, sizes: np.ndarray) -> None:
         from attsvm.descent.engines.step import descend_lanes  # Numba starts only where it is used
@@ -102,21 +97,12 @@ class _Layout:
         self.runs = (starts, batch)
         self.lanes = LANES
         by_start = batch < LANES and starts > 1
-        packs = batch if by_start else math.ceil(batch / LANES)
-        across = math.ceil(starts / LANES) if by_start else starts
-        lane = np.arange(LANES)
-        if by_start:
-            group = np.arange(batch * across)
-            start = np.minimum((group % across)[:, None] * LANES + lane, starts - 1)
-            element = np.repeat((group // across)[:, None], LANES, 1)
-            self.pack_of = group // across
-            members = np.repeat(np.arange(batch)[:, None], LANES, 1)
-        else:
-            group = np.arange(starts * packs)
-            start = np.repeat((group // packs)[:, None], LANES, 1)
-            element = np.minimum((group % packs)[:, None] * LANES + lane, batch - 1)
-            self.pack_of = group % packs
-            members = element[:packs]
+        inner, outer = (starts, batch) if by_start else (batch, starts)
+        lanes = np.minimum(np.arange(-(-inner // LANES) * LANES), inner - 1).reshape(-1, LANES)
+        across, along = np.tile(lanes, (outer, 1)), np.repeat(np.arange(outer), len(lanes))
+        start, element = (across, along[:, None]) if by_start else (along[:, None], across)
+        self.pack_of = along if by_start else np.tile(np.arange(len(lanes)), outer)
+        members = np.repeat(np.arange(batch)[:, None], LANES, 1) if by_start else lanes
         self._index = start * batch + element  # [groups, lanes]; lanes past the end repeat the last run
         self._place = np.empty(starts * batch, dtype=np.int64)
         self._place[self._index.ravel()[::-1]] = np.arange(self._index.size)[::-1]
