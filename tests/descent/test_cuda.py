@@ -99,6 +99,8 @@ CASES: dict[str, dict[str, Any]] = {
     "decay": {"optimizer": attsvm.NormalizedGradientDescent(0.1, weight_decay=0.1)},
     "parts": {"data": {"T": 30, "d": 6, "masked": True}, "head": relu_head(6)},  # two threads for each input
     "parts_ridge": {"data": {"T": 30, "d": 6}, "ridge": 0.1, "threads": 64},
+    "loops": {"data": {"masked": True}, "unrolled": False, "head": relu_head()},
+    "loops_key_query": {"parameterization": attsvm.KeyQuery(2), "unrolled": False, "ridge": 0.1},
     "memory": {"data": {"n": 1, "T": 2, "d": 81}},  # more than registers hold
     "memory_key_query": {"data": {"n": 1, "T": 2, "d": 81}, "parameterization": attsvm.KeyQuery(2), "ridge": 0.1},
     "scratch": {"data": {"n": 2, "T": 2, "d": 56}, "optimizer": attsvm.Adam(0.1)},  # more than shared memory holds
@@ -116,7 +118,7 @@ def simulated(case: str) -> dict[str, Any]:
     options = dict(CASES[case])
     data = random_data(**options.pop("data", {}))
     threads, norm = options.pop("threads", 32), options.pop("norm", 1.0)
-    huge = options.pop("huge", None)
+    huge, unrolled = options.pop("huge", None), options.pop("unrolled", True)
     task = task_of(data, **options)
     sizes = np.linspace(1.0, 0.5, STEPS)
     theirs, ours = progress_of(task, norm=norm), progress_of(task, norm=norm)
@@ -126,7 +128,7 @@ def simulated(case: str) -> dict[str, Any]:
             progress.parameters["weights"][:, 1] = huge
     before = dict(theirs.parameters)
     TorchEngine().prepare(task, 2)(theirs, 0, sizes)
-    Launch(task, 2, threads).advance(ours, 0, sizes)
+    Launch(task, 2, threads, unrolled=unrolled).advance(ours, 0, sizes)
     way = max(float((theirs.parameters[name] - before[name]).abs().max()) for name in before)
     apart = max(float((theirs.parameters[name] - ours.parameters[name]).abs().max()) for name in before)
     return {
@@ -240,8 +242,10 @@ class TestRules:
 class TestDevice:
     pytestmark = on_gpu
 
+    @pytest.mark.parametrize("many", [0, 10**9], ids=["unrolled", "loops"])
     @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 2, 3), (6, 8, 10), (3, 40, 7), (40, 3, 16), (5, 6, 33)])
-    def test_sizes(self, shape: tuple[int, int, int]) -> None:
+    def test_sizes(self, shape: tuple[int, int, int], many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("attsvm.descent.engines.cuda.engine._MANY", many)
         n, T, d = shape
         data = random_data(n, max(T, 2), d, batch=7, masked=T > 1).to("cuda")
         assert_same_runs(data, steps=30, starts=2)
@@ -254,9 +258,17 @@ class TestDevice:
     def test_losses(self, loss: attsvm.attention.Loss) -> None:
         assert_same_runs(random_data(6, 8, 10, batch=50).to("cuda"), loss=loss, steps=100)
 
+    @pytest.mark.parametrize("many", [0, 10**9], ids=["unrolled", "loops"])
     @pytest.mark.parametrize("parameterization", [attsvm.Weights(), attsvm.KeyQuery(2)], ids=repr)
     @pytest.mark.parametrize("head", [relu_head(10, 7), quadratic_head(10)], ids=lambda head: type(head).__name__)
-    def test_heads(self, head: attsvm.attention.Head, parameterization: attsvm.attention.Parameterization) -> None:
+    def test_heads(
+        self,
+        head: attsvm.attention.Head,
+        parameterization: attsvm.attention.Parameterization,
+        many: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr("attsvm.descent.engines.cuda.engine._MANY", many)
         data = random_data(6, 8, 10, batch=20, masked=True)
         own = head.map(lambda tensor, axes: tensor.cuda())
         # A run along the kink of a ReLU magnifies rounding.

@@ -18,6 +18,7 @@ from attsvm.descent.engines.kernel_task import KernelData, packed_memory, step_t
 from attsvm.descent.task import Task
 
 _WARP, _MOST_THREADS, _MOST_INPUTS = 32, 256, 1024
+_MANY = 50_000  # runs for which the fastest kernel is worth the time of its compiler
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class Launch:
         data = KernelData.of(task, parts_of(one.shape(task)))
         self.shape = data.shape(task)
         self._span = in_span(self.shape)
-        self._plan = Plan(self.shape, threads, **variant)
+        many = starts * task.data.batch_shape[0] >= _MANY
+        self._plan = Plan(self.shape, threads, **{"unrolled": many, **variant})
         self._kernel = build(self._plan)
 
         def by_worker(value: Tensor) -> Tensor:

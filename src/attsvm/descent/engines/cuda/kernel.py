@@ -8,8 +8,10 @@ that is too small.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from types import ModuleType
 from typing import Any
 
 from numba import config, cuda, float64
@@ -25,9 +27,8 @@ _SHARED_BYTES = 48 * 1024  # what a block may use without asking
 _MOST_TOKENS = 80  # numbers of a worker's tokens that registers and shared memory hold
 _IN_REGISTERS = 70  # of those in registers
 _MOST_UNROLLED = 400  # terms of a sum over inputs that are written out
-_HELPERS = (
-    "inverse_of", "outer_norm", "images", "images_transposed", "common_scale", "stored_norm", "blended", "update",
-)  # fmt: skip
+_HELPERS = ("outer_norm", "images", "images_transposed", "common_scale", "update")
+_WITHOUT_SIZES = ("inverse_of", "stored_norm", "blended")
 
 
 def in_span(shape: Shape) -> bool:
@@ -57,12 +58,14 @@ class Plan:
         tokens: how many numbers of a worker's tokens are kept in registers.
         most: bounds the registers of a thread; None leaves all to threads that keep the tokens of a whole input, fewer
             to those that share them, of which more then run at once.
+        unrolled: whether loops may be written out: a few seconds more for the compiler, two to three times the speed.
     """
 
     shape: Shape
     threads_asked: int | None = None
     tokens: int = _IN_REGISTERS
     most: int | None = None
+    unrolled: bool = True
 
     @property
     def workers(self) -> int:
@@ -88,7 +91,8 @@ class Plan:
         shape = self.shape
         across = shape.n * shape.d if in_span(shape) else shape.d
         features = shape.width * (shape.length + 1)
-        return shape.length * shape.d <= _MOST_TOKENS and across <= _MOST_UNROLLED and features <= 2 * _MOST_TOKENS
+        short = across <= _MOST_UNROLLED and features <= 2 * _MOST_TOKENS
+        return self.unrolled and short and shape.length * shape.d <= _MOST_TOKENS
 
     @cached_property
     def private(self) -> dict[str, int]:
@@ -236,11 +240,9 @@ class Plan:
 @cache
 def build(plan: Plan) -> Any:
     """The kernel of a plan; Numba compiles it at first use."""
-    words = _words(plan)
-    modules = {**({} if config.ENABLE_CUDASIM else {"exponential": lanes}), **dict.fromkeys(_HELPERS, step)}
-    for name, module in modules.items():
-        exec("\n    ".join(helper_text(module, name, plan.constants, _HELPERS)), words)
-        words[name] = cuda.jit(words[name], device=True)
+    words = {**_common_words(), **_words(plan)}
+    for name in _HELPERS:
+        _define(words, step, name, plan.constants)
     exec(plan.text(), words)
     # The driver refuses a block whose threads, rounded up to four warps, want more registers than there are.
     share = _REGISTERS // (-(-plan.threads // (4 * WARP)) * 4 * WARP) // 8 * 8
@@ -249,8 +251,41 @@ def build(plan: Plan) -> Any:
     return cuda.jit(words["kernel"], **options)
 
 
+def _define(words: dict[str, Any], module: ModuleType, name: str, constants: Mapping[str, float]) -> None:
+    """Make the function of a module one of the words for the GPU."""
+    exec("\n    ".join(helper_text(module, name, constants, (*_HELPERS, *_WITHOUT_SIZES))), words)
+    words[name] = cuda.jit(words[name], device=True)
+
+
+@cache
+def _common_words() -> dict[str, Any]:
+    """The words that mean the same in all kernels, and are compiled once."""
+
+    @cuda.jit(device=True)
+    def power_of_two(shifted):  # type: ignore[no-untyped-def]
+        return cuda.libdevice.hiloint2double((cuda.libdevice.double2loint(shifted) + 1023) << 20, 0)
+
+    words: dict[str, Any] = {
+        **{name: getattr(module, name) for module in (lanes, step) for name in vars(module) if name.isupper()},
+        "cuda": cuda,
+        "math": math,
+        "float64": float64,
+        "exponential": math.exp,  # in the simulator
+        "power_of_two": power_of_two,
+        "root": math.sqrt,
+        "absolute": abs,
+        "where_equal": cuda.jit(lambda a, b, x, y: x if a == b else y, device=True),
+        "where_greater": cuda.jit(lambda a, b, x, y: x if a > b else y, device=True),
+    }
+    if not config.ENABLE_CUDASIM:
+        _define(words, lanes, "exponential", {})
+    for name in _WITHOUT_SIZES:
+        _define(words, step, name, {})
+    return words
+
+
 def _words(plan: Plan) -> dict[str, Any]:
-    """What the words of `lanes` mean for one thread."""
+    """What the words of `lanes` mean for one of several threads."""
     n, parts, alone = plan.shape.n, plan.shape.parts, plan.threads == WARP
 
     def device(function: Any) -> Any:
@@ -294,24 +329,5 @@ def _words(plan: Plan) -> dict[str, Any]:
             total += board[other]
         return total
 
-    @device
-    def power_of_two(shifted):  # type: ignore[no-untyped-def]
-        return cuda.libdevice.hiloint2double((cuda.libdevice.double2loint(shifted) + 1023) << 20, 0)
-
-    return {
-        **{name: getattr(module, name) for module in (lanes, step) for name in vars(module) if name.isupper()},
-        "power_of_two": power_of_two,
-        "SPACE": plan.space,
-        "cuda": cuda,
-        "math": math,
-        "float64": float64,
-        "barrier": barrier,
-        "over_parts": over_parts,
-        "highest_over_parts": highest_over_parts,
-        "run_sum": run_sum,
-        "exponential": math.exp,  # in the simulator
-        "root": math.sqrt,
-        "absolute": abs,
-        "where_equal": device(lambda a, b, x, y: x if a == b else y),
-        "where_greater": device(lambda a, b, x, y: x if a > b else y),
-    }
+    found = {"barrier": barrier, "over_parts": over_parts, "highest_over_parts": highest_over_parts}
+    return {**found, "run_sum": run_sum, "SPACE": plan.space}
