@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -106,15 +106,21 @@ class PriorityGraph:
         pairs = zip(one[self.strict & (self.last == last)], other[self.strict & (self.last == last)], strict=True)
         return {(place[int(self.members[a][0])], place[int(self.members[b][0])]) for a, b in pairs}
 
+    def below(self, last: int, top: set[Any]) -> set[Any]:
+        """`top` and all components to which chains of strict priority lead from there in the graph of `last`."""
+        above, beaten = (ends[self.last == last] for ends in self.edge_components)
+        while True:
+            further = top | set(beaten[np.isin(above, list(top))].tolist())
+            if further == top:
+                return top
+            top = further
+
     def collapsed(self, last: int) -> tuple[list[list[tuple[int, ...]]], set[tuple[int, int]]]:
         """The order in the graph of `last` as small as it can be drawn.
 
         Single tokens that beat, and are beaten by, the same components stand together; of the strict priorities those
-        that follow from others are left out.
-
-        Returns:
-            Groups of components in priority order, and priorities between groups. A group of several components holds
-            single tokens that are not compared with each other.
+        that follow from others are left out. Groups of components in priority order, and priorities between groups; a
+        group of several components holds single tokens that are not compared with each other.
         """
         components, count = self.components(last), len(self.components(last))
         reach = np.zeros((count, count), dtype=bool)
@@ -126,7 +132,7 @@ class PriorityGraph:
         for place, component in enumerate(components):
             single = -1 if len(component) == 1 else place
             alike.setdefault((reach[place].tobytes(), reach[:, place].tobytes(), single), []).append(place)
-        groups = sorted(alike.values(), key=lambda places: places[0])
+        groups = list(alike.values())
         first = [places[0] for places in groups]
         between = reach[np.ix_(first, first)]
         direct = between & ~(between.astype(int) @ between.astype(int) > 0)

@@ -7,9 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -134,32 +132,18 @@ class LimitPrediction:
         inside = (present @ (self.finite_component @ query) + counts.log()).masked_fill(~alive, -math.inf)
         shares = torch.softmax(inside, 0)
         order = [place for place in torch.argsort(shares, descending=True, stable=True).tolist() if bool(alive[place])]
-        words = self.data.words
-        survivors = [tokens[place] for place in order]
-        own = {self.graph.component_of(last, token) for token in survivors}
+        words, survivors = self.data.words, [tokens[place] for place in order]
+        component = {token: self.graph.component_of(last, token) for token in tokens}
+        top = {component[token] for token in survivors}
+        together = None not in top and len(top) == 1
         return Answer(
             tuple(words[token] for token in survivors),
             tuple(float(shares[place]) for place in order),
             tuple(words[token] for token in tokens if token not in survivors),
             bool((self.data.last == last).any()),
-            self._beats_all(last, survivors, tokens),
-            len(survivors) == 1 or (None not in own and len(own) == 1),
+            together and set(component.values()) <= self.graph.below(last, top),
+            len(survivors) == 1 or together,
         )
-
-    def _beats_all(self, last: int, survivors: Sequence[int], tokens: Sequence[int]) -> bool:
-        """Whether the survivors are one component from which chains of strict priority lead to all other tokens."""
-        graph = self.graph
-        own = [graph.component_of(last, token) for token in tokens]
-        top = graph.component_of(last, survivors[0])
-        if None in own or any(graph.component_of(last, token) != top for token in survivors):
-            return False
-        above, below = (ends[graph.last == last] for ends in graph.edge_components)
-        reached: set[Any] = {top}
-        while True:
-            further = reached | set(below[np.isin(above, list(reached))].tolist())
-            if further == reached:
-                return set(own) <= reached
-            reached = further
 
     @property
     def verdict(self) -> str:
@@ -242,6 +226,7 @@ def predict_limit(
         solver: of the Graph-SVM; chosen by size if None.
         progress: called with a line of text now and then while a large problem is solved.
 
+    >>> import numpy as np
     >>> from attsvm.next_token import from_ids
     >>> data = from_ids([[0, 1, 2], [0, 2]], [0, 0], np.eye(3), names="abc")
     >>> limit = predict_limit(data)
