@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attsvm.data.checks import ArrayLike
 from attsvm.norms.base import Norm, as_matrix
-from attsvm.norms.semidefinite import Gamma2
+from attsvm.norms.semidefinite import Gamma2, Semidefinite, each
 
 EXACT = 16
 """Rows or columns, whichever are fewer, up to which all signs are tried."""
@@ -42,8 +42,7 @@ class Projective(Norm):
         return InfinityToOne()
 
     def _value(self, matrix: Tensor) -> Tensor:
-        values = [_generate(one)[0] for one in _each(matrix)]
-        return torch.tensor(values, dtype=matrix.dtype, device=matrix.device).view(matrix.shape[:-2])
+        return each(matrix, lambda one: np.array(_generate(one)[0]))
 
     def value_beside(self, matrix: ArrayLike, dual_point: ArrayLike) -> Float[Tensor, "*batch"]:
         """A bound above pi(W) that is tight where G attains <G, W> = N°(G) pi(W): then atoms near N°(G) carry W.
@@ -53,28 +52,29 @@ class Projective(Norm):
         from scipy.optimize import nnls
 
         weights, duals = as_matrix(matrix, "matrix"), as_matrix(dual_point, "dual_point")
-        values = []
-        for one, beside in zip(_each(weights), _each(duals), strict=True):
-            bound, size = np.abs(one).sum(), np.abs(one).max()
-            if size > 0 and np.isfinite(size) and np.abs(beside).max() > 0:
-                atoms = _near(beside)
+        beside = iter(duals.detach().double().cpu().numpy().reshape(-1, *duals.shape[-2:]))
+
+        def bounded(one: np.ndarray) -> np.ndarray:
+            bound, size, dual = np.abs(one).sum(), np.abs(one).max(), next(beside)
+            if size > 0 and np.isfinite(size) and np.abs(dual).max() > 0:
+                atoms = _near(dual)
                 try:
                     share, _ = nnls(atoms.T, one.ravel() / size, maxiter=50 * len(atoms))
                     bound = min(bound, size * (share.sum() + np.abs(one.ravel() / size - share @ atoms).sum()))
                 except RuntimeError:  # its limit on iterations: the sum of |entries| stands
                     pass
-            values.append(bound)
-        return torch.tensor(values, dtype=weights.dtype, device=weights.device).view(weights.shape[:-2])
+            return np.array(bound)
+
+        return each(weights, bounded)
 
     def _steepest(self, gradient: Tensor) -> Tensor:
-        found = []
-        for one in _each(gradient):
+        def steepest(one: np.ndarray) -> np.ndarray:
             _, left, right = attained(torch.from_numpy(one), 1)
-            found.append(np.outer(left[0], right[0]) * one.any())
-        return torch.from_numpy(np.stack(found)).to(gradient).view(gradient.shape)
+            return np.outer(left[0], right[0]) * one.any()
 
-    def _project(self, matrix: Tensor, radius: Tensor) -> Tensor:
-        raise ValueError(f"the {self.name} norm has neither projection nor prox here")
+        return each(gradient, steepest)
+
+    _project = Semidefinite._project
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,12 @@ class InfinityToOne(Norm):
         return Projective()
 
     def _value(self, matrix: Tensor) -> Tensor:
-        values = [float(attained(torch.from_numpy(one), 1)[0][0]) for one in _each(matrix)]
-        return torch.tensor(values, dtype=matrix.dtype, device=matrix.device).view(matrix.shape[:-2])
+        return each(matrix, lambda one: attained(torch.from_numpy(one), 1)[0][0])
 
     def _steepest(self, gradient: Tensor) -> Tensor:
-        found = np.stack([_generate(one)[1] for one in _each(gradient)])
-        return torch.from_numpy(found).to(gradient).view(gradient.shape)
+        return each(gradient, lambda one: _generate(one)[1])
 
-    _project = Projective._project
+    _project = Semidefinite._project
 
     def bracket(self, matrix: ArrayLike, starts: int = 20) -> tuple[float, float]:
         """Bounds below and above, for one matrix of any size: ascent, and Grothendieck's semidefinite program.
@@ -118,11 +116,6 @@ class InfinityToOne(Norm):
                 before, v = now, np.where(np.where(whole @ v < 0, -1.0, 1.0) @ whole < 0, -1.0, 1.0)
             low = max(low, before)
         return low, float(Gamma2().dual_value(torch.from_numpy(whole)))
-
-
-def _each(matrix: Tensor) -> np.ndarray:
-    """All matrices of a batch in one axis, float64."""
-    return matrix.detach().double().cpu().numpy().reshape(-1, *matrix.shape[-2:])
 
 
 def _near(matrix: np.ndarray) -> np.ndarray:

@@ -184,11 +184,11 @@ class Semidefinite(Norm):
 
     def _value(self, matrix: Tensor) -> Tensor:
         self.check_width(matrix.shape[-1])
-        return _each(matrix, lambda one: np.array(self.bounded(one)[0]))
+        return each(matrix, lambda one: np.array(self.bounded(one)[0]))
 
     def _steepest(self, gradient: Tensor) -> Tensor:
         self.check_width(gradient.shape[-1])
-        return _each(gradient, lambda one: self.dual_bounded(one)[1])
+        return each(gradient, lambda one: self.dual_bounded(one)[1])
 
     def _project(self, matrix: Tensor, radius: Tensor) -> Tensor:
         raise ValueError(f"the {self.name} norm has neither projection nor prox here")
@@ -212,11 +212,11 @@ class SemidefiniteDual(Norm):
 
     def _value(self, matrix: Tensor) -> Tensor:
         self.primal.check_width(matrix.shape[-1])
-        return _each(matrix, lambda one: np.array(self.primal.dual_bounded(one)[0]))
+        return each(matrix, lambda one: np.array(self.primal.dual_bounded(one)[0]))
 
     def _steepest(self, gradient: Tensor) -> Tensor:
         self.primal.check_width(gradient.shape[-1])
-        found = _each(gradient, lambda one: self.primal.bounded(one)[1])
+        found = each(gradient, lambda one: self.primal.bounded(one)[1])
         size = self._value(found)[..., None, None]
         return found / size.masked_fill(size == 0, 1.0)
 
@@ -294,7 +294,7 @@ def corner(order: int, m: int) -> tuple[np.ndarray, np.ndarray]:
     return row, column
 
 
-def _each(matrix: Tensor, compute: Any) -> Tensor:
+def each(matrix: Tensor, compute: Any) -> Tensor:
     """`compute` of every matrix of a batch, in float64."""
     found = [compute(one) for one in matrix.detach().double().cpu().numpy().reshape(-1, *matrix.shape[-2:])]
     shape = (*matrix.shape[:-2], *(found[0].shape if found else ()))
