@@ -111,6 +111,14 @@ class RowList(Rows):
         """sum_k lam_k d_k z_k^T, ``[batch, d, dq]``."""
         return (self.differences * duals[..., None]).mT @ self.queries
 
+    def margins(self, weights: Tensor) -> Tensor:
+        """d_k^T W z_k, ``[batch, m]``."""
+        return ((self.queries @ weights.mT) * self.differences).sum(-1)
+
+    def gram(self) -> Tensor:
+        """<a_k, a_l> = (d_k . d_l)(z_k . z_l), ``[batch, m, m]``."""
+        return (self.differences @ self.differences.mT) * (self.queries @ self.queries.mT)
+
 
 # What compiled code knows of a row: its kind.
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2

@@ -17,14 +17,6 @@ class ScaledRows(RowList):
 
     reach: Tensor  #: the problem's largest |b| in the units of each row, ``[batch, m]``
 
-    def margins(self, weights: Tensor) -> Tensor:
-        """d_k^T W z_k, ``[batch, m]``."""
-        return ((self.queries @ weights.mT) * self.differences).sum(-1)
-
-    def gram(self) -> Tensor:
-        """<a_k, a_l> = (d_k . d_l)(z_k . z_l), ``[batch, m, m]``."""
-        return (self.differences @ self.differences.mT) * (self.queries @ self.queries.mT)
-
 
 class Guess(NamedTuple):
     """Where the active rows of each problem, or a ray, may be; `polish` decides.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -102,7 +101,7 @@ def loop(problem: AttentionSVM, solve_one: Callable[[DenseRows], OneSolution], w
     results: list[OneSolution] = []
     began = time.perf_counter()
     alone = workers == 1 or count < _MANY
-    with _one_blas_thread():
+    with _blas().limit(limits=1, user_api="blas"):  # with small matrices its threads spend their time waiting
         while len(results) < count and (alone or time.perf_counter() - began < _PATIENCE):
             results.append(_in_full(solve_one, next(rows)))
     if len(results) < count:
@@ -117,11 +116,6 @@ def loop(problem: AttentionSVM, solve_one: Callable[[DenseRows], OneSolution], w
 def _in_full(solve_one: Callable[[DenseRows], OneSolution], rows: DenseRows) -> OneSolution:
     weights, duals, iterations = solve_one(rows)
     return weights * rows.unit, duals, iterations
-
-
-def _one_blas_thread() -> AbstractContextManager[Any]:
-    """Matrices of these solvers are small: on several threads BLAS spends its time waiting."""
-    return _blas().limit(limits=1, user_api="blas")
 
 
 @cache

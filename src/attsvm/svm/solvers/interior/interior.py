@@ -82,8 +82,7 @@ class InteriorMethod:
 
     def _start(self, rows: ReducedRows) -> Iterate:
         """A first guess with all margins b, where the rows allow it, and a centred pair."""
-        d, z, b, free = rows.differences, rows.queries, rows.right_hand_side, rows.equalities
-        gram = (d @ d.mT) * (z @ z.mT)
+        b, free, gram = rows.right_hand_side, rows.equalities, rows.gram()
         gram.diagonal(dim1=-2, dim2=-1).add_(1e-6)
         guess = torch.linalg.solve_ex(gram, torch.where(rows.present, b, 0.0)[..., None])[0][..., 0]
         weights = rows.combine(guess)

@@ -33,10 +33,6 @@ class ReducedRows(RowList):
 
     input_queries: Tensor | None = None
 
-    def margins(self, weights: Tensor) -> Tensor:
-        """d_k^T W z_k, ``[batch, m]``."""
-        return ((self.differences @ weights) * self.queries).sum(-1)
-
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
