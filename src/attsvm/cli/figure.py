@@ -92,7 +92,7 @@ def run_experiments(
     computing = checked_backend(backend, scheduler, jobs, worker_timeout)
     told: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "device": backend_device(device, backend)}
     wanted = _formats(formats)
-    chosen = _planned(_configured(ids, quick=quick, runs=runs, seed=seed), seeds, out)
+    chosen = _planned(ids, out, quick=quick, runs=runs, seed=seed, seeds=seeds)
     folder = checked_folder(out)
     for each, configuration, path in chosen:
         check_folder(each, configuration, folder=path, **told)
@@ -225,48 +225,33 @@ def _formats(text: str) -> list[str]:
     return list(dict.fromkeys(wanted))
 
 
-def _configured(
-    ids: list[str], *, quick: bool, runs: int | None, seed: int
-) -> list[tuple[Experiment[Any], Configuration]]:
-    """The experiments asked for, each once, with their configurations."""
-    if runs is not None and runs < 1:
-        raise ValueError(f"--runs must be a positive number of data sets; got {runs}")
+def _planned(
+    ids: list[str], out: Path, *, quick: bool, runs: int | None, seed: int, seeds: int | None
+) -> list[tuple[Experiment[Any], Configuration, Path]]:
+    """What to compute, each experiment once, and where: a folder for each experiment, or for each of its seeds."""
+    from attsvm.experiments.seeds import seed_folders
+
+    for name, count, of in (("--runs", runs, "data sets"), ("--seeds", seeds, "seeds")):
+        if count is not None and count < 1:
+            raise ValueError(f"{name} must be a positive number of {of}; got {count}")
     if seed < 0:
         raise ValueError(f"--seed must not be negative; got {seed}")
-    experiments = attsvm.experiments.EXPERIMENTS
     named = [attsvm.experiments.experiment(name) for name in ids if name != "all"]
-    chosen = list(experiments.values()) if "all" in ids else list({each.id: each for each in named}.values())
+    chosen = attsvm.experiments.EXPERIMENTS.values() if "all" in ids else {each.id: each for each in named}.values()
     ignoring = [each.id for each in chosen if runs is not None and each.default.runs_field is None]
-    refused = [each.id for each in named if each.id in ignoring]
+    refused = ", ".join(each.id for each in named if each.id in ignoring)
     if refused:
-        raise ValueError(
-            f"--runs does not apply to {', '.join(refused)}, which has no number of data sets; leave it out"
-        )
+        raise ValueError(f"--runs does not apply to {refused}, which has no number of data sets; leave it out")
     if ignoring:
         typer.echo(f"--runs does not apply to {', '.join(ignoring)}; computed as without it", err=True)
-    configured: list[tuple[Experiment[Any], Configuration]] = []
+    planned: list[tuple[Experiment[Any], Configuration, Path]] = []
     for each in chosen:
         configuration = each.default.with_values(seed=seed)
         configuration = configuration.quick() if quick else configuration
-        listens = runs is not None and each.id not in ignoring
-        configured.append((each, configuration.with_runs(runs) if listens else configuration))
-    return configured
-
-
-def _planned(
-    configured: list[tuple[Experiment[Any], Configuration]], seeds: int | None, out: Path
-) -> list[tuple[Experiment[Any], Configuration, Path]]:
-    """What to compute, and where: one folder for each experiment, or one for each of its seeds."""
-    from attsvm.experiments.seeds import seed_folders
-
-    if seeds is None:
-        return [(each, configuration, out / each.id) for each, configuration in configured]
-    if seeds < 1:
-        raise ValueError(f"--seeds must be a positive number of seeds; got {seeds}")
-    return [
-        (each, *planned) for each, configuration in configured
-        for planned in seed_folders(configuration, seeds, out / each.id)
-    ]  # fmt: skip
+        configuration = configuration.with_runs(runs) if runs is not None and each.id not in ignoring else configuration
+        own = [(configuration, out / each.id)] if seeds is None else seed_folders(configuration, seeds, out / each.id)
+        planned += [(each, *where) for where in own]
+    return planned
 
 
 def _results_in(folder: Path) -> list[Path]:

@@ -15,21 +15,9 @@ from torch import Tensor
 from attsvm.data.checks import ArrayLike, as_floating, check_kind, check_shape
 from attsvm.descent import Run
 from attsvm.norms import direction_cosine
+from attsvm.plots import style
 from attsvm.plots.curves import Curves
-from attsvm.plots.style import (
-    DASHES,
-    FAINT,
-    HAIRLINE,
-    INK,
-    LineStyle,
-    by_name,
-    colour_of,
-    house_style,
-    label_of,
-    marker_of,
-    new_figure,
-    settle,
-)
+from attsvm.plots.style import FAINT, LineStyle, by_name, colour_of, house_style, label_of, new_figure, settle
 from attsvm.svm import AttentionSVM, SVMSolution
 from attsvm.theory import RegularizationPath
 
@@ -164,7 +152,7 @@ def plot_cosines(
 
 
 def _line(order: int) -> LineStyle:
-    dashes = DASHES[order % len(DASHES)]
+    dashes = style.DASHES[order % len(style.DASHES)]
     return "-" if dashes is None else (0, dashes)
 
 
@@ -238,7 +226,7 @@ def plot_path(
             for filled in (True, False):
                 here = converged == filled
                 curves.axes.plot(
-                    radii[here], middle[here], linestyle="", marker=marker_of(order), markersize=4.5, gid="path",
+                    radii[here], middle[here], linestyle="", marker=style.marker_of(order), markersize=4.5, gid="path",
                     markerfacecolor=colour if filled else "white", markeredgecolor=colour,
                 )  # fmt: skip
         curves.label(0.075, xscale="log", yscale="log", xlabel="radius $R$ of the ball",
@@ -326,8 +314,8 @@ def _draw_margins(
     axes: Axes, best: np.ndarray, support: np.ndarray, inputs: np.ndarray, measured: Mapping[str, np.ndarray]
 ) -> None:
     places = np.arange(len(best))
-    axes.axhline(1.0, color=INK, linewidth=0.9, zorder=1)
-    axes.axhline(0.0, color=HAIRLINE, linewidth=0.9, zorder=0)
+    axes.axhline(1.0, color=style.INK, linewidth=0.9, zorder=1)
+    axes.axhline(0.0, color=style.HAIRLINE, linewidth=0.9, zorder=0)
     axes.step(places, best, where="mid", color=FAINT, linewidth=1.2, zorder=2, gid="solution")
     for series, margins in enumerate(measured.values()):
         colour = colour_of(series)
@@ -335,7 +323,7 @@ def _draw_margins(
             for filled in (True, False):
                 here = (inputs == i) & (support == filled)
                 axes.plot(
-                    places[here], margins[here], linestyle="", marker=marker_of(i), markersize=5.5, zorder=3,
+                    places[here], margins[here], linestyle="", marker=style.marker_of(i), markersize=5.5, zorder=3,
                     markerfacecolor=colour if filled else "white", markeredgecolor=colour, gid="margins",
                 )  # fmt: skip
     keys = [

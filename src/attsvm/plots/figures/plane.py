@@ -16,25 +16,17 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure, SubFigure
 
 from attsvm.experiments.weights_and_factors import PICTURE
+from attsvm.plots import style
 from attsvm.plots.curves import Curves, series
 from attsvm.plots.plane import Path, SeparatingLine, Tokens, rays_along
 from attsvm.plots.scene import PlaneScene
-from attsvm.plots.style import (
-    DASHES,
-    FAINT,
-    HAIRLINE,
-    INK,
-    KQ_LINE,
-    NAIVE_LINE,
-    PALETTE,
-    W_LINE,
-    colour_of,
-    new_figure,
-    picture,
-)
+from attsvm.plots.style import DASHES, FAINT, HAIRLINE, INK, PALETTE, W_LINE, colour_of, picture
 from attsvm.sweep.result import SweepResult
 
-_GRADIENTS = {"exact": W_LINE, "naive": NAIVE_LINE}  # lines of the saturation-proof gradient and of the naive loop
+_GRADIENTS = {
+    "exact": W_LINE,
+    "naive": style.NAIVE_LINE,
+}  # lines of the saturation-proof gradient and of the naive loop
 _NAMES = {"exact": "exact", "naive": "naive,\nfloat32"}
 _BOTH = "solid: exact gradient\ndotted: naive, float32"
 _PROMPT_RAY = r"max-margin ray $p_\mathrm{mm}$"
@@ -177,7 +169,7 @@ _LOSS_COLOURS = {"linear": PALETTE[0], "logistic": PALETTE[1], "exponential": PA
 def loss_comparison(result: SweepResult) -> Mapping[str, Figure]:
     """A plane for each loss, and below them the cosine for the largest C, with the naive loop."""
     titles = {"linear": r"linear loss, $-x$", "logistic": "logistic loss", "exponential": r"exponential loss, $e^{-x}$"}
-    figure = new_figure(10.4, 6.4, layout="constrained")
+    figure = style.new_figure(10.4, 6.4, layout="constrained")
     top, bottom = figure.subfigures(2, 1, squeeze=False)[:, 0]
     scores = result.configuration["scores"]
     colours = [to_hex(colour) for colour in mpl.colormaps["viridis"](np.linspace(0.88, 0.0, len(scores)))]
@@ -271,7 +263,7 @@ def _trained_scene(result: SweepResult, kinds: Sequence[str], *, separated: bool
 def _draw_all_datasets(axes: Axes, result: SweepResult) -> None:
     """1 - cosine of each parameterization to its own SVM, over the data sets that nobody chose."""
     curves = Curves(axes)
-    own = (("W", "frobenius", PALETTE[2], W_LINE), ("KQ", "nuclear", PALETTE[3], KQ_LINE))
+    own = (("W", "frobenius", PALETTE[2], W_LINE), ("KQ", "nuclear", PALETTE[3], style.KQ_LINE))
     for kind, norm, colour, line in own:
         steps, values = unchosen(result, f"cosine_{norm}", kind)
         gaps = np.maximum(1 - values[:, 1:], 1e-16)
