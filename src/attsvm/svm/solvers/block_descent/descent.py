@@ -129,8 +129,11 @@ class Descent:
         return rounds
 
     def scan(self, weights: np.ndarray) -> None:
-        """Margins of all rows."""
-        self.margins = self.problem.margins(torch.from_numpy(weights)).numpy()
+        """Margins of all rows, compiled: several times faster than `AttentionSVM.margins` on one core."""
+        data, reference = self.problem.data, self.problem.reference.numpy()
+        projected = data.queries.numpy() @ weights.T
+        tokens = data.tokens.numpy()
+        kernels.scan_margins(tokens, data.queries_per_sequence, reference, self.kinds, projected, self.margins)
 
     def measure(self) -> _Measure:
         """What the last scan says."""

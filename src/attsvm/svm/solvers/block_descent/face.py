@@ -123,7 +123,13 @@ def refine_ray(rows: WorkingSet) -> tuple[np.ndarray, float] | None:
         lam ``[rows]`` and ``||A*(lam)|| / sum_k |lam_k| ||A_k||``; None where b^T lam > 0 is lost on the way.
     """
     norms, everything, free = np.sqrt(rows.squares), np.ones(len(rows.lam), bool), rows.equalities
-    lam, image, residual = rows.lam, rows.adjoint(rows.lam), np.inf
+    lam, image = rows.lam, rows.adjoint(rows.lam)
+
+    def relative() -> float:
+        total = float(np.abs(lam) @ norms)
+        return float(np.linalg.norm(image)) / total if total > 0 else np.inf
+
+    residual = relative()
     best: tuple[np.ndarray, float] | None = None
     for _ in range(_RAY_ROUNDS):
         weight = np.where(free, np.maximum(np.abs(lam), np.abs(lam).mean()), lam)
@@ -136,8 +142,8 @@ def refine_ray(rows: WorkingSet) -> tuple[np.ndarray, float] | None:
         )
         correction = weight * rows.forward(potential, everything)
         lam = np.where(free, lam - correction, np.maximum(lam - correction, 0.0))
-        image, total = rows.adjoint(lam), float(np.abs(lam) @ norms)
-        old, residual = residual, float(np.linalg.norm(image)) / total if total > 0 else np.inf
+        image = rows.adjoint(lam)
+        old, residual = residual, relative()
         if lam @ rows.right_hand_side <= 0 or not np.isfinite(residual):
             return None
         if best is None or residual < best[1]:

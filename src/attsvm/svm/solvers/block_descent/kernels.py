@@ -1,4 +1,4 @@
-"""Compiled loops of the large Frobenius solver: choice of working rows, block descent, face products.
+"""Compiled loops of the large Frobenius solver: scan of all rows, choice of working rows, block descent, face products.
 
 Notation: input r of the working set has rows ``start[r]:start[r + 1]``; row k has difference D_k = x_reference - x_t in
 R^d, right-hand side b_k and multiplier lam_k; its matrix row is A_k = D_k z_r^T, so <A_k, W> = D_k . (W z_r). For all
@@ -25,6 +25,16 @@ def dot(a, b):
     for j in range(a.shape[0]):
         total += a[j] * b[j]
     return total
+
+
+@njit(**OPTIONS)
+def scan_margins(tokens, shared, reference, kinds, projected, margins):
+    """margins[i, t] = (x_reference - x_t) . projected_i of every row, 0 where none is; `shared` inputs a sequence."""
+    for i in range(reference.shape[0]):
+        own, u = tokens[i // shared], projected[i]
+        best = dot(own[reference[i]], u)
+        for t in range(own.shape[0]):
+            margins[i, t] = best - dot(own[t], u) if kinds[i, t] != ABSENT else 0.0
 
 
 @njit(**OPTIONS)
