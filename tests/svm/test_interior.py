@@ -10,6 +10,7 @@ from attsvm.data import random_sphere
 from attsvm.norms import Entrywise, MaxEntry, Norm, Spectral, SumEntry
 from attsvm.svm import AttentionSVM, Conic, InteriorPoint, LinearProgram, solve
 from attsvm.svm.solvers.interior import interior
+from attsvm.svm.solvers.nuclear.rows import orthonormal
 
 from .checks import random_selection
 
@@ -46,3 +47,18 @@ def test_what_it_leaves_is_solved_one_at_a_time(monkeypatch: pytest.MonkeyPatch)
     solution = solve(AttentionSVM(data, random_selection(data, 5)), SumEntry())
     assert bool(solution.solved.all())
     assert int(solution.iterations.max()) <= 2
+
+
+def test_orthonormal_bases_hold_every_vector() -> None:
+    """Also of vectors that repeat, are nearly the same, or are zero."""
+    rng = np.random.default_rng(5)
+    vectors = torch.from_numpy(rng.standard_normal((20, 5, 8)))
+    vectors[3:6, 2] = vectors[3:6, 0]
+    vectors[6:9, 3] = vectors[6:9, 1] + 1e-9 * vectors[6:9, 2]
+    vectors[9:12, 4] = 0.0
+    basis, coordinates = orthonormal(vectors)
+    torch.testing.assert_close(coordinates @ basis.mT, vectors, rtol=0, atol=1e-13)
+    products = basis.mT @ basis
+    assert float((products - torch.diag_embed(products.diagonal(dim1=-2, dim2=-1))).abs().max()) < 1e-13
+    lengths = products.diagonal(dim1=-2, dim2=-1)
+    assert bool((((lengths - 1).abs() < 1e-13) | (lengths == 0)).all())
