@@ -6,14 +6,9 @@ row and column, the norms of rotary heads (`NuclearByFrequency`) and their duals
 
 from attsvm.norms.base import Norm
 from attsvm.norms.direction import direction_cosine, direction_distance
-from attsvm.norms.entries import MaxEntry, SumEntry
 from attsvm.norms.entrywise import Entrywise
 from attsvm.norms.factors import factor_norm
 from attsvm.norms.frobenius import Frobenius
-from attsvm.norms.lengths import LargestColumn as LargestColumn
-from attsvm.norms.lengths import LargestRow as LargestRow
-from attsvm.norms.lengths import SumOfColumns as SumOfColumns
-from attsvm.norms.lengths import SumOfRows as SumOfRows
 from attsvm.norms.projective import InfinityToOne as InfinityToOne
 from attsvm.norms.projective import Projective
 from attsvm.norms.rotary import NuclearByFrequency as NuclearByFrequency
@@ -23,6 +18,11 @@ from attsvm.norms.semidefinite import SpectralOfHeads as SpectralOfHeads
 from attsvm.norms.singular import KyFan as KyFan
 from attsvm.norms.singular import Nuclear, Spectral
 from attsvm.norms.singular import SpectralOfRank as SpectralOfRank
+from attsvm.norms.sizes import LargestColumn as LargestColumn
+from attsvm.norms.sizes import LargestRow as LargestRow
+from attsvm.norms.sizes import MaxEntry, SumEntry
+from attsvm.norms.sizes import SumOfColumns as SumOfColumns
+from attsvm.norms.sizes import SumOfRows as SumOfRows
 
 __all__ = [
     "Entrywise",

@@ -26,7 +26,6 @@ class Entrywise(Entries):
     Raises:
         ValueError: if p is not such a number; the ends are SumEntry() (p = 1) and MaxEntry() (p = infinity).
 
-    >>> import torch
     >>> W = torch.tensor([[3.0, 4.0], [5.0, 0.0]], dtype=torch.float64)
     >>> round(float(Entrywise(3).value(W)), 12)
     6.0
@@ -52,7 +51,6 @@ class Entrywise(Entries):
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
         return f"l_{self.p:g} entrywise"
 
     @property
@@ -64,8 +62,7 @@ class Entrywise(Entries):
 
     def _of_sizes(self, sizes: Tensor) -> Tensor:
         largest = sizes.amax(-1).clamp(min=1)  # so that no power overflows
-        length: Tensor = torch.linalg.vector_norm(sizes / largest[..., None], ord=self.p, dim=-1)
-        return largest * length
+        return largest * torch.linalg.vector_norm(sizes / largest[..., None], ord=self.p, dim=-1)
 
     def _steepest_sizes(self, sizes: Tensor) -> Tensor:
         powers = (sizes / sizes.amax(-1, keepdim=True).clamp(min=1)) ** (1 / (self.p - 1))

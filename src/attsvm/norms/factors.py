@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from attsvm.norms.base import Norm
-from attsvm.norms.entries import MaxEntry
 from attsvm.norms.frobenius import Frobenius
-from attsvm.norms.lengths import LargestColumn, LargestRow
 from attsvm.norms.projective import Projective
 from attsvm.norms.semidefinite import Gamma2
 from attsvm.norms.singular import Nuclear, Spectral, SpectralOfRank, checked_rank
+from attsvm.norms.sizes import LargestColumn, LargestRow, MaxEntry
 
 
 def factor_norm(norm: Norm, rank: int | None = None) -> Norm:

@@ -69,8 +69,7 @@ class _ByFrequency(SizeNorm):
         return torch.cat([pairs, parts[..., self.frequencies :, :, :].real], -3).flatten(-3, -2)
 
     def _sizes(self, matrix: Tensor) -> Tensor:
-        sizes: Tensor = torch.linalg.svdvals(self.complex_parts(matrix))
-        return sizes.flatten(-2)
+        return torch.linalg.svdvals(self.complex_parts(matrix)).flatten(-2)
 
     def _resized(self, matrix: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
         left, sizes, right = torch.linalg.svd(self.complex_parts(matrix), full_matrices=False)

@@ -10,6 +10,7 @@ about 1e-9.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -46,7 +47,7 @@ class ConicProgram:
 
         row, column = triangle(order)
         cross = (row < m) & (column >= m)
-        values, variables = -np.where(row == column, 1.0, np.sqrt(2.0)), np.empty(len(row), int)
+        values, variables = -_factor(row, column), np.empty(len(row), int)
         values[cross] *= sign
         variables[cross], variables[~cross] = entry, own
         there = np.flatnonzero(variables >= 0)
@@ -69,9 +70,38 @@ class ConicProgram:
         return clarabel.DefaultSolver(nothing, self.cost, matrix, sides, self.cones, options).solve()
 
 
+class ProgramNorm(Norm):
+    """A norm that a program finds for one matrix at a time, in float64. There is no projection and no prox."""
+
+    @property
+    @abstractmethod
+    def dual(self) -> ProgramNorm:
+        """The dual norm N°, found by another program."""
+
+    @abstractmethod
+    def solved(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
+        """N(W), and G with N°(G) = 1 and <G, W> = N(W), zero where W is."""
+
+    def _value(self, matrix: Tensor) -> Tensor:
+        values = [self.solved(one)[0] for one in each_matrix(matrix)]
+        return torch.tensor(values, dtype=matrix.dtype, device=matrix.device).view(matrix.shape[:-2])
+
+    def _steepest(self, gradient: Tensor) -> Tensor:
+        found = np.array([self.dual.solved(one)[1] for one in each_matrix(gradient)])
+        return torch.from_numpy(found).to(gradient).view(gradient.shape)
+
+    def _project(self, matrix: Tensor, radius: Tensor) -> Tensor:
+        raise ValueError(f"the {self.name} norm has neither projection nor prox here")
+
+
+def each_matrix(matrix: Tensor) -> np.ndarray:
+    """All matrices of a batch in one axis, float64."""
+    return matrix.detach().double().cpu().numpy().reshape(-1, *matrix.shape[-2:])
+
+
 @dataclass(frozen=True)
-class Semidefinite(Norm):
-    """A norm of the form above. There is no projection and no prox."""
+class Semidefinite(ProgramNorm):
+    """A norm of the form above."""
 
     whole: ClassVar[bool]
     """Whether the cap is the largest eigenvalue, not the largest diagonal entry."""
@@ -82,8 +112,7 @@ class Semidefinite(Norm):
         return 1
 
     @property
-    def dual(self) -> Norm:
-        """The dual norm, the other program."""
+    def dual(self) -> ProgramNorm:
         return SemidefiniteDual(self)
 
     def check_width(self, dq: int) -> None:
@@ -114,7 +143,7 @@ class Semidefinite(Norm):
             line, other = triangle(order)
             kept = np.flatnonzero((line == other) | self.whole)
             diagonal = np.flatnonzero((line == other)[kept])
-            factor = np.where((line == other)[kept], 1.0, np.sqrt(2.0))
+            factor = _factor(line, other)[kept]
             places = np.concatenate([np.tile(np.arange(len(kept)), self.count), diagonal])
             heads = [size + 1 + head * len(own) + first[kept] for head in range(self.count)]
             variable = np.concatenate([*heads, np.full(len(diagonal), size)])
@@ -135,8 +164,8 @@ class Semidefinite(Norm):
         self.add_ball(program, *matrix.shape)
         return program.solve(tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
 
-    def bounded(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
-        """N(W) from above, and G with <G, W> = N(W) N°(G)."""
+    def solved(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
+        self.check_width(matrix.shape[-1])
         if not matrix.any():
             return 0.0, np.zeros_like(matrix)
         d, width = matrix.shape[0], matrix.shape[1] // self.count
@@ -144,83 +173,61 @@ class Semidefinite(Norm):
         found = self._solve(matrix, np.arange(matrix.size), matrix.ravel(), cost)
         row, column = triangle(d + width)
         own = np.flatnonzero((row >= d) | (column < d))
-        shift, sums = 0.0, np.zeros((d + width, d + width))
-        for head, part in enumerate(np.split(matrix, self.count, axis=1)):
-            block = np.zeros((d + width, d + width))
-            first = matrix.size + 1 + head * len(own)
-            block[row[own], column[own]] = block[column[own], row[own]] = np.array(found.x)[first : first + len(own)]
-            block[:d, d:], block[d:, :d] = part, part.T
-            shift, sums = max(shift, -float(np.linalg.eigvalsh(block)[0])), sums + block
-        tops = [self._cap(sums[:d, :d]), self._cap(sums[d:, d:])]
-        return max(tops) + self.count * shift, -np.array(found.z)[: matrix.size].reshape(matrix.shape)
+        blocks = np.zeros((self.count, d + width, d + width))
+        entries = np.array(found.x)[matrix.size + 1 :].reshape(self.count, -1)
+        blocks[:, row[own], column[own]] = blocks[:, column[own], row[own]] = entries
+        shift, sums = self._shift(blocks, matrix), blocks.sum(0)
+        corners = sums[:d, :d], sums[d:, d:]
+        tops = [np.linalg.eigvalsh(each)[-1] if self.whole else each.diagonal().max() for each in corners]
+        normal = -np.array(found.z)[: matrix.size].reshape(matrix.shape)
+        return float(max(tops)) + self.count * shift, normal
 
-    def dual_bounded(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
+    def dual_solved(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
         """N°(G) from above, and D with N(D) <= 1, up to round-off, that attains it."""
+        self.check_width(matrix.shape[-1])
         if not matrix.any():
             return 0.0, np.zeros_like(matrix)
         d, width = matrix.shape[0], matrix.shape[1] // self.count
         found = self._solve(matrix, np.array([matrix.size]), np.ones(1), -matrix.ravel())
-        last, caps = np.array(found.z), []
-        for order in (width, d):  # the multipliers of the last two cones
+        last, block = np.array(found.z), np.zeros((d + width, d + width))
+        for order, place in ((width, d), (d, 0)):  # the multipliers of the last two cones
             row, column = triangle(order)
-            if self.whole:
-                part, last = last[-len(row) :], last[: -len(row)]
-                cap = np.zeros((order, order))
-                cap[row, column] = cap[column, row] = part / np.where(row == column, 1.0, np.sqrt(2.0))
-            else:
-                cap, last = np.diag(last[-order:]), last[:-order]
-            caps.append(cap)
-        block = np.zeros((d + width, d + width))
-        block[:d, :d], block[d:, d:] = caps[1], caps[0]
-        shift = 0.0
-        for part in np.split(matrix / 2, self.count, axis=1):
-            block[:d, d:], block[d:, :d] = part, part.T
-            shift = max(shift, -float(np.linalg.eigvalsh(block)[0]))
+            row, column = row[kept := (row == column) | self.whole], column[kept]
+            part, last = last[-len(row) :] / _factor(row, column), last[: -len(row)]
+            block[place + row, place + column] = block[place + column, place + row] = part
+        shift = self._shift(np.stack([block] * self.count), matrix / 2)
         value = float(np.trace(block)) + (d + width) * shift
         return value, np.array(found.x)[: matrix.size].reshape(matrix.shape)
 
-    def _cap(self, matrix: np.ndarray) -> float:
-        return float(np.linalg.eigvalsh(matrix)[-1] if self.whole else matrix.diagonal().max())
-
-    def _value(self, matrix: Tensor) -> Tensor:
-        self.check_width(matrix.shape[-1])
-        return each(matrix, lambda one: np.array(self.bounded(one)[0]))
-
-    def _steepest(self, gradient: Tensor) -> Tensor:
-        self.check_width(gradient.shape[-1])
-        return each(gradient, lambda one: self.dual_bounded(one)[1])
-
-    def _project(self, matrix: Tensor, radius: Tensor) -> Tensor:
-        raise ValueError(f"the {self.name} norm has neither projection nor prox here")
+    def _shift(self, blocks: np.ndarray, matrix: np.ndarray) -> float:
+        """What the diagonals lack until every block, with its part of `matrix` in the corners, is semidefinite."""
+        d = matrix.shape[0]
+        parts = np.stack(np.split(matrix, self.count, axis=1))
+        blocks[:, :d, d:], blocks[:, d:, :d] = parts, parts.transpose(0, 2, 1)
+        return max(0.0, -float(np.linalg.eigvalsh(blocks).min()))
 
 
 @dataclass(frozen=True)
-class SemidefiniteDual(Norm):
-    """The dual of a norm that a semidefinite program defines; no projection and no prox."""
+class SemidefiniteDual(ProgramNorm):
+    """The dual of a norm that a semidefinite program defines."""
 
     primal: Semidefinite
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
         return f"dual of {self.primal.name}"
 
     @property
-    def dual(self) -> Norm:
-        """The norm itself."""
+    def dual(self) -> ProgramNorm:
         return self.primal
 
-    def _value(self, matrix: Tensor) -> Tensor:
-        self.primal.check_width(matrix.shape[-1])
-        return each(matrix, lambda one: np.array(self.primal.dual_bounded(one)[0]))
+    def solved(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
+        return self.primal.dual_solved(matrix)
 
     def _steepest(self, gradient: Tensor) -> Tensor:
-        self.primal.check_width(gradient.shape[-1])
-        found = each(gradient, lambda one: self.primal.bounded(one)[1])
+        found = super()._steepest(gradient)  # of size 1 to the solver's accuracy only
         size = self._value(found)[..., None, None]
         return found / size.masked_fill(size == 0, 1.0)
-
-    _project = Semidefinite._project
 
 
 @dataclass(frozen=True)
@@ -230,7 +237,6 @@ class Gamma2(Semidefinite):
     The geometry of steps on K and Q that normalize every row. Between the projective norm over 1.7823 and that norm;
     its dual is Grothendieck's semidefinite program, as much above the (infinity -> 1) norm.
 
-    >>> import torch
     >>> round(float(Gamma2().value(torch.eye(2).double())), 6), round(float(Gamma2().dual_value(torch.eye(2))), 6)
     (1.0, 2.0)
     """
@@ -246,7 +252,6 @@ class SpectralOfHeads(Semidefinite):
     The geometry of Muon on the keys of several heads stored in one matrix, and on their queries; for one head the
     spectral norm of W, for columns of K_h at least the rank of W_h.
 
-    >>> import torch
     >>> W = torch.eye(2).double()
     >>> [round(float(SpectralOfHeads(heads).value(torch.cat([W] * heads, 1))), 6) for heads in (1, 3)]
     [1.0, 3.0]
@@ -261,12 +266,10 @@ class SpectralOfHeads(Semidefinite):
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
         return f"spectral of {self.heads} fused heads"
 
     @property
     def count(self) -> int:
-        """H."""
         return self.heads
 
     def bracket(self, matrix: Float[Tensor, "d dq"]) -> tuple[float, float]:
@@ -294,8 +297,6 @@ def corner(order: int, m: int) -> tuple[np.ndarray, np.ndarray]:
     return row, column
 
 
-def each(matrix: Tensor, compute: Any) -> Tensor:
-    """`compute` of every matrix of a batch, in float64."""
-    found = [compute(one) for one in matrix.detach().double().cpu().numpy().reshape(-1, *matrix.shape[-2:])]
-    shape = (*matrix.shape[:-2], *(found[0].shape if found else ()))
-    return torch.from_numpy(np.array(found)).to(matrix).view(shape)
+def _factor(row: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """By which Clarabel multiplies these entries of a symmetric matrix."""
+    return np.where(row == column, 1.0, np.sqrt(2.0))

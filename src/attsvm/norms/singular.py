@@ -18,7 +18,6 @@ class Spectral(Largest, SingularValues):
     Its steepest direction is the polar factor U V^T of G = U diag(sigma) V^T on the numerical range. Projection clips
     singular values at the radius.
 
-    >>> import torch
     >>> W = torch.diag(torch.tensor([3.0, -4.0, 0.0]))
     >>> Spectral().value(W), Spectral().dual_value(W)
     (tensor(4.), tensor(7.))
@@ -36,7 +35,6 @@ class Nuclear(Sum, SingularValues):
     Also min (||K||_F^2 + ||Q||_F^2) / 2 over K Q^T = W, which is why training (K, Q) favours it. Its steepest direction
     is the leading singular pair u_1 v_1^T of the gradient (one of them where sigma_1 is multiple).
 
-    >>> import torch
     >>> W = torch.diag(torch.tensor([3.0, -4.0]))
     >>> Nuclear().value(W), Nuclear().dual_value(W)
     (tensor(7.), tensor(4.))
@@ -69,7 +67,6 @@ class SpectralOfRank(_OfRank):
     Its unit ball is the convex hull of the matrices of spectral norm 1 and at most this rank; where the rank of W is
     no larger it is the spectral norm.
 
-    >>> import torch
     >>> W = torch.diag(torch.tensor([3.0, -2.0, 2.0]))
     >>> SpectralOfRank(2).value(W), SpectralOfRank(2).dual_value(W)
     (tensor(3.5000), tensor(5.))
@@ -77,7 +74,6 @@ class SpectralOfRank(_OfRank):
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
         return f"spectral of rank {self.rank}"
 
     def _of_sizes(self, sizes: Tensor) -> Tensor:
@@ -95,14 +91,12 @@ class SpectralOfRank(_OfRank):
 class KyFan(_OfRank):
     """The sum of the `rank` largest singular values; dual to `SpectralOfRank`, unitarily invariant.
 
-    >>> import torch
     >>> KyFan(2).value(torch.diag(torch.tensor([3.0, -2.0, 1.0])))
     tensor(5.)
     """
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
         return f"Ky Fan {self.rank}"
 
     def _of_sizes(self, sizes: Tensor) -> Tensor:

@@ -3,13 +3,15 @@ values.
 
 A class says what the sizes are (`Entries`, `Rows`, `Columns`, `SingularValues`), another which norm of them is taken
 (`Largest`, `Sum`); a norm of the library derives from one of each. Sizes are ``[*batch, k]`` and never negative.
+The geometries of sign descent (largest entry), greedy coordinate descent (sum of entries) and steps that normalize
+every row or column (largest length) need no more, and stand below.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import torch
@@ -25,7 +27,6 @@ class SizeNorm(Norm):
 
     @property
     def dual(self) -> Norm:
-        """The dual norm of the same sizes."""
         return self.partner(**{field.name: getattr(self, field.name) for field in fields(self)})
 
     @abstractmethod
@@ -136,13 +137,85 @@ class SingularValues(SizeNorm):
     unitarily_invariant = True
 
     def _sizes(self, matrix: Tensor) -> Tensor:
-        sizes: Tensor = torch.linalg.svdvals(matrix)
-        return sizes
+        return torch.linalg.svdvals(matrix)
 
     def _resized(self, matrix: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
         left, sizes, right = torch.linalg.svd(matrix, full_matrices=False)
         negligible = max(matrix.shape[-2:]) * torch.finfo(sizes.dtype).eps * sizes[..., :1]
         return left * change(sizes * (sizes > negligible))[..., None, :] @ right
+
+
+@dataclass(frozen=True)
+class MaxEntry(Largest, Entries):
+    """max_ij |w_ij|; dual to the sum of |entries|, not unitarily invariant.
+
+    Its steepest direction is sign(G) (0 at 0), its projection clips entries.
+
+    >>> W = torch.tensor([[3.0, -4.0], [0.0, 1.0]])
+    >>> MaxEntry().value(W), MaxEntry().dual_value(W)
+    (tensor(4.), tensor(8.))
+    >>> MaxEntry().project(W, 2.0)
+    tensor([[ 2., -2.],
+            [ 0.,  1.]])
+    """
+
+    name = "max entry"
+
+
+@dataclass(frozen=True)
+class SumEntry(Sum, Entries):
+    """sum_ij |w_ij|; dual to the largest |entry|, not unitarily invariant.
+
+    Its steepest direction is the sign of the largest |entry| at that entry, the first one in row order where several
+    are largest; its prox is soft-thresholding.
+
+    >>> W = torch.tensor([[3.0, -4.0], [0.0, 1.0]])
+    >>> SumEntry().value(W), SumEntry().dual_value(W)
+    (tensor(8.), tensor(4.))
+    >>> SumEntry().prox(W, 2.0)
+    tensor([[ 1., -2.],
+            [ 0.,  0.]])
+    """
+
+    name = "sum of entries"
+
+
+@dataclass(frozen=True)
+class LargestRow(Largest, Rows):
+    """max_i ||w_i||_2 over rows; dual to `SumOfRows`. Its steepest direction gives every row length 1 (0 at 0).
+
+    >>> W = torch.tensor([[3.0, -4.0], [0.0, 1.0]])
+    >>> LargestRow().value(W), LargestRow().dual_value(W)
+    (tensor(5.), tensor(6.))
+    """
+
+    name = "largest row"
+
+
+@dataclass(frozen=True)
+class SumOfRows(Sum, Rows):
+    """sum_i ||w_i||_2 over rows; dual to `LargestRow`. Its steepest direction is the first of the longest rows."""
+
+    name = "sum of rows"
+
+
+@dataclass(frozen=True)
+class LargestColumn(Largest, Columns):
+    """max_j ||W_:j||_2 over the columns of W; see `LargestRow`."""
+
+    name = "largest column"
+
+
+@dataclass(frozen=True)
+class SumOfColumns(Sum, Columns):
+    """sum_j ||W_:j||_2 over the columns of W; see `SumOfRows`."""
+
+    name = "sum of columns"
+
+
+make_dual(MaxEntry, SumEntry)
+make_dual(LargestRow, SumOfRows)
+make_dual(LargestColumn, SumOfColumns)
 
 
 def project_onto_simplex(values: Tensor, radius: Tensor) -> Tensor:
