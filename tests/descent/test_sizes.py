@@ -8,7 +8,7 @@ import attsvm
 from attsvm import KeyQuery, fit
 from attsvm.data import machine
 from attsvm.descent.run import record_steps
-from attsvm.descent.stopping import Saturated
+from attsvm.descent.schedules import Saturated
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from attsvm.descent.optimizers.gradient import (
     Lion,
     NormalizedGradientDescent,
     PolyakDescent,
+    TwoPartDescent,
 )
 from attsvm.descent.optimizers.pytorch import TorchOptimizer
 from attsvm.descent.optimizers.steepest import (
@@ -22,44 +23,26 @@ from attsvm.descent.optimizers.steepest import (
     NormalizedMirrorDescent,
     SteepestDescent,
 )
-from attsvm.descent.optimizers.two_parts import TwoPartDescent
 from attsvm.descent.run import History, Run
-from attsvm.descent.schedules import Constant, Geometric, InverseSqrt, LipschitzStep, Schedule
-from attsvm.descent.stopping import Saturated, Settled, StoppingRule
+from attsvm.descent.schedules import (
+    Constant,
+    Geometric,
+    InverseSqrt,
+    LipschitzStep,
+    Saturated,
+    Schedule,
+    Settled,
+    StoppingRule,
+)
 
 __all__ = [
-    # training
-    "History",
-    "Run",
-    "fit",
-    "initial_parameters",
+    "History", "Run", "fit", "initial_parameters",
     # optimizers
-    "Adam",
-    "GradientDescent",
-    "JointSteepestDescent",
-    "Lion",
-    "MirrorDescent",
-    "NewtonSchulzDescent",
-    "NormalizedGradientDescent",
-    "NormalizedMirrorDescent",
-    "Optimizer",
-    "PolyakDescent",
-    "SteepestDescent",
-    "TorchOptimizer",
-    "TwoPartDescent",
-    # step sizes
-    "Constant",
-    "Geometric",
-    "InverseSqrt",
-    "LipschitzStep",
-    "Schedule",
-    # when to stop
-    "Saturated",
-    "Settled",
-    "StoppingRule",
+    "Adam", "GradientDescent", "JointSteepestDescent", "Lion", "MirrorDescent", "NewtonSchulzDescent",
+    "NormalizedGradientDescent", "NormalizedMirrorDescent", "Optimizer", "PolyakDescent", "SteepestDescent",
+    "TorchOptimizer", "TwoPartDescent",
+    # step sizes, and when to stop
+    "Constant", "Geometric", "InverseSqrt", "LipschitzStep", "Schedule", "Saturated", "Settled", "StoppingRule",
     # engines
-    "CompiledEngine",
-    "CudaEngine",
-    "Engine",
-    "TorchEngine",
-]
+    "CompiledEngine", "CudaEngine", "Engine", "TorchEngine",
+]  # fmt: skip

@@ -22,7 +22,7 @@ from attsvm.descent.fingerprint import start_digest
 from attsvm.descent.initial import Initial, check_size, starting_point
 from attsvm.descent.optimizers.base import Optimizer
 from attsvm.descent.run import Recorder, Run, record_steps, resumed
-from attsvm.descent.stopping import StoppingRule
+from attsvm.descent.schedules import StoppingRule
 from attsvm.descent.task import Task
 
 
@@ -102,14 +102,18 @@ def fit(
     check_kind(keep, Collection, "keep", "a collection of names such as ('risk', 'weights')")
     check_size(task.data, task.parameterization, starts, 1 if stop is not None else _records(record, steps), keep)
     configuration = task.describe(steps)
-    first = 0 if resume is None else resume.step
     if resume is None:
-        now, lead = _begin(task, initial, starts)
+        trained = task.head if train_head else None
+        parameters, lead = starting_point(
+            task.data, task.parameterization, task.seeds, task.batch_shape, initial, starts, trained
+        )
+        first, now = 0, Progress.beginning(parameters, task.optimizer)
+        _apply_stop(task, now, 0)
         configuration["fingerprint"]["start"] = start_digest(now.parameters)
     else:
         if initial is not None:
             raise ValueError("resume goes on from the run's own weights; leave initial out")
-        now, lead = resumed(resume, task, configuration), tuple(resume.risk.shape)
+        first, now, lead = resume.step, resumed(resume, task, configuration), tuple(resume.risk.shape)
         if starts is not None and lead != (starts, *task.batch_shape):
             raise ValueError(f"resume needs the same starts; the run has shape {list(lead)}, got {starts}")
         configuration["fingerprint"] |= resume.configuration.get("fingerprint", {})
@@ -130,17 +134,6 @@ def _records(record: object, steps: int) -> int:
     if isinstance(record, numbers.Integral) and int(record) > 0:
         return steps // int(record) + 1
     return len(record) if isinstance(record, Sized) else 1
-
-
-def _begin(task: Task, initial: Initial, starts: int | None) -> tuple[Progress, tuple[int, ...]]:
-    """All runs at their start, and the leading axes ``[*starts, *batch]`` that the caller sees."""
-    trained_head = task.head if task.train_head else None
-    parameters, lead = starting_point(
-        task.data, task.parameterization, task.seeds, task.batch_shape, initial, starts, trained_head
-    )
-    now = Progress.beginning(parameters, task.optimizer)
-    _apply_stop(task, now, 0)
-    return now, lead
 
 
 def _descend(

@@ -82,11 +82,11 @@ def starting_point(
     The data give sizes, precision and device; their own batch axes do not matter. `trained_head` has at most one batch
     axis. A ValueError if a given tensor does not fit, or the start is a saddle.
     """
-    shapes: dict[str, tuple[int, ...]] = dict(parameterization.shapes(data))
+    shapes: dict[str, tuple[int, ...]] = dict(parameterization.shapes(data))  # of each parameter of one run
     factors = list(shapes)
     if trained_head is not None:
-        own, axes = trained_head.parameters(), trained_head.event_axes()
-        shapes |= {name: tuple(tensor.shape[tensor.ndim - axes[name] :]) for name, tensor in own.items()}
+        axes, own = trained_head.event_axes(), trained_head.parameters()
+        shapes |= {name: tuple(value.shape[value.ndim - axes[name] :]) for name, value in own.items()}
     given: dict[str, Tensor] = {}
     several = None  # the axis of starts that the given tensors have
     for name, value in _named(data, parameterization, initial, shapes, factors).items():
@@ -124,16 +124,14 @@ def check_size(
     """
     if starts is not None and (not isinstance(starts, int) or isinstance(starts, bool) or starts < 1):
         raise ValueError(f"starts must be a positive integer or None; got {starts!r}")
-    shapes = parameterization.shapes(data)
-    own, attention, weights = sum(math.prod(shape) for shape in shapes.values()), data.n * data.T, data.d * data.dq
-    kept = {"risk": 1, "norm": 1, "attention": attention, "weights": weights, "parameters": own}
+    own, attention = sum(map(math.prod, parameterization.shapes(data).values())), data.n * data.T
+    kept = {"risk": 1, "norm": 1, "attention": attention, "weights": data.d * data.dq, "parameters": own}
     row = sum(size for name, size in kept.items() if name in keep)
-    runs = (starts or 1) * math.prod(data.batch_shape)
-    size = data.tokens.element_size()
-    rank = getattr(parameterization, "rank", None)
-    if rank is not None and rank > _WIDEST * max(data.d, data.dq):
+    runs, size = (starts or 1) * math.prod(data.batch_shape), data.tokens.element_size()
+    rank, widest = getattr(parameterization, "rank", None), _WIDEST * max(data.d, data.dq)
+    if rank is not None and rank > widest:
         raise ValueError(
-            f"rank must be at most {_WIDEST} times d or dq, here {_WIDEST * max(data.d, data.dq):,}; got {rank:,}:"
+            f"rank must be at most {_WIDEST} times d or dq, here {widest:,}; got {rank:,}:"
             f" K and Q would take {in_words(runs * own * size)} and every step read them, while K Q^T has rank"
             f" {min(data.d, data.dq)} at most"
         )
@@ -178,15 +176,13 @@ def _named(
         return {name: torch.zeros(shapes[name], dtype=data.dtype, device=data.device) for name in factors}
     if not isinstance(initial, Mapping):
         if len(factors) > 1:
-            raise ValueError(
-                f"initial of {parameterization} must be a mapping with {' and '.join(factors)}; got one array"
-            )
+            names = " and ".join(factors)
+            raise ValueError(f"initial of {parameterization} must be a mapping with {names}; got one array")
         return {factors[0]: initial}
-    unknown = [name for name in initial if name not in shapes]
-    if unknown:
-        raise ValueError(
-            f"initial names {unknown[0]!r}, which is not trained; the trained parameters are {', '.join(shapes)}"
-        )
+    for name in initial:
+        if name not in shapes:
+            trained = ", ".join(shapes)
+            raise ValueError(f"initial names {name!r}, which is not trained; the trained parameters are {trained}")
     return initial
 
 
@@ -195,18 +191,13 @@ def _fitted(
 ) -> tuple[Tensor, int | None]:
     """A given tensor as ``[starts or 1, batch or 1, *event]``, and the number of starts if it has an axis for them."""
     lead = tuple(value.shape[: value.ndim - len(event)])
-    if (
-        value.ndim < len(event)
-        or tuple(value.shape[len(lead) :]) != event
-        or 0 in lead
-        or (lead not in ((), batch_shape) and lead[1:] != batch_shape)
-    ):
+    single = lead in ((), batch_shape)
+    if tuple(value.shape[len(lead) :]) != event or 0 in lead or not (single or lead[1:] == batch_shape):
         raise ValueError(
             f"initial {name} must have shape {list(event)}, {[*batch_shape, *event]} or"
             f" {['starts', *batch_shape, *event]}; got {list(value.shape)}"
         )
     check_same_kind(value, f"initial {name}", data.tokens)
     check_finite(value, f"initial {name}", ("row", "column")[: len(event)])
-    if lead in ((), batch_shape):
-        return value.reshape(1, -1 if lead else 1, *event), None
-    return value.reshape(lead[0], -1, *event), lead[0]
+    count = None if single else lead[0]
+    return value.reshape(count or 1, -1 if lead else 1, *event), count

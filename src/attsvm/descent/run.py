@@ -41,7 +41,7 @@ RECORDABLE = ("risk", "norm", "attention", "weights", "parameters")
 class History:
     """Recorded iterates; everything in row r belongs to the iterate after ``step[r]`` steps.
 
-    What was not kept is None (`parameters` is then empty).
+    What was not kept is None.
     """
 
     step: Int[Tensor, "records"]
@@ -60,61 +60,51 @@ class History:
             return "History(no records)"
         return f"History({len(self)} records of steps {int(self.step[0])}..{int(self.step[-1])}: {', '.join(kept)})"
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All that was kept by name, parameters as ``parameters/NAME``; `of` makes a history of it again."""
+        plain = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return plain | {f"parameters/{name}": value for name, value in (self.parameters or {}).items()}
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> History:
+        """The history whose `tensors` these are."""
+        plain = {name: value for name, value in tensors.items() if "/" not in name}
+        return cls(**plain, parameters=_part(tensors, "parameters/") or None)
+
     def followed_by(self, later: History) -> History:
         """This history and a later part of the same run, whose first record repeats this one's last."""
         if len(self) == 0:
             return later
-        fresh = later.step > self.step[-1]
-
-        def appended(mine: Tensor, theirs: Tensor) -> Tensor:  # a loaded run comes back on the CPU
-            return torch.cat([mine.to(theirs.device), theirs[fresh.to(theirs.device)]])
-
-        def joined(name: str) -> Any:
-            mine, theirs = getattr(self, name), getattr(later, name)
-            if mine is None or theirs is None:
-                return None
-            if isinstance(mine, Mapping):
-                return {key: appended(mine[key], theirs[key]) for key in mine}
-            return appended(mine, theirs)
-
-        return History(**{name: joined(name) for name in ("step", *RECORDABLE)})
+        fresh, mine, theirs = later.step > self.step[-1], self.tensors(), later.tensors()
+        return History.of(
+            {
+                name: torch.cat([mine[name].to(new.device), new[fresh.to(new.device)]])  # a loaded run is on the CPU
+                for name, new in theirs.items()
+                if name in mine
+            }
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The end of a descent run and the way there. Shapes: ``*lead`` is ``[*starts, *batch]``.
+    """The end of a descent run and the way there. Shapes: ``*lead`` is ``[*starts, *batch]``."""
 
-    Attributes:
-        weights: final W (the product K Q^T where factors were trained).
-        parameters: every trained parameter by name: ``weights``, or ``key`` and ``query``, and ``head`` (``head.*``).
-        attention: final softmax probabilities.
-        log_attention: their logarithms, exact where the probability itself rounds to 0 or 1.
-        risk: final risk.
-        history: the recorded iterates.
-        step: number of steps of the longest-running element.
-        steps_taken: of each element (fewer where a stopping rule ended it).
-        stalled: the gradient was exactly zero at some step (zero queries, T = 1, tied scores); most methods then stay.
-        overflowed: a step would have left the range of floating point and was not taken.
-        invisible: tokens that the final gradient can no longer feel.
-        state: what the optimizer remembers, for `fit(..., resume=run)`.
-        configuration: how the run was made, JSON-able.
-        seconds: wall time of the computing part.
-    """
-
-    weights: Float[Tensor, "*lead d dq"]
+    weights: Float[Tensor, "*lead d dq"]  #: final W (the product K Q^T where factors were trained)
+    #: every trained parameter by name: ``weights``, or ``key`` and ``query``, and ``head`` (``head.*``)
     parameters: Mapping[str, Tensor]
-    attention: Float[Tensor, "*lead n T"]
-    log_attention: Float[Tensor, "*lead n T"]
-    risk: Float[Tensor, "*lead"]
-    history: History
-    step: int
-    steps_taken: Int[Tensor, "*lead"]
+    attention: Float[Tensor, "*lead n T"]  #: final softmax probabilities
+    log_attention: Float[Tensor, "*lead n T"]  #: their logarithms, exact where the probability rounds to 0 or 1
+    risk: Float[Tensor, "*lead"]  #: final risk
+    history: History  #: the recorded iterates
+    step: int  #: number of steps of the longest-running element
+    steps_taken: Int[Tensor, "*lead"]  #: of each element (fewer where a stopping rule ended it)
+    #: the gradient was exactly zero at some step (zero queries, T = 1, tied scores); most methods then stay
     stalled: Bool[Tensor, "*lead"]
-    overflowed: Bool[Tensor, "*lead"]
-    invisible: Bool[Tensor, "*lead n T"]
-    state: Mapping[str, Tensor]
-    configuration: Mapping[str, Any]
-    seconds: float
+    overflowed: Bool[Tensor, "*lead"]  #: a step would have left the range of floating point and was not taken
+    invisible: Bool[Tensor, "*lead n T"]  #: tokens that the final gradient can no longer feel
+    state: Mapping[str, Tensor]  #: what the optimizer remembers, for `fit(..., resume=run)`
+    configuration: Mapping[str, Any]  #: how the run was made, JSON-able
+    seconds: float  #: wall time of the computing part
 
     @cached_property
     def selected(self) -> Int[Tensor, "*lead n"]:
@@ -157,14 +147,12 @@ class Run:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write everything to .npz or .safetensors, atomically."""
         arrays = {name: getattr(self, name) for name in _TENSORS}
-        for group in ("parameters", "state"):
-            arrays |= {f"{group}/{name}": value for name, value in getattr(self, group).items()}
-        for name in ("step", *RECORDABLE):
-            value = getattr(self.history, name)
-            if isinstance(value, Mapping):
-                arrays |= {f"history/parameters/{key}": tensor for key, tensor in value.items()}
-            elif value is not None:
-                arrays[f"history/{name}"] = value
+        for group, values in (
+            ("parameters", self.parameters),
+            ("state", self.state),
+            ("history", self.history.tensors()),
+        ):
+            arrays |= {f"{group}/{name}": value for name, value in values.items()}
         about = {"kind": "Run", "step": self.step, "seconds": self.seconds}
         return write_arrays(path, arrays, {**about, "configuration": json.dumps(self.configuration)})
 
@@ -178,15 +166,11 @@ class Run:
         arrays, metadata = read_arrays(path)
         if metadata.get("kind") != "Run":
             raise ValueError(f"{path} is not a saved run (its kind is {metadata.get('kind', 'unknown')!r})")
-        history = History(
-            **{name: arrays.get(f"history/{name}") for name in ("step", *RECORDABLE[:-1])},  # type: ignore[arg-type]
-            parameters=_part(arrays, "history/parameters/") or None,
-        )
         return cls(
             **{name: arrays[name] for name in _TENSORS},
             parameters=_part(arrays, "parameters/"),
             state=_part(arrays, "state/"),
-            history=history,
+            history=History.of(_part(arrays, "history/")),
             step=int(str(metadata["step"])),
             seconds=float(str(metadata["seconds"])),
             configuration=json.loads(str(metadata["configuration"])),
@@ -202,22 +186,19 @@ def record_steps(record: int | Sequence[int], first: int, steps: int) -> list[in
     >>> record_steps(40, 0, 100), record_steps([10, 1], 0, 100)
     ([0, 40, 80, 100], [1, 10])
     """
-    if isinstance(record, numbers.Integral) and not isinstance(record, bool):
-        if record < 1:
-            raise ValueError(f"record must be a positive number of steps or a sequence of steps; got {record}")
+    if isinstance(record, numbers.Integral) and not isinstance(record, bool) and int(record) > 0:
         between = range(-(-first // int(record)) * int(record), steps + 1, int(record))
         return sorted({first, *between, steps})
-    if isinstance(record, str | bytes | bool) or not isinstance(record, Iterable):
+    if isinstance(record, str | bytes) or not isinstance(record, Iterable):
         raise ValueError(f"record must be a positive number of steps or a sequence of steps; got {record!r}")
     given = record.tolist() if isinstance(record, np.ndarray | Tensor) else list(record)
     fractional = [step for step in given if not isinstance(step, numbers.Integral) or isinstance(step, bool)]
     if fractional:
         raise ValueError(f"record must hold whole numbers of steps; got {fractional[0]!r}")
-    chosen = [int(step) for step in given]
-    wrong = [step for step in chosen if not 0 <= step <= steps]
+    wrong = [step for step in given if not 0 <= step <= steps]
     if wrong:
         raise ValueError(f"record must hold steps from 0 to {steps}; got {wrong[0]}")
-    return sorted({step for step in chosen if step >= first})
+    return sorted({int(step) for step in given if step >= first})
 
 
 class Recorder:
@@ -227,9 +208,7 @@ class Recorder:
         unknown = [keep] if isinstance(keep, str) else [name for name in keep if name not in RECORDABLE]
         if unknown:
             raise ValueError(f"keep must name some of {', '.join(RECORDABLE)}; got {unknown[0]!r}")
-        self._task = task
-        self._marks = marks
-        self._keep = frozenset(keep)
+        self._task, self._marks, self._keep = task, marks, frozenset(keep)
         self._steps: list[int] = []
         self._rows: dict[str, list[Tensor]] = {}
 
@@ -252,38 +231,33 @@ class Recorder:
         if self._keep & {"risk", "attention"}:
             attended = self._task.forward(progress.parameters)
             row |= {"risk": self._task.loss.value(attended.margin).mean(-1), "attention": attended.attention}
-        kept = {name: value for name, value in row.items() if name in self._keep}
-        if "parameters" in self._keep:
-            kept |= {f"parameters/{name}": value for name, value in progress.parameters.items()}
-        for name, value in kept.items():
-            self._rows.setdefault(name, []).append(value.clone())
+        row |= {f"parameters/{name}": value for name, value in progress.parameters.items()}
+        for name, value in row.items():
+            if name.partition("/")[0] in self._keep:
+                self._rows.setdefault(name, []).append(value.clone())
 
     def history(self, lead: tuple[int, ...]) -> History:
         """What was recorded, with the leading axes that the caller sees."""
         rows = {name: torch.stack(values) for name, values in self._rows.items()}
         shaped = {name: value.reshape(len(self._steps), *lead, *value.shape[3:]) for name, value in rows.items()}
-        parameters = _part(shaped, "parameters/")
-        plain = {name: value for name, value in shaped.items() if name in RECORDABLE}
-        return History(step=torch.tensor(self._steps, dtype=torch.int64), **plain, parameters=parameters or None)
+        return History.of({"step": torch.tensor(self._steps, dtype=torch.int64), **shaped})
 
 
 def resumed(run: Run, task: Task, asked: Mapping[str, Any]) -> Progress:
     """Where a run stands, ready to go on with the task it was made from; a ValueError unless `asked` is that task."""
+    said = {"ridge": 0.0, **run.configuration}  # which runs saved by early versions do not say
     for name in ("data", "head", "train_head", "parameterization", "optimizer", "loss", "batch_size", "ridge"):
-        before, now = run.configuration.get(name, _EARLIER.get(name)), asked[name]
-        if not same_setting(before, now):
+        if not same_setting(before := said.get(name), now := asked[name]):
             raise ValueError(f"resume needs the same {name}; the run was made with {before}, now it is {now}")
-    earlier = run.configuration.get("fingerprint", {})  # runs saved by earlier versions have none
+    earlier = said.get("fingerprint", {})  # runs saved by earlier versions have none
     for name, digest in asked["fingerprint"].items():
         if not same_digest(earlier.get(name, digest), digest):
             raise ValueError(f"resume needs the same {name}; the run was made with another of the same shape")
     if task.batches is not None and [tuple(key) for key in run.configuration["seed"]] != asked["seed"]:
         raise ValueError("resume needs the same seed; mini-batches are drawn from it")
-    if asked["steps"] < run.step:
-        raise ValueError(
-            f"steps counts from the start of the run and must be at least the {run.step} already taken;"
-            f" got {asked['steps']}"
-        )
+    if (steps := asked["steps"]) < run.step:
+        counted = f"steps counts from the start of the run and must be at least the {run.step} already taken"
+        raise ValueError(f"{counted}; got {steps}")
     device, batch = task.data.device, task.data.batch_shape[0]
 
     def folded(value: Tensor) -> Tensor:
@@ -299,10 +273,6 @@ def resumed(run: Run, task: Task, asked: Mapping[str, Any]) -> Progress:
     parameters = {name: folded(value) for name, value in run.parameters.items()}
     state = {name: folded(value) for name, value in run.state.items() if not name.startswith("stop/")}
     return Progress(parameters, state, active, folded(run.stalled), overflowed, taken, memory)
-
-
-# What runs saved by earlier versions do not say.
-_EARLIER = {"ridge": 0.0}
 
 
 def _part(values: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Step sizes along a run."""
+"""Step sizes along a run, and when to stop before its last step: each data set stops for itself."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from attsvm.attention import Head, Loss, Weights, lipschitz_bound
+from attsvm.attention.gradient import Attended
 from attsvm.data import TokenDataset
-from attsvm.data.checks import check_positive
+from attsvm.data.checks import check_count, check_positive
+from attsvm.norms import direction_distance
 
 if TYPE_CHECKING:
     from attsvm.descent.task import Task
@@ -104,10 +106,8 @@ class LipschitzStep(_Positive):
     def check(self, task: Task) -> None:
         if task.ridge > 0:
             raise ValueError("LipschitzStep() bounds the gradient of the risk alone; it needs ridge=0")
-        if not isinstance(task.parameterization, Weights):
-            raise ValueError(
-                f"LipschitzStep() bounds the gradient in W; it needs Weights(), got {task.parameterization!r}"
-            )
+        if not isinstance(given := task.parameterization, Weights):
+            raise ValueError(f"LipschitzStep() bounds the gradient in W; it needs Weights(), got {given!r}")
         if task.train_head:
             raise ValueError("LipschitzStep() bounds the gradient in W; it needs a fixed head, not train_head=True")
         _ = task.factors  # says what is wrong with the head or the loss
@@ -121,3 +121,59 @@ class LipschitzStep(_Positive):
 def as_schedule(step_size: float | Schedule) -> Schedule:
     """A schedule; a number means `Constant`."""
     return step_size if isinstance(step_size, Schedule) else Constant(step_size)
+
+
+class StoppingRule(ABC):
+    """Decides, every `every` steps, by a positive `tolerance`, which elements ``[starts, batch]`` are done."""
+
+    tolerance: float
+    every: int
+
+    def __post_init__(self) -> None:
+        check_count(self.every, "every")
+        check_positive(self.tolerance, "tolerance")
+
+    @abstractmethod
+    def done(self, weights: Tensor, attended: Attended, memory: dict[str, Tensor]) -> Tensor:
+        """Elements to stop; `memory` is the rule's own and lives as long as the run."""
+
+
+@dataclass(frozen=True)
+class Saturated(StoppingRule):
+    """Stop once every input gives its winner all but `tolerance` of its attention."""
+
+    tolerance: float = 1e-12
+    every: int = 10
+
+    def done(self, weights: Tensor, attended: Attended, memory: dict[str, Tensor]) -> Tensor:
+        log_rest = attended.log_attention.scatter(-1, attended.winner.unsqueeze(-1), -torch.inf).logsumexp(-1)
+        return (log_rest.exp() <= self.tolerance).all(-1)
+
+
+@dataclass(frozen=True)
+class Settled(StoppingRule):
+    """Stop once the direction has turned by less than `tolerance` (1 - cosine) while the norm grew by `growth`.
+
+    A fixed number of steps would always look settled in the end, since the angle of one step falls like 1/||W||; a
+    doubling of the norm is the same stretch of the path at every scale.
+    """
+
+    tolerance: float = 1e-6
+    growth: float = 2.0
+    every: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.growth > 1:
+            raise ValueError(f"growth must be above 1; got {self.growth!r}")
+
+    def done(self, weights: Tensor, attended: Attended, memory: dict[str, Tensor]) -> Tensor:
+        norm = torch.linalg.matrix_norm(weights)
+        if "weights" not in memory:
+            memory["weights"], memory["norm"] = weights.clone(), norm
+            return torch.zeros_like(norm, dtype=torch.bool)
+        grown = norm >= self.growth * memory["norm"]
+        done = grown & (direction_distance(weights, memory["weights"]) < self.tolerance) & (memory["norm"] > 0)
+        memory["weights"] = torch.where(grown[..., None, None], weights, memory["weights"])
+        memory["norm"] = torch.where(grown, norm, memory["norm"])
+        return done

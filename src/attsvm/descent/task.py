@@ -24,7 +24,7 @@ from attsvm.data.streams import Purpose, Seed, stream_keys, streams
 from attsvm.descent.fingerprint import data_digest, head_digest
 from attsvm.descent.optimizers.base import Optimizer
 from attsvm.descent.optimizers.gradient import NormalizedGradientDescent
-from attsvm.descent.stopping import StoppingRule
+from attsvm.descent.schedules import StoppingRule
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,16 +25,6 @@ from attsvm.norms.sizes import SumOfColumns as SumOfColumns
 from attsvm.norms.sizes import SumOfRows as SumOfRows
 
 __all__ = [
-    "Entrywise",
-    "Frobenius",
-    "Gamma2",
-    "MaxEntry",
-    "Norm",
-    "Nuclear",
-    "Projective",
-    "Spectral",
-    "SumEntry",
-    "direction_cosine",
-    "direction_distance",
-    "factor_norm",
-]
+    "Entrywise", "Frobenius", "Gamma2", "MaxEntry", "Norm", "Nuclear", "Projective", "Spectral", "SumEntry",
+    "direction_cosine", "direction_distance", "factor_norm",
+]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -35,6 +35,14 @@ class Step:
         """A number per element, shaped to multiply the parameter `name`."""
         return per_element.reshape(per_element.shape + (1,) * (self.parameters[name].ndim - per_element.ndim))
 
+    def along(self, directions: Mapping[str, Tensor], lengths: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """Each parameter less its direction times the step size, and times its length ``[starts, batch]`` if given."""
+        moved = {}
+        for name, value in self.parameters.items():
+            size = self.size if lengths is None else self.size * lengths[name]
+            moved[name] = value - self.spread(size, name) * directions[name]
+        return moved
+
 
 class _Sized(ABC):
     """Declares the field that every optimizer has in a place of its own among its arguments."""
@@ -46,9 +54,10 @@ class _Sized(ABC):
 class Optimizer(_Sized):
     """A rule that turns gradients into the next iterate, each parameter (W, K, Q, head) by itself unless it says so.
 
-    Every optimizer takes two options, for W or for K and Q (a trained head has neither):
+    Every optimizer takes a step size and two options, these for W or for K and Q (a trained head has neither):
 
     Arguments:
+        step_size: a positive number or a `Schedule`.
         weight_decay: lambda of decoupled decay: what the rule makes of W, less ``step_size * lambda * W`` (with `Adam`
             this is AdamW). It ends the growth of the weights.
         clip: tau of QK-clip (arXiv 2507.20534): where a |logit| of the iterate that a step leaves is above tau, the
@@ -58,12 +67,20 @@ class Optimizer(_Sized):
     weight_decay: float = field(default=0.0, kw_only=True)
     clip: float | None = field(default=None, kw_only=True)
 
+    past_weights: ClassVar[tuple[str, ...]] = ()  # names of fields that must lie in [0, 1)
+    positive: ClassVar[tuple[str, ...]] = ()  # and of those that must be positive
+
     def __post_init__(self) -> None:
         as_schedule(self.step_size)  # says what is wrong with it
         if isinstance(self.weight_decay, bool) or not 0 <= self.weight_decay < float("inf"):
             raise ValueError(f"weight_decay must be finite and not negative; got {self.weight_decay!r}")
         if self.clip is not None:
             check_positive(self.clip, "clip")
+        for name in self.positive:
+            check_positive(getattr(self, name), name)
+        for name in self.past_weights:
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must lie in [0, 1); got {getattr(self, name)!r}")
 
     def __repr__(self) -> str:
         """Its arguments, options only where they are set: a run is told from others by this."""
@@ -74,12 +91,12 @@ class Optimizer(_Sized):
     @property
     def option_words(self) -> str | None:
         """Which of the options of every optimizer are set; None if none is."""
-        set_ones = [name for name, on in (("weight decay", self.weight_decay > 0), ("QK-clip", self.clip)) if on]
-        return " and ".join(set_ones) or None
+        options = {"weight decay": self.weight_decay > 0, "QK-clip": self.clip}
+        return " and ".join(name for name, on in options.items() if on) or None
 
     @property
     def schedule(self) -> Schedule:
-        """The step sizes as a schedule."""
+        """The step sizes as a schedule; a number means `Constant`."""
         return as_schedule(self.step_size)
 
     @property
@@ -134,7 +151,5 @@ def blended(state: State, kept: State, kind: str, name: str, new: ScaledTensor, 
 
 def as_matrix(parameter: Tensor) -> Tensor:
     """A parameter ``[starts, batch, ...]`` as matrices, the form in which norms take it; vectors become columns."""
-    trailing = parameter.shape[2:]
-    if len(trailing) == 2:
-        return parameter
-    return parameter.reshape(*parameter.shape[:2], trailing[0] if trailing else 1, -1)
+    rows = parameter.shape[2] if parameter.ndim > 2 else 1
+    return parameter if parameter.ndim == 4 else parameter.reshape(*parameter.shape[:2], rows, -1)

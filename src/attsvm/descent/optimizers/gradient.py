@@ -1,4 +1,5 @@
-"""Steps along the gradient, of its true size, size one or Polyak's; and along running means of it: Adam, Lion."""
+"""Steps along the gradient, of its true size, size one or Polyak's; along running means of it, Adam and Lion; and for
+weights in two parts, one that converges and one that grows."""
 
 from __future__ import annotations
 
@@ -9,8 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from attsvm.attention import LinearHead, ScaledTensor
-from attsvm.data.checks import check_positive
+from attsvm.attention import LinearHead, ScaledTensor, TwoScales
 from attsvm.descent.optimizers.base import Optimizer, State, Step, blank, blended
 from attsvm.descent.schedules import Schedule
 
@@ -28,10 +28,7 @@ class GradientDescent(Optimizer):
     step_size: float | Schedule = 0.1
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
-        return {
-            name: value - now.spread(now.size, name) * now.gradients[name].tensor()
-            for name, value in now.parameters.items()
-        }, state
+        return now.along({name: gradient.tensor() for name, gradient in now.gradients.items()}), state
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,10 +41,7 @@ class NormalizedGradientDescent(Optimizer):
     step_size: float | Schedule = 0.1
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
-        return {
-            name: value - now.spread(now.size, name) * now.gradients[name].normalized()
-            for name, value in now.parameters.items()
-        }, state
+        return now.along({name: gradient.normalized() for name, gradient in now.gradients.items()}), state
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,28 +53,24 @@ class PolyakDescent(Optimizer):
     vanishes: the displacement is therefore capped.
 
     Arguments:
-        step_size: a factor on Polyak's step, a number or a `Schedule`; 1 is Polyak's own.
+        step_size: a factor on Polyak's step; 1 is Polyak's own.
         largest_displacement: cap on the Frobenius norm of one step.
     """
 
     step_size: float | Schedule = 1.0
     largest_displacement: float = 10.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self.largest_displacement, "largest_displacement")
+    positive = ("largest_displacement",)
 
     def check(self, task: Task) -> None:
         super().check(task)
         if task.train_head or not isinstance(task.head, LinearHead):
-            raise ValueError(
-                "PolyakDescent needs a fixed linear head, whose best risk is known;"
-                " use NormalizedGradientDescent instead"
-            )
-        if task.ridge > 0:
-            raise ValueError(
-                "PolyakDescent needs the best risk, which a ridge changes; use NormalizedGradientDescent instead"
-            )
+            needed = "a fixed linear head, whose best risk is known"
+        elif task.ridge > 0:
+            needed = "the best risk, which a ridge changes"
+        else:
+            return
+        raise ValueError(f"PolyakDescent needs {needed}; use NormalizedGradientDescent instead")
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
         log_norms = torch.stack([gradient.log_norm() for gradient in now.gradients.values()])
@@ -90,10 +80,9 @@ class PolyakDescent(Optimizer):
         still = torch.isinf(total)
         length = torch.where(still, torch.zeros_like(length), length)
         moved: dict[str, Tensor] = {}
-        for name, value in now.parameters.items():
-            gradient = now.gradients[name]
+        for name, gradient in now.gradients.items():
             share = torch.where(still, torch.zeros_like(total), (gradient.log_norm() - total).exp())
-            moved[name] = value - now.spread(length * share, name) * gradient.normalized()
+            moved[name] = now.parameters[name] - now.spread(length * share, name) * gradient.normalized()
         return moved, state
 
 
@@ -102,7 +91,6 @@ class Adam(Optimizer):
     """Adam with bias correction, and AdamW with `weight_decay`; both moments are kept as mantissa and log-scale.
 
     Arguments:
-        step_size: a positive number or a `Schedule`.
         beta1, beta2: decay of the first and second moment, in [0, 1).
         epsilon: added to the root of the second moment. 0 by default: any positive value turns Adam into momentum
             gradient descent once the softmax saturates and gradients fall below it.
@@ -113,9 +101,10 @@ class Adam(Optimizer):
     beta2: float = 0.999
     epsilon: float = 0.0
 
+    past_weights = ("beta1", "beta2")
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_decays(self.beta1, self.beta2)
         if not 0 <= self.epsilon < float("inf"):
             raise ValueError(f"epsilon must be finite and not negative; got {self.epsilon!r}")
 
@@ -123,11 +112,11 @@ class Adam(Optimizer):
         return blank(parameters, "first", "second")
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
-        moved: dict[str, Tensor] = {}
+        directions: dict[str, Tensor] = {}
+        lengths: dict[str, Tensor] = {}
         kept: State = {}
         count = now.number + 1
-        for name, value in now.parameters.items():
-            gradient = now.gradients[name]
+        for name, gradient in now.gradients.items():
             first = blended(state, kept, "first", name, gradient, self.beta1)
             square = ScaledTensor(gradient.mantissa.square(), 2 * gradient.log_scale)
             second = blended(state, kept, "second", name, square, self.beta2)
@@ -135,10 +124,9 @@ class Adam(Optimizer):
             if self.epsilon > 0:
                 root = root + self.epsilon * now.spread((-second.log_scale / 2).exp(), name)
             mean = first.mantissa / (1 - self.beta1**count)
-            ratio = torch.where(root > 0, mean / root.masked_fill(root == 0, 1.0), torch.zeros_like(root))
-            factor = now.size * (first.log_scale - second.log_scale / 2).exp()
-            moved[name] = value - now.spread(factor, name) * ratio
-        return moved, kept
+            directions[name] = torch.where(root > 0, mean / root.masked_fill(root == 0, 1.0), torch.zeros_like(root))
+            lengths[name] = (first.log_scale - second.log_scale / 2).exp()
+        return now.along(directions, lengths), kept
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,7 +136,6 @@ class Lion(Optimizer):
     Lion of arXiv 2302.06675; `weight_decay` is its own.
 
     Arguments:
-        step_size: a positive number or a `Schedule`.
         beta1, beta2: weight of the past in the step and in the running mean M, in [0, 1).
     """
 
@@ -156,24 +143,68 @@ class Lion(Optimizer):
     beta1: float = 0.9
     beta2: float = 0.99
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_decays(self.beta1, self.beta2)
+    past_weights = ("beta1", "beta2")
 
     def start(self, parameters: Mapping[str, Tensor]) -> State:
         return blank(parameters, "mean")
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
-        moved: dict[str, Tensor] = {}
+        directions: dict[str, Tensor] = {}
         kept: State = {}
-        for name, value in now.parameters.items():
-            leading = blended(state, {}, "mean", name, now.gradients[name], self.beta1)
-            blended(state, kept, "mean", name, now.gradients[name], self.beta2)
-            moved[name] = value - now.spread(now.size, name) * leading.mantissa.sign()
-        return moved, kept
+        for name, gradient in now.gradients.items():
+            directions[name] = blended(state, {}, "mean", name, gradient, self.beta1).mantissa.sign()
+            blended(state, kept, "mean", name, gradient, self.beta2)
+        return now.along(directions), kept
 
 
-def _check_decays(beta1: float, beta2: float) -> None:
-    for name, value in (("beta1", beta1), ("beta2", beta2)):
-        if not 0 <= value < 1:
-            raise ValueError(f"{name} must lie in [0, 1); got {value!r}")
+@dataclass(frozen=True, repr=False)
+class TwoPartDescent(Optimizer):
+    """Accelerated steps for both parts of `TwoScales`.
+
+    Plain gradient descent comes near W_fin only like 1/t, since the pull of tokens outside the kept sets fades so
+    slowly, and its norm grows like log t. Here the growing part descends on the logarithm of that pull, with momentum
+    that is accelerated in the dual (arXiv 2107.00595): its norm grows like t^2 and its margin tends to the best one
+    like 1/t^2, proved there for linear models. The finite part takes Nesterov's steps, with momentum dropped whenever
+    it points uphill.
+
+    Arguments:
+        step_size: of the growing part; at most 1/B, B the largest ||x_it - x_iu||^2 ||z_i||^2, which is at most 4 for
+            tokens and queries of length at most 1.
+        finite_step: of the finite part; at most 1/L, L the largest curvature of the risk. For the log loss and tokens
+            and queries of length at most 1 the curvature is at most 1.
+    """
+
+    step_size: float | Schedule = 0.25
+    finite_step: float = 1.0
+
+    positive = ("finite_step",)
+
+    def check(self, task: Task) -> None:
+        super().check(task)
+        if not isinstance(task.parameterization, TwoScales):
+            raise ValueError(f"TwoPartDescent trains TwoScales(data, kept); got {task.parameterization!r}")
+        if self.option_words:
+            raise ValueError(f"TwoPartDescent follows weights that grow without bound; it takes no {self.option_words}")
+        if task.train_head:
+            raise ValueError("TwoPartDescent trains attention weights alone; leave train_head out")
+
+    def start(self, parameters: Mapping[str, Tensor]) -> State:
+        finite = parameters["finite"]
+        one = torch.ones(finite.shape[:2], dtype=finite.dtype, device=finite.device)
+        return {"before": finite.clone(), "momentum": one, "pull": torch.zeros_like(finite), "count": one - 1}
+
+    def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
+        relative = now.gradients["growing"].mantissa
+        pull = now.spread(state["count"] / (state["count"] + 1), "growing") * (state["pull"] + relative)
+        growing = now.parameters["growing"] - now.spread(now.size, "growing") * (pull + relative)
+        slope = now.gradients["finite"].tensor()
+        reached = now.parameters["finite"] - self.finite_step * slope
+        ahead = reached - state["before"]
+        uphill = (slope * ahead).flatten(2).sum(-1) > 0
+        pace = torch.where(uphill, torch.ones_like(state["momentum"]), state["momentum"])
+        later = (1 + (1 + 4 * pace.square()).sqrt()) / 2
+        carried = torch.where(uphill, torch.zeros_like(pace), (pace - 1) / later)
+        finite = reached + now.spread(carried, "finite") * ahead
+        return {"finite": finite, "growing": growing}, {
+            "before": reached, "momentum": later, "pull": pull, "count": state["count"] + 1
+        }  # fmt: skip

@@ -28,7 +28,6 @@ class SteepestDescent(Optimizer):
 
     Arguments:
         norm: N.
-        step_size: a positive number or a `Schedule`.
         momentum: weight of the past in ``M <- momentum M + (1 - momentum) grad``, in [0, 1); 0 means none.
     """
 
@@ -36,12 +35,12 @@ class SteepestDescent(Optimizer):
     step_size: float | Schedule = 0.1
     momentum: float = 0.0
 
+    past_weights = ("momentum",)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.norm, Norm):
             raise ValueError(f"norm must be a norm such as Spectral() or MaxEntry(); got {self.norm!r}")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1); got {self.momentum!r}")
 
     def start(self, parameters: Mapping[str, Tensor]) -> State:
         return blank(parameters, "mean") if self.momentum > 0 else {}
@@ -51,20 +50,18 @@ class SteepestDescent(Optimizer):
         means = dict(now.gradients)
         if self.momentum > 0:
             means = {name: blended(state, kept, "mean", name, new, self.momentum) for name, new in means.items()}
-        moved: dict[str, Tensor] = {}
-        for name, length in self.lengths(means).items():
-            value = now.parameters[name]
-            direction = self.direction(as_matrix(means[name].mantissa)).reshape(value.shape)
-            moved[name] = value - now.spread(now.size * length, name) * direction
-        return moved, kept
+        directions = {
+            name: self.direction(as_matrix(mean.mantissa)).reshape(mean.mantissa.shape) for name, mean in means.items()
+        }
+        return now.along(directions, self.lengths(means)), kept
 
     def direction(self, matrix: Tensor) -> Tensor:
         """The step of length 1 for one parameter's gradient ``[starts, batch, d, m]``."""
         return self.norm.steepest(matrix)
 
-    def lengths(self, means: Mapping[str, ScaledTensor]) -> dict[str, Tensor]:
-        """How long the step of each parameter is ``[starts, batch]``, in units of the step size."""
-        return {name: torch.ones_like(mean.log_scale) for name, mean in means.items()}
+    def lengths(self, means: Mapping[str, ScaledTensor]) -> dict[str, Tensor] | None:
+        """How long the step of each parameter is ``[starts, batch]``, in units of the step size; None means 1."""
+        return None
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,9 +74,8 @@ class JointSteepestDescent(SteepestDescent):
     """
 
     def lengths(self, means: Mapping[str, ScaledTensor]) -> dict[str, Tensor]:
-        logs = {
-            name: self.norm.dual_value(as_matrix(mean.mantissa)).log() + mean.log_scale for name, mean in means.items()
-        }
+        sizes = {name: self.norm.dual_value(as_matrix(mean.mantissa)) for name, mean in means.items()}
+        logs = {name: size.log() + means[name].log_scale for name, size in sizes.items()}
         total = torch.logsumexp(2 * torch.stack(list(logs.values())), 0) / 2
         still = torch.isinf(total)
         return {name: (log - total).masked_fill(still, 0.0).exp() for name, log in logs.items()}
@@ -130,7 +126,6 @@ class MirrorDescent(Optimizer):
 
     Arguments:
         p: 1 < p < inf.
-        step_size: a positive number or a `Schedule`.
     """
 
     p: float
@@ -175,8 +170,7 @@ class NormalizedMirrorDescent(MirrorDescent):
 def _gradient_of_half_square(norm: Entrywise, matrix: Tensor) -> Tensor:
     """Gradient of (1/2) ||W||_p^2, a map between a space and its dual whose inverse is the same map for q."""
     size = norm.value(matrix)[..., None, None]
-    safe = size.masked_fill(size == 0, 1.0)
-    return size * _power(matrix / safe, norm.p - 1)
+    return size * _power(matrix / size.masked_fill(size == 0, 1.0), norm.p - 1)
 
 
 def _power(value: Tensor, exponent: float) -> Tensor:
