@@ -26,9 +26,8 @@ def data_digest(data: TokenDataset) -> str:
     prediction head has a digest of its own.
     """
     flat = data.flatten()
-    return _digest(
-        (flat.tokens, flat.queries, flat.labels, None if flat.values is flat.tokens else flat.values, flat.mask)
-    )
+    values = None if flat.values is flat.tokens else flat.values
+    return _digest((flat.tokens, flat.queries, flat.labels, values, flat.mask))
 
 
 def head_digest(head: Head) -> str:
@@ -64,10 +63,8 @@ def same_setting(before: object, now: object) -> bool:
 
 
 def setting_object(text: str, kind: type[K], argument: str) -> K:
-    """The object that a run's entry describes, from its classes' names and plain values alone.
-
-    Raises:
-        ValueError: if it is not of this kind or cannot be made again; it then asks for `argument`.
+    """The object that a run's entry describes, from its classes' names and plain values alone; a ValueError that asks
+    for `argument` if that cannot be.
 
     >>> from attsvm.descent import Optimizer
     >>> setting_object("NormalizedGradientDescent(step_size=InverseSqrt(size=0.3))", Optimizer, "optimizer=").schedule
@@ -94,8 +91,6 @@ def setting_object(text: str, kind: type[K], argument: str) -> K:
 
 
 _CONSTANT = re.compile(r"\bConstant\(size=([^()]+)\)")
-
-
 _LARGE = 2**22  # numbers of a tensor from which on they are summed where they are, instead of hashed on the CPU
 _SUMMED = "~"
 

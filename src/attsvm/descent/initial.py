@@ -32,16 +32,8 @@ def initial_parameters(
 ) -> dict[str, Tensor]:
     """The parameters that `fit` begins with when it is given the same arguments.
 
-    Arguments:
-        data: ``[*batch]`` data sets.
-        parameterization: `Weights()` (default) or `KeyQuery(rank)`.
-        seed: element b of the batch draws from stream (seed, b); a sequence has one seed per element; a
-            `attsvm.data.Counter` draws on the device of the data.
-        initial: as in `fit`: None draws PyTorch's default start, uniform in ±1/sqrt(d); "zeros", W, or a mapping from
-            names to tensors give it. What a mapping leaves out is drawn.
-        starts: number of random starts for each data set.
-        head: the prediction head; it matters only where it is trained.
-        train_head: include the head's own parameters.
+    PyTorch's default start is uniform in ±1/sqrt(d); what a mapping `initial` leaves out is drawn. The prediction head
+    matters only where it is trained. A `attsvm.data.Counter` as seed draws on the device of the data.
 
     Returns:
         ``{"weights": W}`` or ``{"key": K, "query": Q}``, each ``[*starts, *batch, ...]``, and the head's parameters.

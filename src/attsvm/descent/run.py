@@ -18,21 +18,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.attention import ScaledTensor
 from attsvm.data.files import read_arrays, write_arrays
 from attsvm.descent.engines.base import Progress
 from attsvm.descent.fingerprint import same_digest, same_setting
 from attsvm.descent.task import Task
-
-
-def norm_of(weights: Float[Tensor, "*lead d dq"]) -> Float[Tensor, "*lead"]:
-    """Frobenius norm, also where its square would leave the range of floating point."""
-    plain: Tensor = torch.linalg.matrix_norm(weights)
-    held = plain < math.inf
-    if bool(held.all()):
-        return plain
-    return torch.where(held, plain, ScaledTensor(weights, torch.zeros_like(plain)).norm_of_mantissa())
-
+from attsvm.norms import Frobenius
 
 RECORDABLE = ("risk", "norm", "attention", "weights", "parameters")
 
@@ -76,13 +66,10 @@ class History:
         if len(self) == 0:
             return later
         fresh, mine, theirs = later.step > self.step[-1], self.tensors(), later.tensors()
-        return History.of(
-            {
-                name: torch.cat([mine[name].to(new.device), new[fresh.to(new.device)]])  # a loaded run is on the CPU
-                for name, new in theirs.items()
-                if name in mine
-            }
-        )
+        both = {
+            name: (mine[name].to(new.device), new) for name, new in theirs.items() if name in mine
+        }  # loaded: on CPU
+        return History.of({name: torch.cat([old, new[fresh.to(new.device)]]) for name, (old, new) in both.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +101,7 @@ class Run:
     @cached_property
     def norm(self) -> Float[Tensor, "*lead"]:
         """Frobenius norm of the final W."""
-        return norm_of(self.weights)
+        return Frobenius().value(self.weights)
 
     @property
     def engine(self) -> str:
@@ -227,7 +214,7 @@ class Recorder:
             return
         self._steps.append(step)
         weights = self._task.weights(progress.parameters)
-        row: dict[str, Tensor] = {"weights": weights, "norm": norm_of(weights)}
+        row: dict[str, Tensor] = {"weights": weights, "norm": Frobenius().value(weights)}
         if self._keep & {"risk", "attention"}:
             attended = self._task.forward(progress.parameters)
             row |= {"risk": self._task.loss.value(attended.margin).mean(-1), "attention": attended.attention}

@@ -62,11 +62,7 @@ class Task:
         stop: StoppingRule | None,
         device: torch.device | str | None,
     ) -> Task:
-        """The task that these arguments of `fit` describe.
-
-        Raises:
-            ValueError: for the first argument that is of the wrong kind or does not fit the others.
-        """
+        """The task that these arguments of `fit` describe; a ValueError for the first that does not fit."""
         check_data(data)
         parameterization = parameterization or Weights()
         optimizer = optimizer or NormalizedGradientDescent(0.1)
@@ -77,17 +73,14 @@ class Task:
         if isinstance(ridge, bool) or not isinstance(ridge, numbers.Real) or not 0 <= ridge < math.inf:
             raise ValueError(f"ridge must be a finite number, 0 or positive; got {ridge!r}")
         if batch_size is not None and parameterization.kept is not None:
-            raise ValueError(
-                "TwoScales is made for all inputs of its data; it takes no mini-batches, leave batch_size out"
-            )
+            raise ValueError("TwoScales is made for all inputs of its data; leave batch_size out")
         if device is not None:
             data = data.to(device)
             head = head.to(device) if isinstance(head, Tensor | Head) else head
-        own_head = as_head(head, data)
         seeds = tuple(stream_keys(seed, data.batch_shape))
         task = cls(
             data.flatten(),
-            own_head.flatten(),
+            as_head(head, data).flatten(),
             as_loss(loss or Logistic()),
             parameterization,
             optimizer,

@@ -21,9 +21,10 @@ class Norm(ABC):
 
         N°(G) = max { <G, D> : N(D) <= 1 },        <G, D> = sum_ij G_ij D_ij.
 
-    Inputs are float32 or float64, tensors or NumPy arrays; results are tensors of the same type on the same device.
-    An element of the batch that holds a NaN or an infinity gives NaN, the others are untouched. Values neither
-    overflow nor underflow unless the result itself does.
+    Inputs are float32 or float64, tensors or NumPy arrays, with at least one row and one column; results are tensors of
+    the same type on the same device, and a ValueError says what does not fit. An element of the batch that holds a NaN
+    or an infinity gives NaN, the others are untouched. Values neither overflow nor underflow unless the result itself
+    does. A radius or a step is a number >= 0, or one for each element, ``[*batch]``.
 
     A new norm states its `name` and `dual` and implements `_value`, `_steepest` and `_project`. These get checked
     tensors, scaled by a power of two so that the largest |entry| lies in [1, 2), or zero matrices; everything else
@@ -46,14 +47,7 @@ class Norm(ABC):
         """The dual norm N°, itself a norm of the library; ``norm.dual.dual == norm``."""
 
     def value(self, matrix: ArrayLike) -> Float[Tensor, "*batch"]:
-        """N(W) of `matrix` W ``[*batch, d, dq]``.
-
-        Returns:
-            ``[*batch]``.
-
-        Raises:
-            ValueError: if the matrix is not float32 or float64, or has fewer than two axes, or no entries.
-        """
+        """N(W) of `matrix` W ``[*batch, d, dq]``."""
         scaled, scale = split_scale(as_matrix(matrix, "matrix"))
         return self._value(scaled) * scale[..., 0, 0]
 
@@ -62,7 +56,7 @@ class Norm(ABC):
         return self.value(matrix)
 
     def dual_value(self, matrix: ArrayLike) -> Float[Tensor, "*batch"]:
-        """N°(W) = max { <W, D> : N(D) <= 1 } of `matrix` W ``[*batch, d, dq]``; raises as `value` does."""
+        """N°(W) = max { <W, D> : N(D) <= 1 } of `matrix` W ``[*batch, d, dq]``."""
         return self.dual.value(matrix)
 
     def steepest(self, gradient: ArrayLike) -> Float[Tensor, "*batch d dq"]:
@@ -70,9 +64,6 @@ class Norm(ABC):
 
         Returns:
             D with <G, D> = N°(G) and N(D) = 1, exactly zero where G is zero. Where there are several, one of them.
-
-        Raises:
-            ValueError: as `value` does.
         """
         scaled, scale = split_scale(as_matrix(gradient, "gradient"))
         return torch.where(scale.isnan(), scale, self._steepest(scaled))
@@ -80,30 +71,14 @@ class Norm(ABC):
     def project(self, matrix: ArrayLike, radius: float | ArrayLike) -> Float[Tensor, "*batch d dq"]:
         """The nearest point to `matrix` W, argmin { ||X - W||_F : N(X) <= radius }.
 
-        Arguments:
-            matrix: ``[*batch, d, dq]``.
-            radius: a number >= 0, or one for each element, ``[*batch]``.
-
-        Returns:
-            ``[*batch, d, dq]``; a matrix inside the ball comes back unchanged, bit for bit.
-
-        Raises:
-            ValueError: as `value` does, or if the radius is negative, NaN, or of another shape.
+        A matrix inside the ball comes back unchanged, bit for bit.
         """
         return self._project_checked(as_matrix(matrix, "matrix"), radius, "radius")
 
     def prox(self, matrix: ArrayLike, step: float | ArrayLike) -> Float[Tensor, "*batch d dq"]:
         """The proximal map argmin_X  step N(X) + ||X - W||_F^2 / 2 of `matrix` W, by Moreau's decomposition.
 
-        Arguments:
-            matrix: ``[*batch, d, dq]``.
-            step: a number >= 0, or one for each element, ``[*batch]``.
-
-        Returns:
-            ``[*batch, d, dq]``: W minus its projection onto the dual ball N° <= step, exactly zero if W lies in it.
-
-        Raises:
-            ValueError: as `value` does, or if the step is negative, NaN, or of another shape.
+        It is W minus its projection onto the dual ball N° <= step, exactly zero if W lies in it.
         """
         tensor = as_matrix(matrix, "matrix")
         return tensor - self.dual._project_checked(tensor, step, "step")

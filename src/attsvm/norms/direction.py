@@ -37,16 +37,11 @@ def direction_cosine(a: ArrayLike, b: ArrayLike) -> Float[Tensor, "*batch"]:
 def direction_distance(a: ArrayLike, b: ArrayLike) -> Float[Tensor, "*batch"]:
     """1 - cosine, computed without cancellation as ||A/||A|| - B/||B|| ||_F^2 / 2: it keeps falling below 1e-16.
 
-    Each entry of the unit matrices is rounded once, so in float64 a distance is trustworthy down to about 1e-30.
-
-    Arguments:
-        a, b: as in `direction_cosine`.
+    Each entry of the unit matrices is rounded once, so in float64 a distance is trustworthy down to about 1e-30. It
+    takes what `direction_cosine` takes.
 
     Returns:
         ``[*batch]`` in [0, 2]; 1 where A or B is zero; NaN where an entry is NaN or infinite.
-
-    Raises:
-        ValueError: as `direction_cosine` does.
 
     >>> import torch
     >>> A, B = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([[1.0, 2e-12]]).double()
@@ -62,16 +57,13 @@ def direction_distance(a: ArrayLike, b: ArrayLike) -> Float[Tensor, "*batch"]:
 def _unit_pair(a: ArrayLike, b: ArrayLike) -> tuple[Tensor, Tensor, torch.dtype]:
     """A/||A||_F and B/||B||_F in float64, zero where the matrix is, and the type of the answer."""
     first, second = as_matrix(a, "a"), as_matrix(b, "b")
+    given = f"got {list(first.shape)} and {list(second.shape)}"
     if first.shape[-2:] != second.shape[-2:]:
-        raise ValueError(
-            f"a and b must agree in their last two axes (d, dq); got {list(first.shape)} and {list(second.shape)}"
-        )
+        raise ValueError(f"a and b must agree in their last two axes (d, dq); {given}")
     try:
         np.broadcast_shapes(first.shape, second.shape)
     except ValueError:
-        raise ValueError(
-            f"the leading axes of a and b must broadcast; got {list(first.shape)} and {list(second.shape)}"
-        ) from None
+        raise ValueError(f"the leading axes of a and b must broadcast; {given}") from None
     if first.device != second.device:
         raise ValueError(f"b must be on {first.device}, like a; got {second.device}")
     return _unit(first), _unit(second), torch.promote_types(first.dtype, second.dtype)

@@ -37,13 +37,10 @@ class Entrywise(Entries):
     conjugate: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        p = _number(self.p)
-        if p == 1:
-            raise ValueError("p must be strictly between 1 and infinity; for p = 1 use SumEntry()")
-        if p == math.inf:
-            raise ValueError("p must be strictly between 1 and infinity; for p = infinity use MaxEntry()")
-        if not p > 1:
-            raise ValueError(f"p must be strictly between 1 and infinity; got {self.p!r}")
+        p = float(self.p) if isinstance(self.p, Real) and not isinstance(self.p, bool) else math.nan
+        ends = {1.0: "for p = 1 use SumEntry()", math.inf: "for p = infinity use MaxEntry()"}
+        if not 1 < p < math.inf:
+            raise ValueError(f"p must be strictly between 1 and infinity; {ends.get(p, f'got {self.p!r}')}")
         if p / (p - 1) == 1:
             raise ValueError(f"p = {p} is infinite to working precision (p / (p - 1) = 1): use MaxEntry()")
         object.__setattr__(self, "p", p)
@@ -73,11 +70,6 @@ class Entrywise(Entries):
         return _onto_power_ball(sizes, radius, self.p)
 
 
-def _number(value: object) -> float:
-    """`value` as a float; NaN if it is not a real number."""
-    return float(value) if not isinstance(value, bool) and isinstance(value, Real) else math.nan
-
-
 _INNER_STEPS = 9  # enough for round-off at every p from 1.001 to 1000; the start is within log 2 of the root
 _OUTER_STEPS = 80  # Newton needs 2 to 13; bisection alone, its fallback, about 60
 
@@ -97,6 +89,7 @@ def _onto_power_ball(values: Tensor, radius: Tensor, p: float) -> Tensor:
     largest = values.double().amax(-1, keepdim=True)
     ratio = radius.double()[..., None] / largest
     log_values = (values.double() / largest).log()
+    finite = log_values.clamp(min=-2000.0)  # log 0 as a number below every other one: zero entries make no NaNs
     log_ratio = ratio.log()
 
     # The excess of log ||y||_p over log radius; where there is none the point is inside and stays.
@@ -112,11 +105,11 @@ def _onto_power_ball(values: Tensor, radius: Tensor, p: float) -> Tensor:
 
     last = torch.full_like(excess, torch.inf)
     tolerance = 2 * eps * (1 + log_ratio.abs())
-    log_gain = _log_gain(log_values, log_ratio, multiplier, p)
+    log_gain = _log_gain(finite, log_ratio, multiplier, p)
     for _ in range(_OUTER_STEPS):
         log_powers = p * (log_values + log_gain)
         residual = log_powers.logsumexp(-1, keepdim=True) / p
-        pull = (multiplier + (p - 2) * _finite(log_values) + (p - 1) * log_gain).exp()
+        pull = (multiplier + (p - 2) * finite + (p - 1) * log_gain).exp()
         keep = (log_ratio + log_gain).exp()
         slope = -(log_powers.softmax(-1) * pull / (keep + (p - 1) * pull)).sum(-1, keepdim=True)
         pending = active & (residual.abs() > tolerance) & (upper - lower > tolerance)
@@ -131,7 +124,7 @@ def _onto_power_ball(values: Tensor, radius: Tensor, p: float) -> Tensor:
         trusted = (newton > lower) & (newton < upper) & (residual.abs() <= 0.5 * last)
         multiplier = torch.where(pending, torch.where(trusted, newton, (lower + upper) / 2), multiplier)
         last = residual.abs()
-        log_gain = _log_gain(log_values, log_ratio, multiplier, p)
+        log_gain = _log_gain(finite, log_ratio, multiplier, p)
 
     nearest = radius.double()[..., None] * (values.double() / largest) * log_gain.exp()
     return torch.where(active, nearest.to(values.dtype), values)
@@ -139,7 +132,7 @@ def _onto_power_ball(values: Tensor, radius: Tensor, p: float) -> Tensor:
 
 def _log_gain(log_values: Tensor, log_ratio: Tensor, multiplier: Tensor, p: float) -> Tensor:
     """g = log(x / y) entry by entry: the root of log(rho e^g + m y^(p-2) e^((p-1) g)) = 0, convex increasing in g."""
-    pull = multiplier + (p - 2) * _finite(log_values)
+    pull = multiplier + (p - 2) * log_values
     # Either term alone gives a start to the right of the root, from where Newton descends to it.
     gain = torch.minimum(-log_ratio, -pull / (p - 1))
     for _ in range(_INNER_STEPS):
@@ -147,8 +140,3 @@ def _log_gain(log_values: Tensor, log_ratio: Tensor, multiplier: Tensor, p: floa
         share = torch.sigmoid(second - first)
         gain = gain - torch.logaddexp(first, second) / (1 - share + (p - 1) * share)
     return gain
-
-
-def _finite(logarithm: Tensor) -> Tensor:
-    """The logarithm of 0 as a number below every other one, so that zero entries stay zero without NaNs."""
-    return logarithm.clamp(min=-2000.0)

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attsvm.data.checks import check_count
 from attsvm.norms.base import Norm
 
 
@@ -192,7 +193,8 @@ class Semidefinite(ProgramNorm):
         last, block = np.array(found.z), np.zeros((d + width, d + width))
         for order, place in ((width, d), (d, 0)):  # the multipliers of the last two cones
             row, column = triangle(order)
-            row, column = row[kept := (row == column) | self.whole], column[kept]
+            kept = (row == column) | self.whole
+            row, column = row[kept], column[kept]
             part, last = last[-len(row) :] / _factor(row, column), last[: -len(row)]
             block[place + row, place + column] = block[place + column, place + row] = part
         shift = self._shift(np.stack([block] * self.count), matrix / 2)
@@ -261,8 +263,7 @@ class SpectralOfHeads(Semidefinite):
     whole = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.heads, bool) or not isinstance(self.heads, int) or self.heads < 1:
-            raise ValueError(f"heads must be a positive integer; got {self.heads!r}")
+        check_count(self.heads, "heads")
 
     @property
     def name(self) -> str:

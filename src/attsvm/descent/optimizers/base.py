@@ -69,6 +69,7 @@ class Optimizer(_Sized):
 
     past_weights: ClassVar[tuple[str, ...]] = ()  # names of fields that must lie in [0, 1)
     positive: ClassVar[tuple[str, ...]] = ()  # and of those that must be positive
+    means: ClassVar[tuple[str, ...]] = ()  # kinds of running means that it remembers, see `blended`
 
     def __post_init__(self) -> None:
         as_schedule(self.step_size)  # says what is wrong with it
@@ -105,8 +106,13 @@ class Optimizer(_Sized):
         return self.weight_decay
 
     def start(self, parameters: Mapping[str, Tensor]) -> State:
-        """State before the first step; empty unless the rule remembers."""
-        return {}
+        """State before the first step: a running mean of zero of each kind and parameter; empty if it has none."""
+        state: State = {}
+        for name, value in parameters.items():
+            for kind in self.means:
+                state[f"{kind}/{name}"] = torch.zeros_like(value)
+                state[f"{kind}_scale/{name}"] = torch.zeros(value.shape[:2], dtype=value.dtype, device=value.device)
+        return state
 
     def check(self, task: Task) -> None:
         """Raise a ValueError where the task lacks what this rule, or its step size, needs."""
@@ -128,16 +134,6 @@ class Optimizer(_Sized):
             for name in factors:
                 moved[name] = now.spread(ratio, name) * moved[name]
         return moved, kept
-
-
-def blank(parameters: Mapping[str, Tensor], *kinds: str) -> State:
-    """Running means of zero, one of each kind for each parameter, as `blended` keeps them."""
-    state: State = {}
-    for name, value in parameters.items():
-        for kind in kinds:
-            state[f"{kind}/{name}"] = torch.zeros_like(value)
-            state[f"{kind}_scale/{name}"] = torch.zeros(value.shape[:2], dtype=value.dtype, device=value.device)
-    return state
 
 
 def blended(state: State, kept: State, kind: str, name: str, new: ScaledTensor, past: float) -> ScaledTensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attsvm.attention import LinearHead, ScaledTensor, TwoScales
-from attsvm.descent.optimizers.base import Optimizer, State, Step, blank, blended
+from attsvm.descent.optimizers.base import Optimizer, State, Step, blended
 from attsvm.descent.schedules import Schedule
 
 if TYPE_CHECKING:
@@ -102,14 +102,12 @@ class Adam(Optimizer):
     epsilon: float = 0.0
 
     past_weights = ("beta1", "beta2")
+    means = ("first", "second")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.epsilon < float("inf"):
             raise ValueError(f"epsilon must be finite and not negative; got {self.epsilon!r}")
-
-    def start(self, parameters: Mapping[str, Tensor]) -> State:
-        return blank(parameters, "first", "second")
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
         directions: dict[str, Tensor] = {}
@@ -144,9 +142,7 @@ class Lion(Optimizer):
     beta2: float = 0.99
 
     past_weights = ("beta1", "beta2")
-
-    def start(self, parameters: Mapping[str, Tensor]) -> State:
-        return blank(parameters, "mean")
+    means = ("mean",)
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
         directions: dict[str, Tensor] = {}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,7 +34,6 @@ _POWERS: Mapping[str, Mapping[str, int]] = {
 }
 # Each entry moves by itself, so that one optimizer can hold the parameters of all data sets.
 _ELEMENTWISE = {*_POWERS, "Adadelta", "ASGD", "RAdam"} - {"Muon"}
-_SAID = {"Muon": "orthogonalizes in bfloat16"}
 _PLUMBING = ("capturable", "differentiable", "foreach", "fused", "maximize")
 _WINDOW = 32.0  # gradients may leave [2^-32, 2^32] before their scale changes
 _SCALE, _UNDERFLOWED = "torch_scale", "underflowed"
@@ -55,10 +55,9 @@ class TorchOptimizer(Optimizer):
 
     Arguments:
         factory: called with a list of parameters and the settings, such as `torch.optim.Muon`.
-        step_size: another word for ``lr``: a positive number or a `Schedule`; by default the factory's own.
+        step_size: another word for ``lr``; by default the factory's own.
         powers: for an optimizer of your own, the powers of a factor on gradients with which its buffers and settings
             grow, by name: ``{"exp_avg": 1, "exp_avg_sq": 2, "eps": 1}`` for Adam.
-        clip: QK-clip, as for every optimizer.
         more: settings, as the factory calls them: ``lr=``, ``weight_decay=`` and so on.
 
     >>> TorchOptimizer(torch.optim.SGD, lr=0.5, momentum=0.9).step_size
@@ -92,12 +91,12 @@ class TorchOptimizer(Optimizer):
         first = {} if lr is None else {"lr": float(as_schedule(lr).sizes(0, 1)[0])}
         made, own = _tried(factory, {**given, **first})
         usual = own.pop("lr", 1.0)
-        decay, of_torch = float(own.get("weight_decay") or 0.0), type(made).__module__.startswith("torch.optim")
-        kind = type(made).__name__
-        if powers is None and of_torch:
-            # A decay that is added to the gradient has its own size.
-            coupled = decay > 0 and kind != "Muon" and not own.get("decoupled_weight_decay")
-            powers = None if coupled else _POWERS.get(kind)
+        kind, module = type(made).__name__, type(made).__module__
+        decay, of_torch = float(own.get("weight_decay") or 0.0), module.startswith("torch.optim")
+        # A decay that is added to the gradient has its own size.
+        coupled = decay > 0 and kind != "Muon" and not own.get("decoupled_weight_decay")
+        if powers is None and of_torch and not coupled:
+            powers = _POWERS.get(kind)
         values = {
             "factory": factory,
             "step_size": usual if lr is None else lr,
@@ -106,7 +105,7 @@ class TorchOptimizer(Optimizer):
             "weight_decay": decay,
             "clip": clip,
             "_all": {name: value for name, value in own.items() if name not in _PLUMBING or value},
-            "_name": f"torch.optim.{kind}" if of_torch else f"{type(made).__module__}.{type(made).__qualname__}",
+            "_name": f"torch.optim.{kind}" if of_torch else f"{module}.{type(made).__qualname__}",
             "_stacked": of_torch and kind in _ELEMENTWISE,
             "_first": first,
             "_live": {},
@@ -118,20 +117,18 @@ class TorchOptimizer(Optimizer):
     def __repr__(self) -> str:
         shown = {"lr": self.step_size, **self._all, **({} if self.clip is None else {"clip": self.clip})}
         words = ["one optimizer for all data sets" if self._stacked else "one data set after the other"]
-        words += [said for kind, said in _SAID.items() if self._name == f"torch.optim.{kind}"]
-        if self.powers is None:
-            words.append("ends where gradients underflow")
+        words += ["orthogonalizes in bfloat16"] if self._name == "torch.optim.Muon" else []
+        words += ["ends where gradients underflow"] if self.powers is None else []
         settings = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         return f"TorchOptimizer({self._name}, {settings}; {', '.join(words)})"
 
     @property
     def applied_decay(self) -> float:
-        """Its decay is the factory's own."""
-        return 0.0
+        return 0.0  # its decay is the factory's own
 
     def check(self, task: Task) -> None:
         super().check(task)
-        if isinstance(as_schedule(self.step_size), LipschitzStep):
+        if isinstance(self.step_size, LipschitzStep):
             raise ValueError("TorchOptimizer has one step size for all data sets; LipschitzStep() has one for each")
 
     def start(self, parameters: Mapping[str, Tensor]) -> State:
@@ -144,7 +141,7 @@ class TorchOptimizer(Optimizer):
         sizes = torch.stack([_log2(each.mantissa) + each.log_scale / math.log(2) for each in now.gradients.values()])
         size = sizes.amax(0)  # log2 of the largest entry of the gradient
         if self.powers is not None:
-            self._rescale(size, memory)
+            self._rescale(size, memory, self.powers)
         scale = memory[_SCALE]
         gradients = {
             name: as_matrix(ScaledTensor(each.mantissa, each.log_scale - scale * math.log(2)).tensor())
@@ -153,8 +150,15 @@ class TorchOptimizer(Optimizer):
         moved = {name: as_matrix(value).clone() for name, value in now.parameters.items()}
         if not self._alone:
             memory[_UNDERFLOWED] = torch.isfinite(size) & (size - scale < math.log2(torch.finfo(size.dtype).tiny) / 2)
-        for place, live in self._blocks(moved):
-            self._one(place, live, now, moved, gradients, memory)
+        # One object serves all places, its memory is handed to it.
+        places: list[Any] = [...] if self._stacked else list(np.ndindex(*size.shape))
+        key = tuple((tuple(each.shape), each.dtype, each.device) for each in moved.values())
+        if key not in self._live:
+            self._live.clear()
+            leaves = [torch.nn.Parameter(each[places[0]].clone()) for each in moved.values()]
+            self._live[key] = self.factory(leaves, **self.settings, **self._first)
+        for place in places:
+            self._one(place, self._live[key], now, moved, gradients, memory)
         return {name: value.reshape(now.parameters[name].shape) for name, value in moved.items()}, memory
 
     @property
@@ -163,20 +167,6 @@ class TorchOptimizer(Optimizer):
         if self.powers is None or not self._stacked:
             return self.powers is not None
         return not any(self._all.get(name, name == "lr") for name in self.powers)
-
-    # ------------------------------------------------------------------ one optimizer of PyTorch
-
-    def _blocks(self, matrices: Mapping[str, Tensor]) -> Iterator[tuple[Any, torch.optim.Optimizer]]:
-        """Where each optimizer's parameters are; one object serves all places, its memory is handed to it."""
-        like = next(iter(matrices.values()))
-        places = [...] if self._stacked else [(s, b) for s in range(like.shape[0]) for b in range(like.shape[1])]
-        key = tuple((tuple(each.shape), each.dtype, each.device) for each in matrices.values())
-        if key not in self._live:
-            self._live.clear()
-            leaves = [torch.nn.Parameter(each[places[0]].clone()) for each in matrices.values()]
-            self._live[key] = self.factory(leaves, **self.settings, **self._first)
-        for place in places:
-            yield place, self._live[key]
 
     def _one(
         self,
@@ -189,8 +179,7 @@ class TorchOptimizer(Optimizer):
     ) -> None:
         """One step at one place; `moved` and `memory` are changed there."""
         leaves = [leaf for group in live.param_groups for leaf in group["params"]]
-        scale = memory[_SCALE]
-        exponent = round(float(scale[place].max()))
+        exponent = round(float(memory[_SCALE][place].max()))
         before = [dict(group) for group in live.param_groups]
         for group in live.param_groups:
             group["lr"] = float(now.size[place].max())
@@ -201,11 +190,10 @@ class TorchOptimizer(Optimizer):
         live.state.clear()
         for leaf, name in zip(leaves, moved, strict=True):
             leaf.data, leaf.grad = moved[name][place], gradients[name][place]
-            own = f"torch/{name}/"
-            for key in [key for key in memory if key.startswith(own)]:
-                value = memory[key]
-                held = value.max() if self._stacked and value.ndim == 2 else value[place].clone()
-                live.state[leaf][key.removeprefix(own)] = held
+            for key, value in memory.items():
+                if key.startswith(own := f"torch/{name}/"):
+                    held = value.max() if self._stacked and value.ndim == 2 else value[place].clone()
+                    live.state[leaf][key.removeprefix(own)] = held
         live.step()
         for group, expected, old in zip(live.param_groups, told, before, strict=True):
             for name in expected.keys() - {"params"}:
@@ -214,26 +202,21 @@ class TorchOptimizer(Optimizer):
             group.update(old)
         for leaf, name in zip(leaves, moved, strict=True):
             moved[name][place] = leaf.data
-            for buffer, value in live.state[leaf].items():
-                if value is not None:
-                    key, found = f"torch/{name}/{buffer}", torch.as_tensor(value, device=leaf.device)
-                    if key not in memory:
-                        trailing = found.shape[2:] if self._stacked else found.shape
-                        memory[key] = torch.zeros((*scale.shape, *trailing), dtype=found.dtype, device=leaf.device)
-                    memory[key][place] = found
+            remembered = {buffer: value for buffer, value in live.state[leaf].items() if value is not None}
+            for buffer, value in remembered.items():
+                key, found = f"torch/{name}/{buffer}", torch.as_tensor(value, device=leaf.device)
+                if key not in memory:
+                    trailing = found.shape[2:] if self._stacked else found.shape
+                    memory[key] = found.new_zeros((*now.size.shape, *trailing))
+                memory[key][place] = found
 
-    def _rescale(self, size: Tensor, state: State) -> None:
+    def _rescale(self, size: Tensor, state: State, powers: Mapping[str, int]) -> None:
         """Change the scale of elements whose gradients left the window, and what is remembered with it."""
-        assert self.powers is not None
         before = state[_SCALE]
         if not bool((torch.isfinite(size) & ((size - before).abs() > _WINDOW)).any()):
             return
-        buffers = {
-            key: power
-            for key in state
-            for name, power in self.powers.items()
-            if key.startswith("torch/") and key.rpartition("/")[2] == name
-        }
+        last = {key: key.rpartition("/")[2] for key in state if key.startswith("torch/")}
+        buffers = {key: powers[name] for key, name in last.items() if name in powers}
         largest = size
         for key, power in buffers.items():
             largest = torch.maximum(largest, before + _log2(state[key]) / power)
@@ -269,14 +252,11 @@ def _tried(factory: Callable[..., Any], settings: Mapping[str, Any]) -> tuple[to
         made.step()
         held, own = made.state[probe], dict(made.param_groups[0])
     except Exception as error:
-        what = " ".join(str(error).split())
-        raise ValueError(
-            f"factory must make an optimizer of PyTorch that steps without a closure, such as torch.optim.Muon; {what}"
-        ) from None
+        wanted = "an optimizer of PyTorch that steps without a closure, such as torch.optim.Muon"
+        raise ValueError(f"factory must make {wanted}; {' '.join(str(error).split())}") from None
     for name, value in held.items():
         if not isinstance(value, Tensor | int | float | None):
-            raise ValueError(
-                f"{type(made).__name__} remembers {name} as {type(value).__name__}, which cannot be stored"
-            )
+            kinds = type(made).__name__, type(value).__name__
+            raise ValueError(f"{kinds[0]} remembers {name} as {kinds[1]}, which cannot be stored")
     del own["params"]
     return made, own

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attsvm.attention import ScaledTensor
 from attsvm.data.checks import check_count
-from attsvm.descent.optimizers.base import Optimizer, State, Step, as_matrix, blank, blended
+from attsvm.descent.optimizers.base import Optimizer, State, Step, as_matrix, blended
 from attsvm.descent.schedules import Schedule
 from attsvm.norms import Entrywise, Norm, Spectral
 
@@ -36,6 +36,7 @@ class SteepestDescent(Optimizer):
     momentum: float = 0.0
 
     past_weights = ("momentum",)
+    means = ("mean",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,7 +44,7 @@ class SteepestDescent(Optimizer):
             raise ValueError(f"norm must be a norm such as Spectral() or MaxEntry(); got {self.norm!r}")
 
     def start(self, parameters: Mapping[str, Tensor]) -> State:
-        return blank(parameters, "mean") if self.momentum > 0 else {}
+        return super().start(parameters) if self.momentum > 0 else {}
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
         kept: State = {}
