@@ -73,7 +73,9 @@ class Task:
         if isinstance(ridge, bool) or not isinstance(ridge, numbers.Real) or not 0 <= ridge < math.inf:
             raise ValueError(f"ridge must be a finite number, 0 or positive; got {ridge!r}")
         if batch_size is not None and parameterization.kept is not None:
-            raise ValueError("TwoScales is made for all inputs of its data; leave batch_size out")
+            raise ValueError(
+                "TwoScales is made for all inputs of its data, it takes no mini-batches; leave batch_size out"
+            )
         if device is not None:
             data = data.to(device)
             head = head.to(device) if isinstance(head, Tensor | Head) else head
