@@ -38,11 +38,10 @@ def in_span(shape: Shape) -> bool:
 
 
 def parts_of(shape: Shape) -> int:
-    """How many threads share the tokens of an input: as few as hold them, but a warp for a run with matrices."""
-    others, parts = shape.length, 1  # of a shape of one part
-    while parts < WARP and parts < others and 2 * parts * shape.n <= 1024:
-        held = -(-others // parts) * shape.d <= _MOST_TOKENS
-        if held and (in_span(shape) or 2 * parts * shape.n > WARP):
+    """How many threads share the tokens of an input: as few as hold them. (`shape` is one of a single part.)"""
+    parts = 1
+    while parts < min(WARP, shape.length) and 2 * parts * shape.n <= 1024:
+        if -(-shape.length // parts) * shape.d <= _MOST_TOKENS:
             break
         parts *= 2
     return parts
@@ -56,15 +55,14 @@ class Plan:
         shape: of the runs.
         threads_asked: of a block, or None.
         tokens: how many numbers of a worker's tokens are kept in registers.
-        most: bounds the registers of a thread; None leaves all to threads that keep the tokens of a whole input, fewer
-            to those that share them, of which more then run at once.
+        most: bounds the registers of a thread.
         unrolled: whether loops may be written out: a few seconds more for the compiler, two to three times the speed.
     """
 
     shape: Shape
     threads_asked: int | None = None
     tokens: int = _IN_REGISTERS
-    most: int | None = None
+    most: int = 255
     unrolled: bool = True
 
     @property
@@ -246,8 +244,7 @@ def build(plan: Plan) -> Any:
     exec(plan.text(), words)
     # The driver refuses a block whose threads, rounded up to four warps, want more registers than there are.
     share = _REGISTERS // (-(-plan.threads // (4 * WARP)) * 4 * WARP) // 8 * 8
-    wanted = plan.most or (255 if in_span(plan.shape) or not plan.small else 96)
-    options = {} if config.ENABLE_CUDASIM else {"max_registers": min(wanted, share)}
+    options = {} if config.ENABLE_CUDASIM else {"max_registers": min(plan.most, share)}
     return cuda.jit(words["kernel"], **options)
 
 
