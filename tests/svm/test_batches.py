@@ -317,33 +317,3 @@ def test_one_token_has_nothing_to_separate() -> None:
     mask = np.array([[[True, False]], [[True, True]]])
     both = dataset(random_sphere(n=1, T=2, d=3, batch=2, seed=1).tokens.numpy(), np.ones((2, 1, 3)), mask=mask)
     assert [status.name for status in solve(AttentionSVM(both, [[0], [0]])).status] == ["NO_ROWS", "SOLVED"]
-
-
-def test_many_nuclear_problems_on_a_device_are_solved_in_two_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second launch, here on the CPU, gets those that the first stage leaves, and settles them."""
-    from attsvm.svm.solvers.base import Rows, row_kinds
-    from attsvm.svm.solvers.nuclear import device
-    from attsvm.svm.solvers.nuclear.kernel import ENOUGH, STAGES, Workspace, shapes, solve_many
-    from attsvm.svm.solvers.nuclear.rows import normalise
-
-    data = random_sphere(n=6, T=8, d=10, batch=60, seed=4)
-    _, _, rows, _ = normalise(Rows.of(AttentionSVM(data, random_selection(data, 4))))
-    assert rows is not None
-    assert rows.input_queries is not None
-    inputs = rows.differences, rows.input_queries, rows.right_hand_side, row_kinds(rows)
-    outputs = torch.zeros(60, 10, 6).double(), torch.zeros(60, 42).double(), torch.zeros(60, 4).double()
-    launched = []
-
-    def on_the_cpu(given, limit, patience, stages, results) -> None:  # type: ignore[no-untyped-def]
-        launched.append((stages, len(given[0])))
-        sizes = shapes(42, 6, 10, 6)
-        work = Workspace._make(np.empty(shape, np.int64 if shape is sizes.rows else float) for shape in sizes)
-        solve_many(*(x.numpy() for x in given), limit, patience, stages, *(x.numpy() for x in results), work)
-
-    monkeypatch.setattr(device, "_launch", on_the_cpu)
-    monkeypatch.setattr(device, "_MANY", 1)
-    device.launch(inputs, 1e4, 16, outputs)
-    assert launched[0] == (1, 60)
-    assert launched[1][0] == STAGES
-    assert 0 < launched[1][1] < 60
-    assert float(outputs[2][:, 0].max()) <= ENOUGH

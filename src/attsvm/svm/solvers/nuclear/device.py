@@ -9,16 +9,15 @@ import torch
 from numba import cuda
 from torch import Tensor
 
-from attsvm.svm.solvers.nuclear.kernel import ENOUGH, STAGES, Workspace, shapes, solve_one
+from attsvm.svm.solvers.nuclear.kernel import Workspace, shapes, solve_one
 
 _THREADS, _BLOCKS = 128, 3  # threads of a block, and blocks of a processor
-_MANY = 8192  # problems from which on those that need a second stage are worth a launch of their own
 
 
 # Compiling takes most of a minute and is cached on disk; Numba looks at the date of this file alone, so touch it after
 # a change of the kernel.
 @cuda.jit(cache=True)
-def _solve(d, z, b, kind, limit, patience, stages, weights, duals, report, h, y, g, dy, core, e, t, c, q, m, s, v, r):
+def _solve(d, z, b, kind, limit, patience, weights, duals, report, h, y, g, dy, core, e, t, c, q, m, s, v, r):
     i = cuda.grid(1)
     work = Workspace(
         h[:, :, i], y[:, :, i], g[:, :, i], dy[:, :, i], core[:, :, i], e[:, :, i], t[:, :, i], c[:, :, i],
@@ -26,29 +25,13 @@ def _solve(d, z, b, kind, limit, patience, stages, weights, duals, report, h, y,
     )  # fmt: skip
     for k in range(i, b.shape[1], cuda.gridsize(1)):
         solve_one(
-            d[:, :, k], z[:, :, k], b[:, k], kind[:, k], limit, patience, stages,
+            d[:, :, k], z[:, :, k], b[:, k], kind[:, k], limit, patience,
             weights[:, :, k], duals[:, k], report[:, k], work,
         )  # fmt: skip
 
 
 def launch(inputs: Sequence[Tensor], limit: float, patience: int, outputs: Sequence[Tensor]) -> None:
-    """`solve_one` for every problem.
-
-    Threads that run together wait for the slowest of them, and most problems need one stage: of many, those that need
-    more are solved again, together.
-    """
-    many, report = len(inputs[0]) >= _MANY, outputs[-1]
-    _launch(inputs, limit, patience, 1 if many else STAGES, outputs)
-    again = torch.nonzero((report[:, 0] > ENOUGH) & (report[:, 3] == 0))[:, 0]
-    if many and again.numel():
-        better = [x[again] for x in outputs]
-        _launch([x[again] for x in inputs], limit, patience, STAGES, better)
-        for out, part in zip(outputs, better, strict=True):
-            out[again] = part
-
-
-def _launch(inputs: Sequence[Tensor], limit: float, patience: int, stages: int, outputs: Sequence[Tensor]) -> None:
-    """The problem is the last axis on the device, so that threads read side by side."""
+    """`solve_one` for every problem; the problem is the last axis on the device, so that threads read side by side."""
     d, z = inputs[0], inputs[1]
     with torch.cuda.device(d.device), cuda.gpus[torch.cuda.current_device()]:
         blocks = _BLOCKS * torch.cuda.get_device_properties(d.device).multi_processor_count
@@ -63,6 +46,6 @@ def _launch(inputs: Sequence[Tensor], limit: float, patience: int, stages: int, 
         # The kernel joins torch's own stream, so everything stays in order without waiting.
         handle = torch.cuda.current_stream().cuda_stream
         stream = cuda.external_stream(handle) if handle else 0
-        _solve[blocks, _THREADS, stream](*arrays[0], limit, patience, stages, *arrays[1], *arrays[2])
+        _solve[blocks, _THREADS, stream](*arrays[0], limit, patience, *arrays[1], *arrays[2])
         for out, result in zip(outputs, results, strict=True):
             out.copy_(result.movedim(-1, 0))

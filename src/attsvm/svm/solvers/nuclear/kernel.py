@@ -28,8 +28,8 @@ from numba import njit
 from attsvm.svm.solvers.base import ABSENT, EQUALITY, INEQUALITY
 from attsvm.svm.solvers.nuclear.rows import FACE
 
-STAGES, _FIRST = 5, 1e-3  # how often a polish is tried, first at this gap, then at a hundredth each time
-ENOUGH = 1e-11  # error at which a problem needs no further stage
+_STAGES, _FIRST = 5, 1e-3  # how often a polish is tried, first at this gap, then at a hundredth each time
+_ENOUGH = 1e-11  # error at which a problem needs no further stage
 _NEWTON, _PROXIMAL = 4, 1e-11  # steps of a polish, weight of its proximal terms
 _TINY = 1e-300
 _PLAIN = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -671,8 +671,8 @@ def proved_unique(d, z, kind, duals, work):
 
 
 @njit(**_PLAIN)
-def solve_one(d, z, b, kind, limit, patience, stages, weights, duals, report, work):
-    """Solve one normalised problem in at most so many stages: the best pair goes into `weights` and `duals`.
+def solve_one(d, z, b, kind, limit, patience, weights, duals, report, work):
+    """Solve one normalised problem: the best pair goes into `weights` and `duals`.
 
     report gets the error, the iterations, whether W is proved unique, and whether a ray should be looked for: the dual
     value passed `limit`, or a stage took more than `patience` iterations.
@@ -695,7 +695,7 @@ def solve_one(d, z, b, kind, limit, patience, stages, weights, duals, report, wo
     add_matrix(work.columns, size - 1.0, work.columns, rz, rx, work.columns)
     inverse(work.columns, work.square, rx, rz, y)
     best, spent, step, gap, value, goal, slow = math.inf, 0, 1.0, math.inf, 0.0, _FIRST, False
-    for stage in range(stages):
+    for stage in range(_STAGES):
         first = spent
         while gap > goal and step > 0.0 and not slow:
             now, step, value = advance(d, z, b, kind, lam, sig, step, work)
@@ -733,7 +733,7 @@ def solve_one(d, z, b, kind, limit, patience, stages, weights, duals, report, wo
             if nuclear < 0.0:
                 break
             best = judge(d, z, b, kind, trial, core, nuclear, best, weights, duals, slack, work)
-            if best <= ENOUGH:
+            if best <= _ENOUGH:
                 break
             # Rows that turned negative leave, violated rows enter; the rank follows B and M.
             largest = 0.0
@@ -746,15 +746,15 @@ def solve_one(d, z, b, kind, limit, patience, stages, weights, duals, report, wo
                 r -= 1
             for i in range(r, smaller(rx, rz) if nuclear < math.inf else 0):
                 r += s[i] > 1.0 + 1e-12
-        if best > ENOUGH and (stage or step == 0.0):
+        if best > _ENOUGH and (stage or step == 0.0):
             best = judge(d, z, b, kind, lam, y, trace, best, weights, duals, slack, work)
-        if best <= ENOUGH or step == 0.0:
+        if best <= _ENOUGH or step == 0.0:
             break
     report[0], report[1], report[2], report[3] = best, spent, not slow and proved_unique(d, z, kind, duals, work), slow
 
 
 @njit(cache=True, nogil=True)
-def solve_many(d, z, b, kind, limit, patience, stages, weights, duals, report, work):
+def solve_many(d, z, b, kind, limit, patience, weights, duals, report, work):
     """`solve_one` for problem after problem."""
     for i in range(len(d)):
-        solve_one(d[i], z[i], b[i], kind[i], limit, patience, stages, weights[i], duals[i], report[i], work)
+        solve_one(d[i], z[i], b[i], kind[i], limit, patience, weights[i], duals[i], report[i], work)

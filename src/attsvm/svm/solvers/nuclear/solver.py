@@ -166,7 +166,7 @@ def _solve(rows: Rows, tolerance: float) -> _Found:
 
 def _run(rows: ReducedRows, limit: float, patience: int) -> tuple[Tensor, Tensor, Tensor]:
     """Weights, duals and report of `solve_one` for every problem, on the rows' device."""
-    from attsvm.svm.solvers.nuclear.kernel import STAGES, Workspace, shapes, solve_many  # Numba starts only here
+    from attsvm.svm.solvers.nuclear.kernel import Workspace, shapes, solve_many  # Numba starts only where it is used
 
     queries = rows.queries if rows.input_queries is None else rows.input_queries
     inputs = rows.differences, queries, rows.right_hand_side, row_kinds(rows)
@@ -184,7 +184,7 @@ def _run(rows: ReducedRows, limit: float, patience: int) -> tuple[Tensor, Tensor
         sizes = shapes(m, n, rx, rz)
         work = Workspace._make(np.empty(shape, np.int64 if shape is sizes.rows else float) for shape in sizes)
         part = slice(share[0], share[-1] + 1)
-        solve_many(*(x[part] for x in arrays), limit, patience, STAGES, *(x[part] for x in answers), work)
+        solve_many(*(x[part] for x in arrays), limit, patience, *(x[part] for x in answers), work)
 
     threads = max(1, min(torch.get_num_threads(), batch // _SHARE))
     shares = np.array_split(np.arange(batch), threads)
