@@ -303,8 +303,9 @@ def hearing(count: int) -> tuple[Hearing, list[Sentence]]:
     (empty,) = model.encode(["a"])
     start, end = empty.ids[:2].tolist(), int(empty.ids[-1])
     names = [model.encode([[number]])[0].tokens[0] for number in range(end)]
-    barred = torch.tensor([number >= end or any(c in names[number] for c in "[]()*♪{}<>") for number in
-                           range(core.config.vocab_size)])  # fmt: skip
+    barred = torch.tensor(
+        [number >= end or any(c in names[number] for c in "[]()*♪{}<>") for number in range(core.config.vocab_size)]
+    )
     barred[end] = False
     for seed in range(count):
         mel = extract(utterance(seed), sampling_rate=RATE, return_tensors="pt").input_features.float()

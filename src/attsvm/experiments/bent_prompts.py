@@ -100,9 +100,9 @@ class JointTraining(Study):
         heads = np.array([value("cosine_head", variant) for variant in prompts])
         settled = value("cosine_prompt", "relaxed", late)
         naive = [value("cosine_prompt", "relaxed", step, "naive") for step in (late, last)]
-        least = np.array([
-            [value(f"{kind}_probability", variant) for variant in prompts] for kind in ("softmax", "logistic")
-        ]).min(1)  # fmt: skip
+        least = np.array(
+            [[value(f"{kind}_probability", variant) for variant in prompts] for kind in ("softmax", "logistic")]
+        ).min(1)
         limits = [result.arrays[f"{variant}_prompt_ray"] for variant in prompts]
         expected = np.array([[4 / 3, 1 / 3], [1.0, 0.0]])
         return [

@@ -74,8 +74,9 @@ def stacked(parts: Sequence[Mapping[str, object]]) -> dict[str, np.ndarray]:
     for part in parts:
         arrays = {name: _array(value) for name, value in part.items()}
         rows = next((array.size for array in arrays.values() if array.ndim), 1)
-        whole.append({name: array.reshape(-1) if array.ndim else np.repeat(array, rows)
-                      for name, array in arrays.items()})  # fmt: skip
+        whole.append(
+            {name: array.reshape(-1) if array.ndim else np.repeat(array, rows) for name, array in arrays.items()}
+        )
     return {name: np.concatenate([part[name] for part in whole]) for name in whole[0]}
 
 

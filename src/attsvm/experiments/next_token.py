@@ -79,9 +79,10 @@ class RandomSamples(DataSets):
         return [
             task
             for place, shape in enumerate(self.shapes)
-            for task in self.chunks("k{:02d}-d{:02d}-n{:02d}-t{:02d}".format(*shape), place=place,
-                                    **dict(zip(_SHAPE, shape, strict=True)))
-        ]  # fmt: skip
+            for task in self.chunks(
+                "k{:02d}-d{:02d}-n{:02d}-t{:02d}".format(*shape), place=place, **dict(zip(_SHAPE, shape, strict=True))
+            )
+        ]
 
     def seeds(self, task: Task) -> list[tuple[int, int]]:
         """No two shapes with the same."""

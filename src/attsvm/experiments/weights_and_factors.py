@@ -195,10 +195,8 @@ class LocalConvergence(DataSets):
         return [
             task
             for kind, ridge, run in runs
-            for task in self.chunks(
-                f"{run}-{kind.lower()}{'-ridge' if ridge else ''}", kind=kind, ridge=ridge, run=run
-            )
-        ]  # fmt: skip
+            for task in self.chunks(f"{run}-{kind.lower()}{'-ridge' if ridge else ''}", kind=kind, ridge=ridge, run=run)
+        ]
 
     def compute(self, task: Task, device: torch.device) -> Piece:
         """Train a chunk of data sets, solve both SVMs of what each run selects, follow the cosines along the run."""
@@ -321,8 +319,9 @@ class Causal(DataSets):
             return result.column("history", column, parameterization=kind, step=step, **where)
 
         marks = np.unique(result.column("history", "step"))
-        separable, attention = (np.concatenate([end(column, kind) for kind in _OWN])
-                                for column in ("separable", "least_attention"))  # fmt: skip
+        separable, attention = (
+            np.concatenate([end(column, kind) for kind in _OWN]) for column in ("separable", "least_attention")
+        )
         chosen = attention > 0.5
         local = end("locally_optimal", "W", separable=True)
         return [
@@ -340,11 +339,12 @@ class Causal(DataSets):
 
 
 _PLANE = described(
-    "history", "dataset parameterization step norm least_probability cosine_frobenius cosine_nuclear optimal"
-    " locally_optimal",
+    "history",
+    "dataset parameterization step norm least_probability cosine_frobenius cosine_nuclear optimal locally_optimal",
     dataset="number of the data set; -1 is the picture's, which has a seed of its own",
-    norm="Frobenius norm of W or K Q^T", locally_optimal="whether it is locally optimal for the SVM of its own norm",
-)  # fmt: skip
+    norm="Frobenius norm of W or K Q^T",
+    locally_optimal="whether it is locally optimal for the SVM of its own norm",
+)
 HYPERPLANES = Hyperplanes().experiment(
     "hyperplanes", "TaSVM", "Separating lines", seconds=5, columns=_PLANE,
     shows="W and (K, Q) separate the selected token of each input by the lines of their own SVMs",

@@ -245,9 +245,7 @@ def _null_vector(matrix: list[list[int]], near: list[Fraction]) -> tuple[list[Fr
     rest = [k for k in range(m) if k not in set(pivots)]
     common = max(near[k].denominator for k in rest)  # powers of two
     fixed = {k: int(near[k] * common) for k in rest}
-    system = [
-        [matrix[k][c] for k in pivots] + [-sum(fixed[k] * matrix[k][c] for k in rest)] for c in equations
-    ]  # fmt: skip
+    system = [[matrix[k][c] for k in pivots] + [-sum(fixed[k] * matrix[k][c] for k in rest)] for c in equations]
     numerators, denominator = _solve_exactly(system)
     x = [0] * m
     for k, numerator in zip(pivots, numerators, strict=True):

@@ -207,9 +207,8 @@ def _notes(model: HeadModel, sentences: Sequence[Sentence], repeated: int) -> li
     notes = {
         f"WARNING: {unknown:.0%} of the tokens are unknown ones: the tokenizer does not fit these texts": unknown > 0.1,
         f"texts that repeat others: {repeated:,}, left out": repeated,
-        f"texts longer than the model reads: {len(left_out):,}, without their last {counted(sum(left_out), 'token')}":
-            left_out,
+        f"texts longer than the model reads: {len(left_out):,}, without their last {counted(sum(left_out), 'token')}": left_out,
         f"texts of one token, which offers no choice: {single:,}, not counted": single,
         "there is no untrained model of this shape to compare with": not model.has_untrained,
-    }  # fmt: skip
+    }
     return [note for note, holds in notes.items() if holds]

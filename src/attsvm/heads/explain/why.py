@@ -294,8 +294,9 @@ class Reading:
         if self.parts is None:
             return (), ()
         keys, queries = self._sides
-        between = Share("biases by distance", float(self.logits[i, s] - self.logits[i, r])
-                        - float((keys[s] - keys[r]) @ queries[i]))  # fmt: skip
+        between = Share(
+            "biases by distance", float(self.logits[i, s] - self.logits[i, r]) - float((keys[s] - keys[r]) @ queries[i])
+        )
         biased = (between,) if self.form.relative is not None or self.form.slope else ()
         by_key = (self.parts.keys[:, s] - self.parts.keys[:, r]) @ queries[i]
         by_query = self.parts.queries[:, i] @ (keys[s] - keys[r])

@@ -182,5 +182,6 @@ def _draw_distances(axes: Axes, result: SweepResult, protocol: str) -> None:
     if protocol == PROTOCOLS[0]:
         words = "solid: median, quartiles\ndotted: mean"
         axes.text(0.03, 0.03, words, transform=axes.transAxes, fontsize=7.5, color=INK)
-    curves.label(0.08, yscale="log", xlabel="dimension $d$", ylim=(2e-4, 0.6), title=_TITLES[protocol],
-                 xticks=dimensions)  # fmt: skip
+    curves.label(
+        0.08, yscale="log", xlabel="dimension $d$", ylim=(2e-4, 0.6), title=_TITLES[protocol], xticks=dimensions
+    )

@@ -89,8 +89,9 @@ def fused_heads(result: SweepResult, panels: Any) -> None:
     for panel in gaps:
         panel.set_ylim(0.1, top)
     columns = ("efficiency_fused", "efficiency_per_head")
-    table = np.array([[result.column("history", name, stored=stored, **end).mean() for name in columns]
-                      for stored in STORED])  # fmt: skip
+    table = np.array(
+        [[result.column("history", name, stored=stored, **end).mean() for name in columns] for stored in STORED]
+    )
     axes.imshow(table, cmap="Blues", vmin=0, vmax=1.3, aspect="auto")
     for (row, column), value in np.ndenumerate(table):
         colour, weight = "white" if value > 0.8 else INK, "bold" if row == column else "normal"

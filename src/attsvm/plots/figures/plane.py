@@ -54,10 +54,11 @@ def single_input(result: SweepResult, panels: Any) -> None:
         )
         reached = _reached(result, variant)
         scene = PlaneScene(
-            Tokens(tokens, scores=scores, best=optimal), _prompts(paths, [_TOKEN_COLOURS[token] for token in reached]),
+            Tokens(tokens, scores=scores, best=optimal),
+            _prompts(paths, [_TOKEN_COLOURS[token] for token in reached]),
             rays_along(rays, f"{_PROMPT_RAY} of token 0 or 1", colours=_TOKEN_COLOURS),
             [SeparatingLine(rays[t], float(offsets[t]), _TOKEN_COLOURS[t]) for t in sorted(set(reached))],
-        )  # fmt: skip
+        )
         scene.draw(axes, scale=0.72, starts=True)
         for t, place in enumerate(tokens[0]):
             _write_beside(axes, str(t), place, (8, -9), fontsize=8.5, gid="number")
@@ -92,10 +93,11 @@ def multi_input(result: SweepResult, panels: Any) -> None:
     plane, axes = panels
     arrays = result.arrays
     scene = PlaneScene(
-        _scored(arrays), _prompts(arrays["paths"], [INK] * arrays["paths"].shape[1]),
+        _scored(arrays),
+        _prompts(arrays["paths"], [INK] * arrays["paths"].shape[1]),
         rays_along(arrays["ray"][None], _PROMPT_RAY, colours=[PALETTE[4]]),
         [SeparatingLine(arrays["ray"], float(offset), colour_of(i)) for i, offset in enumerate(arrays["offsets"])],
-    )  # fmt: skip
+    )
     scene.draw(plane, scale=0.78, starts=True)
     plane.set_title("One direction for all inputs", fontsize=11, pad=12)
     curves = Curves(axes)

@@ -67,8 +67,9 @@ def local_convergence(result: SweepResult, panels: Any) -> None:
     for kind, ridge, norm, line, colour, name in runs:
         steps, values = found(f"cosine_{norm}", kind, "long", ridge)
         third.band(name, steps[steps > 0], 1 - values[:, steps > 0], colour, line=line)
-    third.label(0.07, xscale="log", yscale="log", xlabel="step", ylabel="1 - cosine to its own SVM",
-                title="Followed further")  # fmt: skip
+    third.label(
+        0.07, xscale="log", yscale="log", xlabel="step", ylabel="1 - cosine to its own SVM", title="Followed further"
+    )
 
 
 @picture("causal", size=(7.6, 3.4), panels=(1, 2))
@@ -87,8 +88,9 @@ def causal(result: SweepResult, panels: Any) -> None:
         right.band(_NAMES[kind], steps, 1 - cosine, colour, line=line)
     left.label(0.08, xscale="log", xlabel="step", ylabel="least attention on a winner", ylim=(0, 1.03),
                title="Every prefix saturates")  # fmt: skip
-    right.label(0.08, xscale="log", yscale="log", xlabel="step", ylabel="1 - cosine to the united SVM",
-                title="One $W$ for all")  # fmt: skip
+    right.label(
+        0.08, xscale="log", yscale="log", xlabel="step", ylabel="1 - cosine to the united SVM", title="One $W$ for all"
+    )
 
 
 def attention_sparsity(result: SweepResult) -> Mapping[str, Figure]:
