@@ -21,6 +21,7 @@ from attsvm.data.machine import numba_sees_gpu
 from attsvm.descent.engines.base import Progress
 from attsvm.descent.engines.cuda.engine import Launch
 from attsvm.descent.task import Task
+from benchmarks.record import machine
 
 RUNS, STEPS = 132 * 8 * 4 * 5 * 8, 2000
 
@@ -91,7 +92,8 @@ def main() -> None:
                 rows[name] = {"error": repr(error)[:600]}
             print(name, json.dumps(rows[name]), flush=True)
             if options.out is not None:
-                options.out.write_text(json.dumps(rows, indent=1) + "\n")
+                found = {"command": "python -m benchmarks.kernels", "machine": machine(), "rows": rows}
+                options.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

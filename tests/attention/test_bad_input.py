@@ -8,6 +8,7 @@ import torch
 
 from attsvm import KeyQuery, LinearHead, ModuleHead, QuadraticHead, ReluHead, TokenDataset, optimal_tokens, token_scores
 from attsvm.attention import evaluate, gradient
+from attsvm.attention.gradient import attend
 from attsvm.data import random_sphere
 
 DATA = random_sphere(n=2, T=3, d=4, batch=2, seed=0)
@@ -113,6 +114,15 @@ def test_starts_must_agree_between_factors() -> None:
             {"key": torch.ones(3, 4, 2).double(), "query": torch.ones(2, 4, 2).double()},
             parameterization=KeyQuery(2),
         )
+
+
+def test_values_that_were_not_mixed() -> None:
+    """A stopping rule of a user's own may ask for them."""
+    logits = torch.zeros(1, 2, 2, 3, dtype=torch.float64)
+    head = LinearHead(DATA.head)
+    assert attend(DATA, head, logits).values.shape == (1, 2, 2, 4)
+    with pytest.raises(ValueError, match="values were not mixed: this pass used the scores of a fixed linear"):
+        _ = attend(DATA, head, logits, token_scores(DATA)[None]).values
 
 
 def test_vectors_become_linear_heads() -> None:

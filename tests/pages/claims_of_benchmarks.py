@@ -132,6 +132,14 @@ def nuclear_speed() -> Iterator[str]:
     yield f"({before['microseconds_each']:.0f} microseconds before there was a kernel: `svm_gpu_before.json`)"
 
 
+@claims("docs/engines.md")
+def kernels() -> Iterator[str]:
+    said = {"linear prediction head": "linear", "ReLU head of width 10": "relu", "(K, Q)": "factors", "Adam": "adam"}
+    rows = results("kernels_h200")["rows"]
+    for name, key in said.items():
+        yield f"| {name} | {1000 * rows[key]['thousand_runs_a_second']:,} |"
+
+
 @claims("README.md")
 def three_numbers() -> Iterator[str]:
     rule = next(each for each in results("prediction")["rows"] if each["rule"] == SHIPPED)

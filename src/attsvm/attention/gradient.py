@@ -36,8 +36,9 @@ class Attended:
 
     @property
     def values(self) -> Float[Tensor, "starts batch n dv"]:
-        """The attended values X_i^T s_i, what the prediction head reads; not mixed where its scores were given."""
-        assert self.mixed is not None
+        """The attended values X_i^T s_i, what the prediction head reads."""
+        if self.mixed is None:
+            raise ValueError("values were not mixed: this pass used the scores of a fixed linear prediction head")
         return self.mixed
 
     @property
@@ -95,9 +96,15 @@ def effective_scores(
 
 
 def risk_gradient(
-    data: TokenDataset, head: Head, loss: Loss, attended: Attended, *, train_head: bool = False,
-    scores: Float[Tensor, "1 batch n T"] | None = None, kept: Bool[Tensor, "batch n T"] | None = None,
-) -> RiskGradient:  # fmt: skip
+    data: TokenDataset,
+    head: Head,
+    loss: Loss,
+    attended: Attended,
+    *,
+    train_head: bool = False,
+    scores: Float[Tensor, "1 batch n T"] | None = None,
+    kept: Bool[Tensor, "batch n T"] | None = None,
+) -> RiskGradient:
     """Gradient of ``(1/n) sum_i loss(Y_i f_i)`` as mantissa and log-scale.
 
     Arguments:

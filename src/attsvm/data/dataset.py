@@ -56,9 +56,15 @@ class TokenDataset:
     queries_per_sequence: int
 
     def __init__(
-        self, tokens: ArrayOrList, queries: ArrayOrList, labels: ArrayOrList, mask: ArrayOrList | None = None,
-        values: ArrayOrList | None = None, head: ArrayOrList | None = None, queries_per_sequence: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        tokens: ArrayOrList,
+        queries: ArrayOrList,
+        labels: ArrayOrList,
+        mask: ArrayOrList | None = None,
+        values: ArrayOrList | None = None,
+        head: ArrayOrList | None = None,
+        queries_per_sequence: int = 1,
+    ) -> None:
         keys = as_floating(tokens, "tokens")
         fields: dict[str, Any] = {
             "tokens": keys,
@@ -233,9 +239,15 @@ class TokenDataset:
 
     @classmethod
     def self_attention(
-        cls, tokens: ArrayOrList, labels: ArrayOrList, *, query_token: int = 0, mask: ArrayOrList | None = None,
-        values: ArrayOrList | None = None, head: ArrayOrList | None = None,
-    ) -> TokenDataset:  # fmt: skip
+        cls,
+        tokens: ArrayOrList,
+        labels: ArrayOrList,
+        *,
+        query_token: int = 0,
+        mask: ArrayOrList | None = None,
+        values: ArrayOrList | None = None,
+        head: ArrayOrList | None = None,
+    ) -> TokenDataset:
         """The query is one of the input's own tokens, z_i = x_{i, query_token} (the first by convention)."""
         keys = as_floating(tokens, "tokens")
         check_axes(keys)
@@ -249,9 +261,13 @@ class TokenDataset:
 
     @classmethod
     def sequence(
-        cls, tokens: ArrayOrList, labels: ArrayOrList, *, values: ArrayOrList | None = None,
+        cls,
+        tokens: ArrayOrList,
+        labels: ArrayOrList,
+        *,
+        values: ArrayOrList | None = None,
         head: ArrayOrList | None = None,
-    ) -> TokenDataset:  # fmt: skip
+    ) -> TokenDataset:
         """Every position k of every sequence is an input with z = x_k over the whole sequence; tokens are stored once.
 
         Arguments:
@@ -268,9 +284,13 @@ class TokenDataset:
 
     @classmethod
     def causal(
-        cls, tokens: ArrayOrList, labels: ArrayOrList, *, values: ArrayOrList | None = None,
+        cls,
+        tokens: ArrayOrList,
+        labels: ArrayOrList,
+        *,
+        values: ArrayOrList | None = None,
         head: ArrayOrList | None = None,
-    ) -> TokenDataset:  # fmt: skip
+    ) -> TokenDataset:
         """As `sequence`, but position k sees its prefix x_1..x_k only."""
         whole = cls.sequence(tokens, labels, values=values, head=head)
         prefix = torch.ones(whole.T, whole.T, dtype=torch.bool, device=whole.device).tril().repeat(whole.sequences, 1)
@@ -278,9 +298,14 @@ class TokenDataset:
 
     @classmethod
     def prompt(
-        cls, tokens: ArrayOrList, labels: ArrayOrList, weights: ArrayOrList | None = None, *,
-        mask: ArrayOrList | None = None, head: ArrayOrList | None = None,
-    ) -> TokenDataset:  # fmt: skip
+        cls,
+        tokens: ArrayOrList,
+        labels: ArrayOrList,
+        weights: ArrayOrList | None = None,
+        *,
+        mask: ArrayOrList | None = None,
+        head: ArrayOrList | None = None,
+    ) -> TokenDataset:
         """Prompt attention, logits X_i W^T p with W fixed and p trained: keys X W^T, values X, dq = 1, query 1.
 
         The trained weights ``[*batch, d, 1]`` are the prompt p.

@@ -21,10 +21,16 @@ _SIDE = 8
 
 
 def digits_patches(
-    patch: int = 4, classes: tuple[int, int] = (0, 1), *, count: int | None = None, seed: Seed = 0,
-    query_token: int | None = None, positions: Callable[[int], Tensor] | None = None,
-    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
-) -> TokenDataset:  # fmt: skip
+    patch: int = 4,
+    classes: tuple[int, int] = (0, 1),
+    *,
+    count: int | None = None,
+    seed: Seed = 0,
+    query_token: int | None = None,
+    positions: Callable[[int], Tensor] | None = None,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+) -> TokenDataset:
     """Two digits as token data: an image is an input, its patches (row by row) are the tokens, self-attention.
 
     There is no prediction head. Other queries: ``TokenDataset(data.tokens, data.tokens.mean(-2), data.labels)`` asks

@@ -17,9 +17,16 @@ from attsvm.data.streams import Batch, Numbers, Seed, draw_batch
 
 
 def random_sphere(
-    n: int, T: int, d: int, *, dq: int | None = None, batch: Batch = None, seed: Seed,
-    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
-) -> TokenDataset:  # fmt: skip
+    n: int,
+    T: int,
+    d: int,
+    *,
+    dq: int | None = None,
+    batch: Batch = None,
+    seed: Seed,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+) -> TokenDataset:
     """The papers' random data: v, every token and every query uniform on the unit sphere, labels fair +-1.
 
     A stream draws v, X, z, Y in this order. Self-attention on the same tokens:
@@ -53,10 +60,19 @@ def random_sphere(
 
 
 def random_gaussian(
-    n: int, T: int, d: int, *, dq: int | None = None, token_scale: float = 1.0, query_scale: float = 1.0,
-    head_scale: float = 1.0, batch: Batch = None, seed: Seed,
-    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
-) -> TokenDataset:  # fmt: skip
+    n: int,
+    T: int,
+    d: int,
+    *,
+    dq: int | None = None,
+    token_scale: float = 1.0,
+    query_scale: float = 1.0,
+    head_scale: float = 1.0,
+    batch: Batch = None,
+    seed: Seed,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+) -> TokenDataset:
     """Independent normal entries: tokens, queries and head N(0, scale^2), labels fair +-1.
 
     Arguments:
@@ -82,9 +98,16 @@ def random_gaussian(
 
 
 def orthonormal_tokens(
-    n: int, T: int, d: int, *, dq: int | None = None, batch: Batch = None, seed: Seed,
-    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
-) -> TokenDataset:  # fmt: skip
+    n: int,
+    T: int,
+    d: int,
+    *,
+    dq: int | None = None,
+    batch: Batch = None,
+    seed: Seed,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+) -> TokenDataset:
     """Tokens of each input orthonormal, X_i X_i^T = I, uniform among such frames; v and z on the sphere, fair labels.
 
     Arguments:
@@ -105,9 +128,17 @@ def orthonormal_tokens(
 
 
 def equal_scores(
-    n: int, T: int, d: int, *, gap: float = 0.5, dq: int | None = None, batch: Batch = None, seed: Seed,
-    dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu",
-) -> TokenDataset:  # fmt: skip
+    n: int,
+    T: int,
+    d: int,
+    *,
+    gap: float = 0.5,
+    dq: int | None = None,
+    batch: Batch = None,
+    seed: Seed,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+) -> TokenDataset:
     """Condition B2 of [TaSVM, global convergence]: all non-optimal tokens of an input share one score.
 
     Sphere data whose component along v is replaced: Y_i v^T x_it = c_i, and c_i + gap for one token of each

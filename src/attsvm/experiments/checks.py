@@ -45,9 +45,16 @@ class Check:
 
 
 def claim(
-    what: str, expected: str, measured: str, holds: bool | np.bool_, fails_if: str, *,
-    enough: bool | np.bool_ = True, why: str = "", predicted: bool = True,
-) -> Check:  # fmt: skip
+    what: str,
+    expected: str,
+    measured: str,
+    holds: bool | np.bool_,
+    fails_if: str,
+    *,
+    enough: bool | np.bool_ = True,
+    why: str = "",
+    predicted: bool = True,
+) -> Check:
     """A check that holds or does not; not judged, and `why`, unless there was `enough` to judge by.
 
     Where nobody `predicted` it, it is only measured.

@@ -22,10 +22,16 @@ PUBLIC_ADDITIVE = 1e-9
 
 
 def naive_descent(
-    data: TokenDataset, initial: Float[Tensor, "*lead d"], *, steps: int, record: Collection[int],
-    loss: Loss | None = None, step_size: float = 0.1, additive: float = PUBLIC_ADDITIVE,
+    data: TokenDataset,
+    initial: Float[Tensor, "*lead d"],
+    *,
+    steps: int,
+    record: Collection[int],
+    loss: Loss | None = None,
+    step_size: float = 0.1,
+    additive: float = PUBLIC_ADDITIVE,
     initial_head: Float[Tensor, "*lead dv"] | None = None,
-) -> tuple[Float[Tensor, "records *lead d"], Float[Tensor, "records ... dv"]]:  # fmt: skip
+) -> tuple[Float[Tensor, "records *lead d"], Float[Tensor, "records ... dv"]]:
     """Normalized descent on prompts of every start and data set, in float32, as a first attempt would write it.
 
     `initial` is p(0), ``[*starts, *batch, d]``, and the data are prompts (dq = 1). `additive` is added to the norm of
@@ -54,9 +60,15 @@ def naive_descent(
 
 
 def both_gradients(
-    data: TokenDataset, starts: Float[Tensor, "*lead d 1"], device: torch.device, *, steps: int, record: Sequence[int],
-    step_size: float, additive: float = PUBLIC_ADDITIVE,
-) -> dict[str, Float[Tensor, "records *lead d 1"]]:  # fmt: skip
+    data: TokenDataset,
+    starts: Float[Tensor, "*lead d 1"],
+    device: torch.device,
+    *,
+    steps: int,
+    record: Sequence[int],
+    step_size: float,
+    additive: float = PUBLIC_ADDITIVE,
+) -> dict[str, Float[Tensor, "records *lead d 1"]]:
     """Normalized descent with the exact gradient and in the naive loop: the recorded prompts of both, by name.
 
     `starts` are p(0), ``[*starts, *batch, d, 1]``; the others are as for `naive_descent`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,9 +18,10 @@ import torch
 from attsvm.data.files import write_atomically
 from attsvm.experiments.base import Experiment
 from attsvm.experiments.checks import Check, Verdict
+from attsvm.sweep.backends import Backend
 from attsvm.sweep.configuration import Configuration, differences
 from attsvm.sweep.result import SweepResult
-from attsvm.sweep.runner import check_folder, run
+from attsvm.sweep.runner import Progress, check_folder, run
 
 C = TypeVar("C", bound=Configuration)
 
@@ -193,9 +194,18 @@ class AcrossSeeds:
 
 
 def run_seeds(
-    experiment: Experiment[C], configuration: C | None = None, *, seeds: int, folder: Path | str, resume: bool = False,
-    overwrite: bool = False, device: torch.device | str = "cpu", **computing: Any,
-) -> AcrossSeeds:  # fmt: skip
+    experiment: Experiment[C],
+    configuration: C | None = None,
+    *,
+    seeds: int,
+    folder: Path | str,
+    backend: Backend | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+) -> AcrossSeeds:
     """Compute an experiment with several seeds, each into a folder ``seed-N`` of `folder`, and judge all of them.
 
     ``folder/seeds.json`` holds the answer, of the seeds finished so far while others are still computed.
@@ -204,8 +214,7 @@ def run_seeds(
         experiment: such as one of `EXPERIMENTS`.
         configuration: by default the experiment's own; its seed is the first one, the others follow.
         seeds: how many.
-        folder, resume, overwrite, device: as for `run`; with `resume`, finished seeds are kept.
-        computing: `backend`, `progress` and `say`, as for `run`.
+        folder, backend, resume, overwrite, device, progress, say: as for `run`; with `resume`, finished seeds are kept.
 
     Returns:
         In which seeds each check holds.
@@ -219,7 +228,8 @@ def run_seeds(
         check_folder(experiment, each, folder=path, **where)
     judged: list[Judged] = []
     for each, path in planned:
-        judged.append(judge(experiment, run(experiment, each, folder=path, **where, **computing)))
+        found = run(experiment, each, folder=path, backend=backend, progress=progress, say=say, **where)
+        judged.append(judge(experiment, found))
         AcrossSeeds.of(judged).save(Path(folder))
     return AcrossSeeds.of(judged)
 

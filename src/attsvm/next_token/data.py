@@ -192,9 +192,13 @@ def from_ids(
 
 
 def from_text(
-    text: str, tokenizer: Any = None, window: int = 16, d: int | None = None, seed: Seed = 0,
+    text: str,
+    tokenizer: Any = None,
+    window: int = 16,
+    d: int | None = None,
+    seed: Seed = 0,
     embeddings: ArrayOrList | None = None,
-) -> NextTokenData:  # fmt: skip
+) -> NextTokenData:
     """Samples from a text: every `window` consecutive tokens, and the token that comes next.
 
     Arguments:

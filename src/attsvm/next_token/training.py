@@ -34,10 +34,14 @@ DISTANCE = 1e-6  # how far Pi_fin W may be from W_fin, as a share of 1 + ||W_fin
 
 
 def diagnose(
-    data: NextTokenData | PriorityGraph, parameterization: Parameterization | None = None,
-    optimizer: Optimizer | None = None, *, loss: Loss | Callable[[Tensor], Tensor] | None = None,
-    solver: Solver | None = None, progress: ProgressReport | None = None,
-) -> LimitPrediction:  # fmt: skip
+    data: NextTokenData | PriorityGraph,
+    parameterization: Parameterization | None = None,
+    optimizer: Optimizer | None = None,
+    *,
+    loss: Loss | Callable[[Tensor], Tensor] | None = None,
+    solver: Solver | None = None,
+    progress: ProgressReport | None = None,
+) -> LimitPrediction:
     """Which conditions of the theorem hold, how well the limit is founded, and what it is.
 
     As `attsvm.diagnose` for other data. The limit is "proved" where every condition, those on the training included,
@@ -90,9 +94,13 @@ def curvature(data: NextTokenData) -> float:
 
 
 def train(
-    limit: LimitPrediction | Sequence[LimitPrediction], steps: int = 2000, *, seed: int = 0,
-    progress: Callable[[int, int], None] | None = None, **options: Any,
-) -> Run:  # fmt: skip
+    limit: LimitPrediction | Sequence[LimitPrediction],
+    steps: int = 2000,
+    *,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Run:
     """Train W on the data of a prediction with the log loss, by `fit`.
 
     Where the Graph-SVM has a solution, finite and growing part have their own gradient, scale and steps (`TwoScales`,

@@ -29,9 +29,16 @@ class Curves:
         self.name(name, y[-1], colour)
 
     def band(
-        self, name: str, x: np.ndarray, values: np.ndarray, colour: str, *, line: LineStyle = W_LINE,
-        quantiles: tuple[float, float] = (0.1, 0.9), centre: str = "median",
-    ) -> np.ndarray:  # fmt: skip
+        self,
+        name: str,
+        x: np.ndarray,
+        values: np.ndarray,
+        colour: str,
+        *,
+        line: LineStyle = W_LINE,
+        quantiles: tuple[float, float] = (0.1, 0.9),
+        centre: str = "median",
+    ) -> np.ndarray:
         """The median (or mean) of `values` ``[runs, len(x)]`` over the runs, with a band of quantiles; returns it."""
         middle: np.ndarray = np.nanmedian(values, axis=0) if centre == "median" else np.nanmean(values, axis=0)
         low, high = np.nanquantile(values, quantiles, axis=0)

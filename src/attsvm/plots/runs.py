@@ -236,9 +236,12 @@ def plot_path(
 
 
 def plot_margins(
-    problem: AttentionSVM, solution: SVMSolution, weights: Mapping[str, ArrayLike] | ArrayLike, *,
+    problem: AttentionSVM,
+    solution: SVMSolution,
+    weights: Mapping[str, ArrayLike] | ArrayLike,
+    *,
     title: str | None = None,
-) -> Figure:  # fmt: skip
+) -> Figure:
     """Margins of weights on every row of a problem, in units of the largest margin that their norm allows.
 
     A row (i, t) asks that the selected token of input i beats token t. With all weights scaled to the norm of W_mm, the

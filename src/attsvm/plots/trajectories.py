@@ -18,9 +18,15 @@ from attsvm.svm import SVMSolution
 
 
 def plot_trajectory_2d(
-    data: TokenDataset, runs: Mapping[str, Run] | Run, *, solutions: Sequence[SVMSolution] = (), head: object = None,
-    title: str | None = None, caption: str | None = None, size: tuple[float, float] | None = None,
-) -> Figure:  # fmt: skip
+    data: TokenDataset,
+    runs: Mapping[str, Run] | Run,
+    *,
+    solutions: Sequence[SVMSolution] = (),
+    head: object = None,
+    title: str | None = None,
+    caption: str | None = None,
+    size: tuple[float, float] | None = None,
+) -> Figure:
     """Tokens in the plane and the path of W z_i for every input and run.
 
     The logit of token x is its inner product with W z_i, so the path's direction tells which token wins: the one that

@@ -28,10 +28,17 @@ _LIBRARIES = ("scipy", "pyarrow", "scikit-learn", "clarabel")
 
 
 def run(
-    sweep: Sweep[C], configuration: C | None = None, *, folder: Path | str, backend: Backend | None = None,
-    resume: bool = False, overwrite: bool = False, device: torch.device | str = "cpu",
-    progress: Progress | None = None, say: Callable[[str], None] | None = None,
-) -> SweepResult:  # fmt: skip
+    sweep: Sweep[C],
+    configuration: C | None = None,
+    *,
+    folder: Path | str,
+    backend: Backend | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+) -> SweepResult:
     """Compute a sweep into `folder`.
 
     Every finished chunk is written whole before the next is waited for, so that a run that was killed, interrupted or
@@ -66,9 +73,14 @@ def run(
 
 
 def check_folder(
-    sweep: Sweep[C], configuration: C, *, folder: Path | str, resume: bool = False, overwrite: bool = False,
+    sweep: Sweep[C],
+    configuration: C,
+    *,
+    folder: Path | str,
+    resume: bool = False,
+    overwrite: bool = False,
     device: torch.device | str = "cpu",
-) -> dict[str, Any] | None:  # fmt: skip
+) -> dict[str, Any] | None:
     """What `run` checks before it computes anything, with a ValueError; the manifest that is in `folder`, or None."""
     if type(configuration) is not type(sweep.default):
         expected = type(sweep.default).__name__

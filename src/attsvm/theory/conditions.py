@@ -86,9 +86,13 @@ def unique_optimum(data: TokenDataset, head: object = None) -> Condition:
 
 
 def all_tokens_support(
-    data: TokenDataset, head: object = None, norm: Norm | None = None, *, selected: ArrayLike | None = None,
+    data: TokenDataset,
+    head: object = None,
+    norm: Norm | None = None,
+    *,
+    selected: ArrayLike | None = None,
     solution: SVMSolution | None = None,
-) -> Condition:  # fmt: skip
+) -> Condition:
     """B1: every token that is not selected is a support token of the SVM [TaSVM, global convergence].
 
     Arguments:

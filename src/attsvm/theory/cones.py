@@ -125,10 +125,16 @@ class ConeSearch:
 
 
 def search_cone(
-    data: TokenDataset, head: object = None, selected: ArrayLike | None = None, *,
+    data: TokenDataset,
+    head: object = None,
+    selected: ArrayLike | None = None,
+    *,
     openings: Sequence[float] = (0.001, 0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0),
-    radii: Sequence[float] = (1.0, 10.0, 100.0), directions: int = 16, steps: int = 2000, seed: Seed = 0,
-) -> ConeSearch:  # fmt: skip
+    radii: Sequence[float] = (1.0, 10.0, 100.0),
+    directions: int = 16,
+    steps: int = 2000,
+    seed: Seed = 0,
+) -> ConeSearch:
     """Measure the cone around W_mm(selected) from which descent returns [TaSVM, local convergence].
 
     The theorem promises some opening mu and norm R for a locally optimal selection. Here starts

@@ -66,9 +66,16 @@ class LocalOptima:
 
 
 def locally_optimal_selections(
-    data: TokenDataset, head: object = None, norm: Norm | None = None, limit: int = 200_000,
-    progress: Progress | None = None, *, starts: int = 256, steps: int = 2000, seed: Seed = 0,
-) -> LocalOptima:  # fmt: skip
+    data: TokenDataset,
+    head: object = None,
+    norm: Norm | None = None,
+    limit: int = 200_000,
+    progress: Progress | None = None,
+    *,
+    starts: int = 256,
+    steps: int = 2000,
+    seed: Seed = 0,
+) -> LocalOptima:
     """Every selection that descent can be attracted to, by exact enumeration where that is affordable.
 
     For each candidate alpha the SVM is solved with the rows of lower-scoring tokens only; alpha is accepted iff that
@@ -145,9 +152,16 @@ def locally_optimal_selections(
 
 
 def locally_optimal_selections_of_each(
-    data: TokenDataset, head: object = None, norm: Norm | None = None, limit: int = 200_000,
-    progress: Progress | None = None, *, seed: int = 0, **sample: int,
-) -> list[LocalOptima]:  # fmt: skip
+    data: TokenDataset,
+    head: object = None,
+    norm: Norm | None = None,
+    limit: int = 200_000,
+    progress: Progress | None = None,
+    *,
+    starts: int = 256,
+    steps: int = 2000,
+    seed: int = 0,
+) -> list[LocalOptima]:
     """`locally_optimal_selections` of every data set of a batch, in row-major order, with the same arguments.
 
     `progress` is called with (data sets done, data sets in all) or, for a single data set, with (candidates done,
@@ -157,8 +171,10 @@ def locally_optimal_selections_of_each(
     inner = progress if len(flat) == 1 else None
     results = []
     for element in range(len(flat)):
-        one, key = flat[element], [(seed, element)]
-        results.append(locally_optimal_selections(one, own[element], norm, limit, inner, seed=key, **sample))
+        one = locally_optimal_selections(
+            flat[element], own[element], norm, limit, inner, starts=starts, steps=steps, seed=[(seed, element)]
+        )
+        results.append(one)
         if progress is not None and inner is None:
             progress(element + 1, len(flat))
     return results

@@ -77,9 +77,14 @@ class GeneralizedComponents:
 
 
 def generalized_components(
-    data: TokenDataset, attention: ArrayLike, weights: ArrayLike, threshold: float = 1e-3, ambiguous: float = 1e-6,
-    norm: Norm | None = None, selected_set: ArrayLike | None = None,
-) -> GeneralizedComponents:  # fmt: skip
+    data: TokenDataset,
+    attention: ArrayLike,
+    weights: ArrayLike,
+    threshold: float = 1e-3,
+    ambiguous: float = 1e-6,
+    norm: Norm | None = None,
+    selected_set: ArrayLike | None = None,
+) -> GeneralizedComponents:
     """Take trained weights apart into W_fin + C W_svm [TaSVM, generalized SVM], a conjecture of the paper.
 
     With O_i the tokens that keep probability,

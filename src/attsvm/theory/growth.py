@@ -131,10 +131,17 @@ class GrowthCheck:
 
 
 def growth(
-    data: TokenDataset, run: Run | None = None, *, parameterization: Parameterization | None = None,
-    optimizer: Optimizer | None = None, selected: ArrayLike | None = None, steps: int | Sequence[int] | None = None,
-    threshold: float | None = None, seed: Seed = 0, initial: Initial = None,
-) -> Growth:  # fmt: skip
+    data: TokenDataset,
+    run: Run | None = None,
+    *,
+    parameterization: Parameterization | None = None,
+    optimizer: Optimizer | None = None,
+    selected: ArrayLike | None = None,
+    steps: int | Sequence[int] | None = None,
+    threshold: float | None = None,
+    seed: Seed = 0,
+    initial: Initial = None,
+) -> Growth:
     """Predict gap and largest logit of a run against its steps.
 
     Arguments:
@@ -203,9 +210,13 @@ def growth(
 
 
 def verify_growth(
-    data: TokenDataset, run: Run, *, tolerance: float = 0.05, optimizer: Optimizer | None = None,
+    data: TokenDataset,
+    run: Run,
+    *,
+    tolerance: float = 0.05,
+    optimizer: Optimizer | None = None,
     initial: Initial = None,
-) -> GrowthCheck:  # fmt: skip
+) -> GrowthCheck:
     """Hold the gap and the largest logit of a run, at every recorded step, against the law and its bounds.
 
     Arguments:

@@ -164,10 +164,18 @@ class NormReport:
 
 
 def identify_norm(
-    optimizer: Optimizer, parameterization: Parameterization | None = None, *, norms: Mapping[str, Norm] | None = None,
-    datasets: int = 24, n: int = 3, T: int = 4, d: int = 5, steps: int = 8000, seed: Seed = 0,
+    optimizer: Optimizer,
+    parameterization: Parameterization | None = None,
+    *,
+    norms: Mapping[str, Norm] | None = None,
+    datasets: int = 24,
+    n: int = 3,
+    T: int = 4,
+    d: int = 5,
+    steps: int = 8000,
+    seed: Seed = 0,
     progress: Callable[[int, int], None] | None = None,
-) -> NormReport:  # fmt: skip
+) -> NormReport:
     """Which max-margin problem does an optimizer solve? A measurement on a panel of random data sets.
 
     Every data set is trained from PyTorch's default start; the SVM of what its run selects is solved, with a

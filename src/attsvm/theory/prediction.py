@@ -218,10 +218,15 @@ def one_start(data: TokenDataset, kind: Parameterization, initial: Initial, seed
 
 
 def predict_selection(
-    data: TokenDataset, head: object = None, initial: Initial = None, rule: Rule | None = None,
-    parameterization: Parameterization | None = None, loss: Loss | Callable[[Tensor], Tensor] | None = None,
-    seed: Seed = 0, optimizer: Optimizer | None = None,
-) -> Prediction:  # fmt: skip
+    data: TokenDataset,
+    head: object = None,
+    initial: Initial = None,
+    rule: Rule | None = None,
+    parameterization: Parameterization | None = None,
+    loss: Loss | Callable[[Tensor], Tensor] | None = None,
+    seed: Seed = 0,
+    optimizer: Optimizer | None = None,
+) -> Prediction:
     """Name the selection that descent will reach from a starting point, at a small part of the cost of running it.
 
     It is a prediction, not a proof: `Prediction.accuracy` says how often the rule was right where it was measured.

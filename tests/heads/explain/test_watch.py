@@ -77,6 +77,8 @@ def test_bad_input(tmp_path):
         watch(gpt2(), TEXTS, out=tmp_path / "other.parquet")
     with pytest.raises(ValueError, match="head L9H0 does not exist"):
         watch(gpt2(), TEXTS, heads=["L9H0"])
+    with pytest.raises(ValueError, match="a live model of the transformers library; got Linear"):
+        watch(torch.nn.Linear(2, 2), TEXTS)
     with pytest.raises(ValueError, match="every must be a whole number of steps"):
         watch(gpt2(), TEXTS, every=0)
     with pytest.raises(ValueError, match="looks at images"):

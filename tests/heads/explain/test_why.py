@@ -48,6 +48,16 @@ def test_every_sum_is_the_gap(name):
                     assert math.fsum(share.value for share in side) == pytest.approx(found.gap, rel=1e-9)
 
 
+def test_the_double_sum_has_both_sums_at_its_margins():
+    reading = Reading(load(gpt2()), IDS, "L2H1")
+    found, (names, table) = reading.why(6), reading.double_sum(6)
+    for side, sums in ((found.keys, table.sum(1)), (found.queries, table.sum(0))):
+        named = {share.name: share.value for share in side}
+        assert [named.get(name, 0.0) for name in names] == pytest.approx(sums.tolist())
+    with pytest.raises(ValueError, match="were not followed"):
+        Reading(planted(), planted().sentences[0], "L0H0").double_sum(2)
+
+
 def test_content_and_position():
     """Two tokens of one content differ by position only; at one distance they would differ by content only."""
     model = load(lately("Llama"))

@@ -202,12 +202,12 @@ def _sentences(model: HeadModel, texts: Sequence[Text] | None) -> tuple[list[Sen
 def _notes(model: HeadModel, sentences: Sequence[Sentence], repeated: int) -> list[str]:
     tokens = [token for sentence in sentences for token in sentence.tokens]
     unknown = sum(token.strip("[]<|>").lower() == "unk" for token in tokens) / max(len(tokens), 1)
-    left_out = [sentence.left_out for sentence in sentences if sentence.left_out]
+    cut = [sentence.left_out for sentence in sentences if sentence.left_out]
     single = sum(len(sentence) < 2 for sentence in sentences)
     notes = {
         f"WARNING: {unknown:.0%} of the tokens are unknown ones: the tokenizer does not fit these texts": unknown > 0.1,
         f"texts that repeat others: {repeated:,}, left out": repeated,
-        f"texts longer than the model reads: {len(left_out):,}, without their last {counted(sum(left_out), 'token')}": left_out,
+        f"texts longer than the model reads: {len(cut):,}, without their last {counted(sum(cut), 'token')}": cut,
         f"texts of one token, which offers no choice: {single:,}, not counted": single,
         "there is no untrained model of this shape to compare with": not model.has_untrained,
     }

@@ -64,8 +64,10 @@ class Watch:
     ) -> None:
         if not isinstance(every, int) or isinstance(every, bool) or every < 1:
             raise ValueError(f"every must be a whole number of steps, at least 1; got {every!r}")
+        if not hasattr(model, "base_model"):
+            raise ValueError(f"model must be a live model of the transformers library; got {type(model).__name__}")
         copied = load(model, tokenizer=tokenizer)
-        assert isinstance(copied, TransformersModel)
+        assert isinstance(copied, TransformersModel)  # as load makes of such a model
         self._live, self._model = model, copied
         self.sentences = copied.encode(list(texts))
         self.places = named_heads(copied, heads)

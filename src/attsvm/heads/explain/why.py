@@ -307,6 +307,18 @@ class Reading:
 
         return shares(by_key), shares(by_query)
 
+    def double_sum(self, query: int | str | None = None) -> tuple[tuple[str, ...], Float[Tensor, "P P"]]:
+        """The gap by part of the two keys (row) and part of the query (column), and the names of the parts.
+
+        Raises:
+            ValueError: if earlier parts were not followed; and as `why`.
+        """
+        found = self.why(query)
+        if self.parts is None:
+            raise ValueError(f"earlier parts of {self.model.name} were not followed, so that there is no double sum")
+        keys = self.parts.keys[:, found.chosen] - self.parts.keys[:, found.other]
+        return self.parts.names, keys @ self.parts.queries[:, found.query].T
+
     def _support(self, i: int, s: int, r: int) -> tuple[tuple[Share, ...], float]:
         if self.support is None:
             return (), math.nan

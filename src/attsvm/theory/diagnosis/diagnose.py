@@ -147,11 +147,17 @@ class Diagnosis:
 
 
 def diagnose(
-    data: TokenDataset, head: object = None, parameterization: Parameterization | None = None,
-    optimizer: Optimizer | None = None, initial: Initial = None, *,
-    loss: Loss | Callable[[Tensor], Tensor] | None = None, train_head: bool = False, enumerate_local: int = 0,
+    data: TokenDataset,
+    head: object = None,
+    parameterization: Parameterization | None = None,
+    optimizer: Optimizer | None = None,
+    initial: Initial = None,
+    *,
+    loss: Loss | Callable[[Tensor], Tensor] | None = None,
+    train_head: bool = False,
+    enumerate_local: int = 0,
     progress: Callable[[int, int], None] | None = None,
-) -> Diagnosis:  # fmt: skip
+) -> Diagnosis:
     """Which conditions of the papers hold, which results apply, and where training should go.
 
     A result applies where all its conditions were checked on this input and hold: head, loss, parameterization,

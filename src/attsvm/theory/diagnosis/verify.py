@@ -166,9 +166,13 @@ class Verification:
 
 
 def verify(
-    diagnosis: Diagnosis, run: Run, *, threshold: float = 0.99, least_cosine: float = 0.99,
+    diagnosis: Diagnosis,
+    run: Run,
+    *,
+    threshold: float = 0.99,
+    least_cosine: float = 0.99,
     least_efficiency: float = 0.9,
-) -> Verification:  # fmt: skip
+) -> Verification:
     """Compare a run with what was predicted of it, part by part: see `Verification`.
 
     Arguments:

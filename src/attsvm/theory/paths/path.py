@@ -93,12 +93,20 @@ class RegularizationPath:
 
 
 def regularization_path(
-    data: TokenDataset, head: object = None, radii: Sequence[float] | ArrayLike = DEFAULT_RADII, *,
-    norm: Norm | None = None, parameterization: Parameterization | None = None,
-    loss: Loss | Callable[[Tensor], Tensor] | None = None, restarts: int = 2, seed: Seed = 0,
-    cone: AngleCone | None = None, train_head: bool = False, head_radii: Sequence[float] | ArrayLike | None = None,
+    data: TokenDataset,
+    head: object = None,
+    radii: Sequence[float] | ArrayLike = DEFAULT_RADII,
+    *,
+    norm: Norm | None = None,
+    parameterization: Parameterization | None = None,
+    loss: Loss | Callable[[Tensor], Tensor] | None = None,
+    restarts: int = 2,
+    seed: Seed = 0,
+    cone: AngleCone | None = None,
+    train_head: bool = False,
+    head_radii: Sequence[float] | ArrayLike | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> RegularizationPath:  # fmt: skip
+) -> RegularizationPath:
     """``W_R = argmin { L(W) : N(W) <= R }`` for each radius R, or ``(v_r, W_R)`` where the head is trained too.
 
     The risk is not convex: at each radius the search starts from the path so far, from the max-margin direction of the

@@ -278,9 +278,14 @@ class Search:
         return torch.where(still, 0.0, torch.where(bound, residual, inside)), bound
 
     def _best(
-        self, landscape: WeightsLandscape, theta: Tensor, head: Tensor | None, radius: Tensor, limit: float | None,
+        self,
+        landscape: WeightsLandscape,
+        theta: Tensor,
+        head: Tensor | None,
+        radius: Tensor,
+        limit: float | None,
         count: int,
-    ) -> tuple[Found, Tensor]:  # fmt: skip
+    ) -> tuple[Found, Tensor]:
         """The lowest of the chains for each element, what became of the others, and all chains' weights."""
         trained = None if head is None or limit is None else (head, torch.full_like(radius, limit))
         lead = (theta.shape[0] // count, count)

@@ -187,9 +187,13 @@ def _second_derivatives(part: Landscape, here: Tensor, gradient: ScaledTensor) -
 
 
 def projected_gradient(
-    landscape: WeightsLandscape, theta: Float[Tensor, "elements size"], project: Callable[[Tensor, Tensor], Tensor],
-    residual: Callable[[WeightsLandscape, Tensor, Tensor], Tensor], iterations: int, tolerance: float,
-) -> Float[Tensor, "elements size"]:  # fmt: skip
+    landscape: WeightsLandscape,
+    theta: Float[Tensor, "elements size"],
+    project: Callable[[Tensor, Tensor], Tensor],
+    residual: Callable[[WeightsLandscape, Tensor, Tensor], Tensor],
+    iterations: int,
+    tolerance: float,
+) -> Float[Tensor, "elements size"]:
     """Accelerated projected steps along the unit gradient, with restarts; each element estimates its own step size.
 
     `project` maps (points, element indices) to the nearest admissible points, `residual` measures stationarity of
