@@ -24,7 +24,7 @@ Schedule = Annotated[str, option("--schedule", "NAME", "constant or inverse-sqrt
 
 
 def growth(
-    data: options.Data, run: RunFile = None,
+    context: typer.Context, data: options.Data, run: RunFile = None,
     parameterization: options.Parameterization = "kq", rank: options.Rank = None,
     optimizer: options.Optimizer = "muon", step_size: options.StepSize = None, schedule: Schedule = "constant",
     norm: options.DescentNorm = None, weight_decay: options.WeightDecay = None, steps: Steps = None,
@@ -44,6 +44,11 @@ def growth(
             parameterization=parameterization_named(parameterization, rank),
         )  # fmt: skip
     else:
+        free = {"data", "run", "steps", "threshold", "quiet", "json"}
+        told_twice = [name for name in context.params if name not in free and _given(context, name)]
+        if told_twice:
+            given = ", ".join("--" + name.replace("_", "-") for name in told_twice)
+            raise ValueError(f"--run says how it was trained; leave out {given}")
         saved = attsvm.Run.load(run)
         found = attsvm.growth(loaded, saved, steps=steps, threshold=threshold)
         check = attsvm.verify_growth(loaded, saved)
@@ -68,3 +73,8 @@ def growth(
         print_table("The law of growth (medians over the data sets)", columns, rows)
     for sentence in sentences:
         typer.echo(sentence)
+
+
+def _given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

@@ -94,7 +94,7 @@ def heads(
     if swap:
         _swap(
             loaded, given, wanted_layers, wanted_heads,
-            {"queries": queries, "confidence": confidence, "seed": seed}, json,
+            {"queries": queries, "confidence": confidence, "seed": seed}, folder / "swaps.json", json,
         )  # fmt: skip
         return
     with status_line(f"Heads of {loaded.name}", quiet=quiet or json) as tell:
@@ -134,15 +134,18 @@ def _swap(
     layers: Sequence[int] | None,
     heads: Sequence[int | str] | None,
     settings: dict[str, Any],
+    file: Path,
     json: bool,
 ) -> None:
-    """The table of `heads.swaps`."""
+    """The table of `heads.swaps`, also in a file."""
     from attsvm.heads.analysis.analyze import chosen_heads
 
     names = [f"L{layer}H{head}" for layer, head in chosen_heads(model, layers, heads)]
     found = attsvm.heads.swaps(model, given.lines or None, names, **settings)
+    told = {"model": model.name, "settings": settings, "swaps": [vars(row) for row in found]}
+    write_atomically(file, as_json(told))
     if json:
-        print_json({"model": model.name, "swaps": [vars(row) for row in found]})
+        print_json(told)
         return
     cells = []
     for row in found:
@@ -152,6 +155,7 @@ def _swap(
     columns = ["heads", "with", "swapped", "same choice", "cosine of output", "added loss"]
     title = f"{model.name} with other attention, on texts that W_mm has not seen (95 % intervals)"
     print_table(title, [(name, "left" if k < 2 else "right") for k, name in enumerate(columns)], cells)
+    typer.echo(f"written: {file}")
 
 
 def _print(report: HeadsReport, given: Texts, page: Path, numbers: Path, quiet: bool) -> None:

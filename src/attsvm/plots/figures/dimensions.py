@@ -109,7 +109,8 @@ def _draw_ranks(axes: Axes, result: SweepResult, shapes: list[tuple[int, ...]], 
             mean = [ranks.mean() for ranks in drawn.values()]
             error = [1.96 * ranks.std() / np.sqrt(len(ranks)) for ranks in drawn.values()]
             axes.errorbar(list(drawn), mean, error, color=colour, linestyle=line, marker="o", markersize=3.5, capsize=2)
-            curves.name(f"{name}, ${letter}={n if letter == 'n' else T}$", mean[-1], colour)
+            if mean:  # with few draws no dimension may have five that are separable
+                curves.name(f"{name}, ${letter}={n if letter == 'n' else T}$", mean[-1], colour)
     top = max(n for n, _ in shapes)
     curves.label(0.075, xlabel="dimension $d$", ylabel="rank", title=title, ylim=(0, top * 1.06), xlim=(0, None))
 

@@ -54,7 +54,7 @@ function dataLines(name, problem, head) {
 /** The loop of the naive gradient, which is no optimizer of `fit`. */
 function naiveLines(name, data, problem, settings, headTrained) {
   const lines = [
-    `${name}_path = naive_descent(`,
+    `${name}_prompts, _ = naive_descent(`,
     `    ${data},`,
     `    ${tensorText(settings.start.p)},`,
     `    steps=${settings.steps},`,
@@ -65,7 +65,7 @@ function naiveLines(name, data, problem, settings, headTrained) {
   if (headTrained) lines.push(`    initial_head=${tensorText(settings.startHead)},`);
   lines.push(
     ")",
-    `${name} = SimpleNamespace(weights=${name}_path.prompts[-1][:, None])`,
+    `${name} = SimpleNamespace(weights=${name}_prompts[-1][:, None])`,
     `${name}.selected = (${data}.tokens @ ${name}.weights)[..., 0].argmax(-1)`,
   );
   if (new Set(problem.inputs.map(({ tokens }) => tokens.length)).size > 1)
