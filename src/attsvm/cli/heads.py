@@ -14,7 +14,7 @@ from typer import Argument, Option
 import attsvm
 from attsvm.cli.common import options
 from attsvm.cli.common.commands import interrupted
-from attsvm.cli.common.files import checked_file, new_result, own_folder, write_result
+from attsvm.cli.common.files import checked_file, new_result, own_folder, write_json, write_result
 from attsvm.cli.common.inputs import backend_device, checked_backend
 from attsvm.cli.common.options import Device, Jobs, Json, Out, Quiet, flag, listed, option
 from attsvm.cli.common.registry import SAMPLES, svm_norm_named
@@ -143,7 +143,7 @@ def _swap(
     names = [f"L{layer}H{head}" for layer, head in chosen_heads(model, layers, heads)]
     found = attsvm.heads.swaps(model, given.lines or None, names, **settings)
     told = {"model": model.name, "settings": settings, "swaps": [vars(row) for row in found]}
-    write_atomically(file, as_json(told))
+    write_json(checked_file(file, "--out"), told)
     if json:
         print_json(told)
         return
