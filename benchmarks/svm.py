@@ -1,6 +1,6 @@
 """Attention SVMs against named peers, in one run.
 
-    python -m benchmarks.svm [--quick] [--part small|nuclear|batched|accuracy|usual|hard|large|gpu|large_gpu]
+    python -m benchmarks.svm [--quick] [--part small|daqp|nuclear|batched|accuracy|usual|hard|large|gpu|large_gpu]
 
 Everything runs on one thread. A peer's accuracy is measured as ours is: its W, scaled to margin 1, against the
 certified dual value, so "gap" means the same in every row. CPU time is process time; problems are built outside the
@@ -108,6 +108,25 @@ def small(quick: bool, norms: Mapping[str, attsvm.norms.Norm] = NORMS, part: str
             )
         rows += _moreau(name, problem, norm, dual, dense, ours, 20 if quick else 200)
     publish(f"svm_{part}", rows, f"python -m benchmarks.svm --part {part}" + (" --quick" if quick else ""))
+
+
+def daqp(quick: bool) -> None:
+    """Frobenius with certificate against a bare DAQP loop, by size of the batch, in turns; the least time counts."""
+    torch.set_num_threads(1)
+    loop, rows = peers.daqp(), []
+    for count in (10, 100) if quick else (10, 100, 1000):
+        problem = problems((6, 8, 10), count, 1, "optimal")
+        dense = [dense_rows(problem[element]) for element in range(count)]
+        turns = []
+        for _ in range(3000 // count + 10):
+            began = time.process_time()
+            solution = attsvm.solve(problem, attsvm.Frobenius(), solver=attsvm.ActiveSet())
+            turns.append((1e3 * (time.process_time() - began) / count, 1e3 * _timed(loop, dense, count)[0]))
+        ours, theirs = (min(turn[side] for turn in turns) for side in (0, 1))
+        row = {"problems": count, "turns": len(turns), "ours_cpu_ms_each": ours, "daqp_cpu_ms_each": theirs}
+        gap = float(solution.certificate.relative_gap.max())
+        rows.append({**row, "ours_is_faster_by": theirs / ours, "largest_gap": gap})
+    publish("svm_daqp", rows, "python -m benchmarks.svm --part daqp" + (" --quick" if quick else ""))
 
 
 def nuclear(quick: bool) -> None:
@@ -500,6 +519,7 @@ def _statuses(
 
 PARTS = {
     "small": small,
+    "daqp": daqp,
     "nuclear": nuclear,
     "batched": batched,
     "accuracy": accuracy,
