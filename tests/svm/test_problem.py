@@ -165,10 +165,10 @@ def test_bad_attention(attention: np.ndarray, message: str) -> None:
 @pytest.mark.parametrize(
     ("solver", "norm", "clause"),
     [
-        (ActiveSet(), MaxEntry(), "it solves the Frobenius norm"),
-        (BatchedFrobenius(), Spectral(), "it solves the Frobenius norm"),
-        (BlockDescent(), Nuclear(), "it solves the Frobenius norm"),
-        (LinearProgram(), Frobenius(), "it solves MaxEntry and SumEntry"),
+        (ActiveSet(), MaxEntry(), "it solves Frobenius"),
+        (BatchedFrobenius(), Spectral(), "it solves Frobenius"),
+        (BlockDescent(), Nuclear(), "it solves Frobenius"),
+        (LinearProgram(), Frobenius(), "it solves MaxEntry, SumEntry"),
         (Conic(), SumEntry(), "it solves Entrywise, Spectral, SpectralOfRank, Gamma2"),
     ],
     ids=lambda value: type(value).__name__,

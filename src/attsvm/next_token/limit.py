@@ -210,7 +210,7 @@ def predict_limit(
     norm: Norm | None = None,
     *,
     solver: Solver | None = None,
-    progress: ProgressReport | None = None,
+    progress: ProgressReport = None,
 ) -> LimitPrediction:
     """The limit of training on next-token data, before training: ``W ~ W_fin + C W_svm`` (arXiv 2403.08081).
 

@@ -40,7 +40,7 @@ def diagnose(
     *,
     loss: Loss | Callable[[Tensor], Tensor] | None = None,
     solver: Solver | None = None,
-    progress: ProgressReport | None = None,
+    progress: ProgressReport = None,
 ) -> LimitPrediction:
     """Which conditions of the theorem hold, how well the limit is founded, and what it is.
 

@@ -18,6 +18,7 @@ from attsvm.norms.semidefinite import Gamma2, ProgramNorm, each_matrix
 EXACT = 16
 """Rows or columns, whichever are fewer, up to which all signs are tried."""
 _ROUNDS, _NEW = 400, 40  # of column generation, and atoms that a round may add
+TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}  # of HiGHS
 _NEAR = 1e-6  # atoms this close to the largest value may carry W
 
 
@@ -40,26 +41,13 @@ class Projective(ProgramNorm):
 
     def solved(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
         """pi(W) and G; columns are generated until no atom passes 1."""
-        from scipy.optimize import linprog
-
         if not matrix.any():
             return 0.0, np.zeros_like(matrix)
-        _, left, right = attained(torch.from_numpy(matrix), _NEW)
         units = np.eye(matrix.size) * np.where(matrix < 0, -1.0, 1.0).ravel()  # of norm 1 each: a start that carries W
-        columns = np.concatenate([units, (left[..., :, None] * right[..., None, :]).reshape(-1, matrix.size)])
-        for _ in range(_ROUNDS):
-            found = linprog(
-                np.ones(len(columns)), A_eq=columns.T, b_eq=matrix.ravel(), bounds=(0, None), method="highs"
-            )
-            dual = found.eqlin.marginals.reshape(matrix.shape)
-            sums, left, right = attained(torch.from_numpy(dual), _NEW)
-            if sums[0] <= 1 + 1e-9:
-                break
-            new = sums > 1 + 1e-10
-            columns = np.concatenate(
-                [columns, (left[new][..., :, None] * right[new][..., None, :]).reshape(-1, matrix.size)]
-            )
-        return float(found.fun), dual / max(sums[0], 1e-300)
+        found = over_atoms(np.eye(matrix.size), matrix.ravel(), 0, matrix, units, 1e-9)
+        if found is None:
+            raise RuntimeError("HiGHS failed on a linear program that has a solution")
+        return found[1], found[2].reshape(matrix.shape)
 
     def value_beside(self, matrix: ArrayLike, dual_point: ArrayLike) -> Float[Tensor, "*batch"]:
         """A bound above pi(W) that is tight where G attains <G, W> = N°(G) pi(W): then atoms near N°(G) carry W.
@@ -117,6 +105,43 @@ class InfinityToOne(ProgramNorm):
                 before, v = now, np.where(np.where(whole @ v < 0, -1.0, 1.0) @ whole < 0, -1.0, 1.0)
             low = max(low, before)
         return low, float(Gamma2().dual_value(torch.from_numpy(whole)))
+
+
+def over_atoms(
+    rows: np.ndarray, sides: np.ndarray, inequalities: int, first: np.ndarray, start: np.ndarray, slack: float
+) -> tuple[np.ndarray, float, np.ndarray, int] | None:
+    """W, its price, the multipliers of the rows and the rounds of column generation, or None where a program fails.
+
+        min sum_j |c_j|   s.t.   rows vec(W) >= sides, = from row `inequalities` on,   W = sum_j c_j u_j v_j^T
+
+    A linear program over the matrices `start`, rows at the price of their sums of |entries|, and over sign matrices as
+    they are needed: those of `first`, then those with u^T G v > 1 + `slack`, G the rows combined by their multipliers.
+    """
+    from scipy.optimize import linprog
+
+    atoms, price, turn = start, np.abs(start).sum(1), 0
+    sums, left, right = attained(torch.from_numpy(first), _NEW)
+    while len(left) and turn < _ROUNDS:
+        turn += 1
+        new = (left[:, :, None] * right[:, None, :]).reshape(-1, first.size)
+        atoms, price = np.concatenate([atoms, new]), np.concatenate([price, np.ones(len(new))])
+        columns = rows @ atoms.T
+        found = linprog(
+            price,
+            A_ub=-columns[:inequalities],
+            b_ub=-sides[:inequalities],
+            A_eq=columns[inequalities:],
+            b_eq=sides[inequalities:],
+            bounds=(0, None),
+            method="highs",
+            options=TIGHT,
+        )
+        if found.x is None:
+            return None
+        multipliers = np.concatenate([np.maximum(-found.ineqlin.marginals, 0.0), found.eqlin.marginals])
+        sums, left, right = attained(torch.from_numpy((multipliers @ rows).reshape(first.shape)), _NEW)
+        left, right = left[sums > 1 + slack], right[sums > 1 + slack]
+    return (found.x @ atoms).reshape(first.shape), float(found.fun), multipliers / max(sums[0], 1e-300), turn
 
 
 def _near(matrix: np.ndarray) -> np.ndarray:

@@ -50,7 +50,7 @@ def solve(
     *,
     solver: Solver | None = None,
     initial: SVMSolution | Tensor | None = None,
-    progress: ProgressReport | None = None,
+    progress: ProgressReport = None,
 ) -> SVMSolution:
     """The max-margin solution of every problem of a batch, with a proof of optimality or of infeasibility.
 

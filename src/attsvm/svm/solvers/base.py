@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,7 +15,8 @@ from torch import Tensor
 from attsvm.norms import Norm
 from attsvm.svm.problem import AttentionSVM
 
-ProgressReport = Callable[[str], None]
+ProgressReport = Callable[[str], None] | None
+"""What is called with a line of text now and then; None where nobody listens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,15 +38,15 @@ class Solver(ABC):
     """
 
     accuracy: float
+    norms: ClassVar[tuple[type[Norm], ...]]  #: those it solves
 
-    @abstractmethod
     def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
         """Why this solver cannot solve these problems, as a clause; None if it can."""
+        names = ", ".join(kind.__name__ for kind in self.norms)
+        return None if isinstance(norm, self.norms) else f"it solves {names}"
 
     @abstractmethod
-    def solve(
-        self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
-    ) -> RawSolution:
+    def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
         """Solve problems with one batch axis; `initial` are duals ``[batch, n, T]`` to start from."""
 
 

@@ -16,14 +16,11 @@ import torch
 from torch import Tensor
 
 from attsvm.norms import Frobenius, Norm
-from attsvm.norms.projective import EXACT, Projective, attained
+from attsvm.norms.projective import EXACT, Projective, over_atoms
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.batched.solver import BatchedFrobenius
-from attsvm.svm.solvers.dense.linear_program import TIGHT
 from attsvm.svm.solvers.dense.rows import DenseRows, dense_rows
-
-_ROUNDS, _FIRST, _NEW = 60, 60, 30  # rounds, atoms of the first, and atoms that a round may add
 
 
 @dataclass(frozen=True)
@@ -34,17 +31,15 @@ class ColumnGeneration(Solver):
         accuracy: relative gap to which the certificate must hold.
     """
 
+    norms = (Projective,)
     accuracy: float = 1e-8
 
     def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
-        if not isinstance(norm, Projective):
-            return "it solves Projective"
         short = min(problem.data.d, problem.data.dq)
-        return None if short <= EXACT else f"it tries all signs of {EXACT} rows or columns of W, which has {short}"
+        many = f"it tries all signs of {EXACT} rows or columns of W, which has {short}" if short > EXACT else None
+        return super().refusal(problem, norm) or many
 
-    def solve(
-        self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
-    ) -> RawSolution:
+    def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
         start = BatchedFrobenius().solve(problem, Frobenius(), None, None)
         weights, duals, steps = start.weights.clone(), start.duals.clone(), torch.zeros_like(start.iterations)
         for element in range(len(weights)):
@@ -59,44 +54,10 @@ class ColumnGeneration(Solver):
 
 def _solve_one(rows: DenseRows, guess: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """W, duals and rounds of one problem, from a feasible guess."""
-    from scipy.optimize import linprog
-
-    lower, equal = rows.inequalities, rows.equalities
-    matrix = np.concatenate([lower.matrix, equal.matrix])
-    shape, guess = rows.shape[2:], guess / rows.unit
-    _, left, right = attained(torch.from_numpy(guess), _FIRST)
-    atoms = np.concatenate([guess.reshape(1, -1), _outer(left, right)])
-    cost = np.ones(len(atoms))
-    cost[0] = np.abs(guess).sum()
-    turn = 0
-    for _ in range(_ROUNDS):
-        turn += 1
-        columns = matrix @ atoms.T
-        found = linprog(
-            cost,
-            A_ub=-columns[: len(lower)] if len(lower) else None,
-            b_ub=-lower.right_hand_side if len(lower) else None,
-            A_eq=columns[len(lower) :] if len(equal) else None,
-            b_eq=equal.right_hand_side if len(equal) else None,
-            bounds=(0, None),
-            method="highs",
-            options=TIGHT,
-        )
-        if found.x is None:
-            break
-        lam = -found.ineqlin.marginals if len(lower) else np.zeros(0)
-        nu = found.eqlin.marginals if len(equal) else np.zeros(0)
-        sums, left, right = attained(torch.from_numpy((np.concatenate([lam, nu]) @ matrix).reshape(shape)), _NEW)
-        if sums[0] <= 1 + 1e-10:
-            break
-        new = sums > 1 + 1e-10
-        atoms = np.concatenate([atoms, _outer(left[new], right[new])])
-        cost = np.concatenate([cost, np.ones(new.sum())])
-    if found.x is None:
-        return guess * rows.unit, np.zeros(rows.shape[:2]), turn
-    return (found.x @ atoms).reshape(shape) * rows.unit, rows.duals(np.maximum(lam, 0.0), nu), turn
-
-
-def _outer(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """u v^T of every pair, each as one row."""
-    return (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
+    parts = rows.inequalities, rows.equalities
+    matrix, sides = (np.concatenate([getattr(part, name) for part in parts]) for name in ("matrix", "right_hand_side"))
+    found = over_atoms(matrix, sides, len(parts[0]), guess, guess.reshape(1, -1) / rows.unit, 1e-10)
+    if found is None:
+        return guess, np.zeros(rows.shape[:2]), 1
+    weights, _, multipliers, rounds = found
+    return weights * rows.unit, rows.duals(*np.split(multipliers, [len(parts[0])])), rounds

@@ -51,18 +51,16 @@ class LargeInteriorPoint(Solver):
         iterations: at most so many for each problem.
     """
 
+    norms = (Frobenius,)
     accuracy: float = 1e-8
     iterations: int = 80
 
     def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
         unknowns = problem.data.d * problem.data.dq
-        if not isinstance(norm, Frobenius):
-            return "it solves the Frobenius norm"
-        return f"W has {unknowns} entries, and it takes {MOST_UNKNOWNS}" if unknowns > MOST_UNKNOWNS else None
+        many = f"W has {unknowns} entries, and it takes {MOST_UNKNOWNS}" if unknowns > MOST_UNKNOWNS else None
+        return super().refusal(problem, norm) or many
 
-    def solve(
-        self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
-    ) -> RawSolution:
+    def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
         data = problem.data
         weights = data.tokens.new_zeros(*problem.batch_shape, data.d, data.dq)
         duals, steps = torch.zeros_like(problem.right_hand_side), torch.zeros(problem.batch_shape, dtype=torch.int64)
@@ -76,7 +74,7 @@ class LargeInteriorPoint(Solver):
 
 
 def _solve_one(
-    problem: AttentionSVM, options: LargeInteriorPoint, weights: Tensor, duals: Tensor, progress: ProgressReport | None
+    problem: AttentionSVM, options: LargeInteriorPoint, weights: Tensor, duals: Tensor, progress: ProgressReport
 ) -> tuple[bool, int]:
     """Write weights and duals, or a ray, of a batch of one; whether they are one of the two, and the iterations."""
     sides, lengths = problem.right_hand_side.flatten(1), problem.row_norms.flatten(1)

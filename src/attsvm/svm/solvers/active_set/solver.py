@@ -34,15 +34,11 @@ class ActiveSet(Solver):
         threads: None means `torch.get_num_threads()`; fewer where a thread would get less than 16 problems.
     """
 
+    norms = (Frobenius,)
     accuracy: float = 1e-10
     threads: int | None = None
 
-    def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
-        return None if isinstance(norm, Frobenius) else "it solves the Frobenius norm"
-
-    def solve(
-        self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
-    ) -> RawSolution:
+    def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
         rows = Rows.of(problem)
         threads = max(1, min(self.threads or torch.get_num_threads(), len(rows) // _SHARE))
         share = -(-len(rows) // threads)

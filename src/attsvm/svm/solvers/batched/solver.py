@@ -36,14 +36,10 @@ class BatchedFrobenius(Solver):
         accuracy: relative gap and violation to which the certificate must hold.
     """
 
+    norms = (Frobenius,)
     accuracy: float = 1e-10
 
-    def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
-        return None if isinstance(norm, Frobenius) else "it solves the Frobenius norm"
-
-    def solve(
-        self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
-    ) -> RawSolution:
+    def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
         rows = Rows.of(problem)
         m = max(1, int(rows.present.flatten(1).sum(1).max())) if len(rows) else 1
         chunk = max(1, int(_CHUNK_BYTES / (8 * m * m)))

@@ -56,7 +56,7 @@ class Descent:
     """
 
     def __init__(
-        self, problem: AttentionSVM, tolerance: float, start: np.ndarray | None, progress: ProgressReport | None
+        self, problem: AttentionSVM, tolerance: float, start: np.ndarray | None, progress: ProgressReport
     ) -> None:
         self.problem, self.tolerance, self.progress = problem, tolerance, progress
         self.began = time.perf_counter()

@@ -29,16 +29,12 @@ class BlockDescent(Solver):
         time_limit: seconds for each problem.
     """
 
+    norms = (Frobenius,)
     accuracy: float = 1e-8
     rounds: int = 400
     time_limit: float = float("inf")
 
-    def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
-        return None if isinstance(norm, Frobenius) else "it solves the Frobenius norm"
-
-    def solve(
-        self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
-    ) -> RawSolution:
+    def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
         from attsvm.svm.solvers.block_descent.descent import Descent  # Numba starts only where it is used
 
         weights, duals, rounds = [], [], []

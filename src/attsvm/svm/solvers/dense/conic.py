@@ -16,11 +16,13 @@ from torch import Tensor
 from attsvm.norms import (
     Entrywise,
     Frobenius,
+    Gamma2,
     MaxEntry,
     Norm,
     Nuclear,
     NuclearByFrequency,
     Spectral,
+    SpectralOfHeads,
     SpectralOfRank,
     SumEntry,
 )
@@ -41,6 +43,7 @@ class Conic(Solver):
         accuracy: relative gap to which the certificate must hold.
     """
 
+    norms = (Entrywise, Spectral, SpectralOfRank, Gamma2, SpectralOfHeads, NuclearByFrequency)
     tolerance: float = 1e-12
     workers: int | None = None
     accuracy: float = 1e-07
@@ -50,13 +53,9 @@ class Conic(Solver):
             norm.check_width(problem.data.dq)
         if isinstance(norm, NuclearByFrequency):
             norm.height(problem.data.d)
-        known = isinstance(norm, (Entrywise, Spectral, SpectralOfRank, Semidefinite, NuclearByFrequency))
-        names = "Entrywise, Spectral, SpectralOfRank, Gamma2, SpectralOfHeads and NuclearByFrequency"
-        return None if known else f"it solves {names}"
+        return super().refusal(problem, norm)
 
-    def solve(
-        self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
-    ) -> RawSolution:
+    def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
         if isinstance(norm, Entrywise):
             build = partial(_entrywise, p=norm.p)
         elif isinstance(norm, NuclearByFrequency):
@@ -204,9 +203,7 @@ class Cvxpy(Solver):
             return "CVXPY is not installed; pip install 'attsvm[reference]'"
         return None
 
-    def solve(
-        self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
-    ) -> RawSolution:
+    def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
         return loop(problem, lambda rows: self._solve_one(rows, norm), self.workers)
 
     def _solve_one(self, rows: DenseRows, norm: Norm) -> OneSolution:

@@ -26,18 +26,16 @@ class InteriorPoint(Solver):
         accuracy: relative gap and violation to which the certificate must hold.
     """
 
+    norms = (Spectral, MaxEntry, SumEntry, Entrywise)
     accuracy: float = 1e-8
 
     def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
         if isinstance(norm, SpectralOfRank):
             least = min(problem.data.n, problem.data.d, problem.data.dq)
             return None if norm.rank >= least else f"it solves SpectralOfRank from rank {least} on"
-        known = isinstance(norm, (Spectral, MaxEntry, SumEntry, Entrywise))
-        return None if known else "it solves Spectral, MaxEntry, SumEntry and Entrywise"
+        return super().refusal(problem, norm)
 
-    def solve(
-        self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
-    ) -> RawSolution:
+    def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
         norm = Spectral() if isinstance(norm, SpectralOfRank) else norm
         count, size = problem.batch_shape[0], problem.data.d * problem.data.dq
         chunk = max(1, int(_CHUNK / (problem.data.n**2 * problem.data.T**2 + 10 * size)))

@@ -48,15 +48,11 @@ class NuclearInteriorPoint(Solver):
         most_rows: rows handled at once; their Schur matrix has this order squared.
     """
 
+    norms = (Nuclear,)
     accuracy: float = 1e-8
     most_rows: int = 400
 
-    def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
-        return None if isinstance(norm, Nuclear) else "it solves the nuclear norm"
-
-    def solve(
-        self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport | None
-    ) -> RawSolution:
+    def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
         def report(turn: int, chosen: int, violated: int, error: float) -> None:
             if progress is not None:
                 progress(f"round {turn}: {violated} rows violated, {chosen} working rows, error {error:.1e}")
