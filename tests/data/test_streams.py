@@ -10,7 +10,8 @@ import torch
 
 from attsvm.data import stream_keys, streams
 from attsvm.data.compiled_streams import fill
-from attsvm.data.streams import Numbers, Purpose, Seed, _philox_keys, batch_shape, draw_batch
+from attsvm.data.counter import Numbers
+from attsvm.data.streams import Purpose, Seed, _philox_keys, batch_shape, draw_batch
 
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
 

@@ -15,7 +15,7 @@ from attsvm.attention.gradient import RiskGradient
 from attsvm.attention.linear_maps import flat_adjoint, flat_logits
 from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset
-from attsvm.data.streams import Numbers
+from attsvm.data.counter import Numbers
 
 
 class Parameterization(ABC):

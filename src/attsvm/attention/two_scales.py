@@ -25,8 +25,8 @@ from attsvm.attention.parameterizations import Parameterization
 from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset
 from attsvm.data.checks import check_shape
+from attsvm.data.counter import Numbers
 from attsvm.data.machine import check_fits
-from attsvm.data.streams import Numbers
 
 _RANK = 1e-10  # directions shorter than this share of the longest are round-off
 _ORTHOGONAL = 1e-13  # cosine of queries that count as orthogonal

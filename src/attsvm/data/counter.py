@@ -8,6 +8,8 @@ ones after Box and Muller.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -43,50 +45,59 @@ class Counter:
                 raise ValueError(f"{name} of a Counter must be an integer from 0 to 2^63 - 1; got {value!r}")
 
 
-class CounterNumbers:
-    """The numbers of elements `first` to `last` of a counter, as arrays ``[elements, *shape]``: NumPy's on the CPU."""
+class Numbers(ABC):
+    """Numbers of many streams at once: methods of a `numpy.random.Generator`, with results ``[streams, *shape]``."""
 
-    def __init__(self, counter: Counter, first: int, last: int, purpose: int, device: torch.device) -> None:
-        self.library: ModuleType = np if device.type == "cpu" else torch
-        self.where: dict[str, Any] = {} if device.type == "cpu" else {"device": device}
-        start = counter.first + first
-        self.elements = self.library.arange(start, counter.first + last, **self.where)[:, None]
-        self.key, self.purpose, self.used = (counter.seed & _MASK, counter.seed >> 32), purpose, [0, 0]
+    library: ModuleType = np  # what the arrays belong to
+    where: Mapping[str, Any] = {}  # where that library makes further arrays
+
+    def __init__(self) -> None:
+        self.used = [0, 0]  # how many normal and uniform numbers of each stream
+
+    @abstractmethod
+    def between(self, kind: int, first: int, last: int) -> Any:
+        """Normal (kind 0) or uniform (kind 1) numbers `first` to `last` of each stream: ``[streams, last - first]``."""
 
     def standard_normal(self, shape: int | tuple[int, ...]) -> Any:
         """Independent numbers from N(0, 1)."""
-        radius, angle = self._uniform_pairs(0, shape)
-        radius, angle = (-2.0 * self.library.log1p(-radius)) ** 0.5, 2.0 * math.pi * angle
-        return self._shaped(0, (radius * self.library.cos(angle), radius * self.library.sin(angle)), shape)
+        return self._next(0, shape)
 
     def random(self, shape: int | tuple[int, ...]) -> Any:
         """Independent numbers, uniform on [0, 1)."""
-        return self._shaped(1, self._uniform_pairs(1, shape), shape)
+        return self._next(1, shape)
 
     def uniform(self, low: float, high: float, shape: int | tuple[int, ...]) -> Any:
         """Independent numbers, uniform on [low, high)."""
         return low + (high - low) * self.random(shape)
 
-    def _uniform_pairs(self, kind: int, shape: int | tuple[int, ...]) -> tuple[Any, Any]:
-        """Two uniform numbers ``[elements, blocks]`` of every block that the next numbers of this shape touch."""
-        first, last = self.used[kind], self.used[kind] + math.prod(_tuple(shape))
-        blocks = self.library.arange(first // 2, (last + 1) // 2, **self.where)[None, :]
+    def _next(self, kind: int, shape: int | tuple[int, ...]) -> Any:
+        shape, first = (shape,) if isinstance(shape, int) else shape, self.used[kind]
+        self.used[kind] += math.prod(shape)
+        found = self.between(kind, first, self.used[kind])
+        return found.reshape(len(found), *shape)
+
+
+class CounterNumbers(Numbers):
+    """The numbers of elements `first` to `last` of a counter: NumPy's arrays on the CPU, tensors on a GPU."""
+
+    def __init__(self, counter: Counter, first: int, last: int, purpose: int, device: torch.device) -> None:
+        super().__init__()
+        if device.type != "cpu":
+            self.library, self.where = torch, {"device": device}
+        self.elements = self.library.arange(counter.first + first, counter.first + last, **self.where)[:, None]
+        self.key, self.purpose = (counter.seed & _MASK, counter.seed >> 32), purpose
+
+    def between(self, kind: int, first: int, last: int) -> Any:
+        blocks = self.library.arange(first // 2, (last + 1) // 2, **self.where)[None, :]  # of two numbers each
         zero = 0 * (self.elements + blocks)
-        lane = kind + 2 * self.purpose
         low, high = self.elements & _MASK, self.elements >> 32
-        a, b, c, d = _philox((zero + blocks, zero + lane, zero + low, zero + high), self.key)
-        return _uniform(a, b), _uniform(c, d)
-
-    def _shaped(self, kind: int, pair: tuple[Any, Any], shape: int | tuple[int, ...]) -> Any:
-        """Both numbers of every block in turn, from the first that is not used."""
-        first, count = self.used[kind] % 2, math.prod(_tuple(shape))
-        self.used[kind] += count
-        numbers = self.library.stack(pair, -1).reshape(len(self.elements), 2 * pair[0].shape[1])
-        return numbers[:, first : first + count].reshape(len(self.elements), *_tuple(shape))
-
-
-def _tuple(shape: int | tuple[int, ...]) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+        words = _philox((zero + blocks, zero + kind + 2 * self.purpose, zero + low, zero + high), self.key)
+        pair = _uniform(*words[:2]), _uniform(*words[2:])
+        if kind == 0:
+            radius, angle = (-2.0 * self.library.log1p(-pair[0])) ** 0.5, 2.0 * math.pi * pair[1]
+            pair = radius * self.library.cos(angle), radius * self.library.sin(angle)
+        numbers = self.library.stack(pair, -1).reshape(len(zero), 2 * zero.shape[1])
+        return numbers[:, first % 2 : first % 2 + last - first]
 
 
 def _uniform(high: Any, low: Any) -> Any:

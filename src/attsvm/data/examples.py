@@ -14,9 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.data.checks import check_positive
+from attsvm.data.counter import Numbers
 from attsvm.data.dataset import TokenDataset
 from attsvm.data.random import draw_dataset, unit
-from attsvm.data.streams import Batch, Numbers, Seed, draw_batch
+from attsvm.data.streams import Batch, Seed, draw_batch
 
 # Keys are the first two coordinates; the third one carries the score (v = e3).
 _FIRST_TWO = torch.eye(2, 3, dtype=torch.float64)

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from attsvm.data.checks import check_count, check_positive
+from attsvm.data.counter import Numbers
 from attsvm.data.dataset import TokenDataset
-from attsvm.data.streams import Batch, Numbers, Seed, draw_batch
+from attsvm.data.streams import Batch, Seed, draw_batch
 
 
 def random_sphere(

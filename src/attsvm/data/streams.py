@@ -6,19 +6,18 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attsvm.data.checks import as_device, check_count
-from attsvm.data.counter import Counter, CounterNumbers
+from attsvm.data.counter import Counter, CounterNumbers, Numbers
 
 Seed = int | Sequence[int | tuple[int, int]] | torch.Generator | Counter
 Batch = int | tuple[int, ...] | None
 
-_ANY = 2**40  # more numbers than any draw takes
 _MANY = 20_000  # streams from which on compiled code, which takes a second to load, is faster than NumPy's generators
 _CACHED = 2**17  # numbers that stay in a processor's cache while they are made into a data set
 
@@ -69,37 +68,32 @@ def streams(
     ]
 
 
-class Numbers:
-    """Numbers of many streams at once: what the same methods of a `numpy.random.Generator` give for each stream.
+class StreamNumbers(Numbers):
+    """So many numbers of the streams with these keys, those of `streams` bit for bit; normal ones come first."""
 
-    Every method returns ``[streams, *shape]``. Normal numbers come before uniform ones.
-    """
+    def __init__(self, keys: np.ndarray, normals: int, uniforms: int, *, compiled: bool) -> None:
+        super().__init__()
+        self.drawn = np.empty((len(keys), normals)), np.empty((len(keys), uniforms))
+        if compiled:
+            from attsvm.data.compiled_streams import fill  # starts Numba
 
-    library: ClassVar[Any] = np  # what the arrays belong to
-    where: ClassVar[dict[str, Any]] = {}  # where that library makes further arrays
+            fill(keys, *self.drawn)
+            return
+        bits = np.random.Philox(0)
+        generator = np.random.Generator(bits)  # which is set to each stream in turn
+        state: dict[str, Any] = {"counter": [0, 0, 0, 0], "key": [0, 0]}
+        unused = {"buffer": [0, 0, 0, 0], "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
+        whole: Any = {"bit_generator": "Philox", "state": state, **unused}
+        for normal, uniform, key in zip(*self.drawn, keys.tolist(), strict=True):
+            state["key"] = key  # a list, which NumPy reads ten times faster than an array
+            bits.state = whole
+            generator.standard_normal(out=normal)
+            generator.random(out=uniform)
 
-    def __init__(self, normals: np.ndarray, uniforms: np.ndarray) -> None:
-        self._left, self.used = (normals, uniforms), [0, 0]
-
-    def standard_normal(self, shape: int | tuple[int, ...]) -> np.ndarray:
-        """Independent numbers from N(0, 1)."""
-        if self.used[1]:
+    def between(self, kind: int, first: int, last: int) -> np.ndarray:
+        if kind == 0 and self.used[1]:
             raise ValueError("normal numbers must be drawn before uniform ones")
-        return self._taken(0, shape)
-
-    def random(self, shape: int | tuple[int, ...]) -> np.ndarray:
-        """Independent numbers, uniform on [0, 1)."""
-        return self._taken(1, shape)
-
-    def uniform(self, low: float, high: float, shape: int | tuple[int, ...]) -> np.ndarray:
-        """Independent numbers, uniform on [low, high)."""
-        return low + (high - low) * self.random(shape)
-
-    def _taken(self, kind: int, shape: int | tuple[int, ...]) -> np.ndarray:
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        first = self.used[kind]
-        self.used[kind] += math.prod(shape)
-        return self._left[kind][:, first : self.used[kind]].reshape(len(self._left[kind]), *shape)
+        return self.drawn[kind][:, first:last]
 
 
 def stream_keys(seed: Seed, batch_shape: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -140,52 +134,25 @@ def draw_batch(
     on the device, and only there `draw` sees tensors instead of NumPy's arrays. `draw` is called for as many streams at
     once as stay in the processor's cache, or in a part of a GPU's memory.
     """
-    shape, place = batch_shape(batch), as_device(device, "device")
+    shape, place, lane = batch_shape(batch), as_device(device, "device"), () if purpose is None else (int(purpose),)
     count = math.prod(shape)
-    if isinstance(seed, Counter):
-        lane = 0 if purpose is None else int(purpose)
-        asked: Numbers | CounterNumbers = CounterNumbers(seed, 0, 0, lane, place)
-    else:
-        place = torch.device("cpu")
-        keys = _philox_keys(stream_keys(seed, shape), () if purpose is None else (int(purpose),))
-        asked = Numbers(np.empty((0, _ANY)), np.empty((0, _ANY)))
-    made = draw(asked)  # from no streams: this only counts the numbers
+    if not isinstance(seed, Counter):
+        place, keys = torch.device("cpu"), _philox_keys(stream_keys(seed, shape), lane)
+    asked = CounterNumbers(Counter(0), 0, 0, 0, place)  # of no streams: this only counts the numbers
     drawn = {
-        name: torch.empty((count, *part.shape[1:]), dtype=torch.float64, device=place) for name, part in made.items()
+        name: torch.empty((count, *part.shape[1:]), dtype=torch.float64, device=place)
+        for name, part in draw(asked).items()
     }
     together = max(1, (_CACHED if place.type == "cpu" else 2**10 * _CACHED) // max(sum(asked.used), 1))
     for first in range(0, count, together):
         last = min(first + together, count)
         if isinstance(seed, Counter):
-            made = draw(CounterNumbers(seed, first, last, lane, place))
+            numbers: Numbers = CounterNumbers(seed, first, last, sum(lane), place)
         else:
-            made = draw(_numbers(keys[first:last], *asked.used, compiled=count >= _MANY))
-        for name, part in made.items():
+            numbers = StreamNumbers(keys[first:last], *asked.used, compiled=count >= _MANY)
+        for name, part in draw(numbers).items():
             drawn[name][first:last] = part if isinstance(part, Tensor) else torch.from_numpy(part)
     return {name: value.reshape(*shape, *value.shape[1:]) for name, value in drawn.items()}
-
-
-def _numbers(keys: np.ndarray, normals: int, uniforms: int, *, compiled: bool) -> Numbers:
-    """So many numbers of the streams with these keys; one generator is set to each stream in turn."""
-    drawn = np.empty((len(keys), normals)), np.empty((len(keys), uniforms))
-    if compiled:
-        from attsvm.data.compiled_streams import fill  # starts Numba
-
-        fill(keys, *drawn)
-        return Numbers(*drawn)
-    bits = np.random.Philox(0)
-    generator = np.random.Generator(bits)
-    state: dict[str, Any] = {"counter": [0, 0, 0, 0], "key": [0, 0]}
-    unused = {"buffer": [0, 0, 0, 0], "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
-    whole: Any = {"bit_generator": "Philox", "state": state, **unused}
-    for place, key in enumerate(keys.tolist()):
-        state["key"] = key  # a list, which NumPy reads ten times faster than an array
-        bits.state = whole
-        if normals:
-            generator.standard_normal(out=drawn[0][place])
-        if uniforms:
-            generator.random(out=drawn[1][place])
-    return Numbers(*drawn)
 
 
 def batch_shape(batch: Batch) -> tuple[int, ...]:
@@ -228,20 +195,13 @@ def _philox_keys(keys: Sequence[tuple[int, int]], spawn: tuple[int, ...]) -> np.
         sequences = [np.random.SeedSequence(list(key), spawn_key=spawn) for key in keys]
         return np.stack([sequence.generate_state(2, np.uint64) for sequence in sequences])
     words = values.view("<u4").reshape(-1, 4).T  # low and high word of the seed, of the element
-    found = np.empty((len(keys), 4), dtype="<u4")
-    kind = (words[1] > 0) + 2 * (words[3] > 0)  # a high word of zero is not written
-    for high in np.unique(kind):
-        same = np.flatnonzero(kind == high)
-        entropy = list(words[[0] + [1] * (high & 1) + [2] + [3] * (high >> 1)][:, same])
-        if spawn:
-            entropy += [np.zeros(len(same), dtype="<u4")] * (4 - len(entropy))
-            entropy += [np.full(len(same), value, dtype="<u4") for value in spawn]
-        found[same] = _stirred(entropy).T
-    return found.view("<u8")
+    words = np.where(words[1] > 0, words, words[[0, 2, 3, 1]])  # a high word of zero is not written, the last pads
+    further = [np.full(len(keys), value, dtype="<u4") for value in spawn]
+    return np.ascontiguousarray(_stirred([*words, *further]).T).view("<u8")
 
 
 def _stirred(entropy: list[np.ndarray]) -> np.ndarray:
-    """Four words of output ``[4, keys]`` for the words of entropy ``[keys]``."""
+    """Four words of output ``[4, keys]`` for four or more words of entropy ``[keys]``."""
     constant, multiplier = 0x43B0D7E5, 0x931E8875
 
     def hashed(value: np.ndarray) -> np.ndarray:
@@ -255,13 +215,12 @@ def _stirred(entropy: list[np.ndarray]) -> np.ndarray:
         value: np.ndarray = np.uint32(0xCA01F9DD) * x - np.uint32(0x4973F715) * hashed(y)
         return value ^ value >> np.uint32(16)
 
-    padded = entropy + [np.zeros_like(entropy[0])] * (4 - len(entropy))
-    pool = [hashed(word) for word in padded[:4]]
+    pool = [hashed(word) for word in entropy[:4]]
     for source in range(4):
         for target in range(4):
             if source != target:
                 pool[target] = mixed(pool[target], pool[source])
-    for word in padded[4:]:
+    for word in entropy[4:]:
         pool = [mixed(target, word) for target in pool]
     constant, multiplier = 0x8B51F9DD, 0x58F38DED
     return np.stack([hashed(word) for word in pool])

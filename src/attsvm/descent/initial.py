@@ -13,8 +13,9 @@ from attsvm.attention import Head, Parameterization, Weights
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import Counter, TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_finite, check_kind, check_same_kind
+from attsvm.data.counter import Numbers
 from attsvm.data.machine import check_fits, in_words
-from attsvm.data.streams import Numbers, Purpose, Seed, draw_batch, stream_keys
+from attsvm.data.streams import Purpose, Seed, draw_batch, stream_keys
 from attsvm.descent.task import check_data
 
 Initial = ArrayLike | Mapping[str, ArrayLike] | str | float | None
