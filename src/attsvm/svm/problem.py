@@ -128,6 +128,11 @@ class AttentionSVM:
         """Where there is a row, equality or inequality."""
         return self.inequalities | self.equalities
 
+    @property
+    def most_rows(self) -> int:
+        """How many rows the problem with the most has; 0 in an empty batch."""
+        return int(self.rows.flatten(-2).sum(-1).max()) if self.rows.numel() else 0
+
     @cached_property
     def asking(self) -> Bool[Tensor, "*batch n T"]:
         """Rows that W = 0 does not meet."""
@@ -158,6 +163,13 @@ class AttentionSVM:
     def cpu(self) -> AttentionSVM:
         """The same problems on the CPU, in plain order."""
         return self._with(self.data.to("cpu"), lambda tensor: tensor.cpu().contiguous())
+
+    def keeping(self, rows: Bool[Tensor, "*batch n T"]) -> AttentionSVM:
+        """The same problems with these of their inequality rows alone."""
+        problem, kept = object.__new__(AttentionSVM), self.inequalities & rows
+        sides = self.right_hand_side.masked_fill(~(kept | self.equalities), 0.0)
+        _fill(problem, self.data, self.reference, kept, self.equalities, sides)
+        return problem
 
     def _with(self, data: TokenDataset, change: Callable[[Tensor], Tensor]) -> AttentionSVM:
         """These problems on other data, every tensor of them changed, unchecked."""

@@ -318,9 +318,8 @@ def choose_solver(solver: Solver | None, problem: AttentionSVM, norm: Norm, warm
     if isinstance(norm, Projective) and ColumnGeneration().refusal(problem, norm) is None:
         return ColumnGeneration()
     if isinstance(norm, (MaxEntry, SumEntry, Entrywise, Spectral)):
-        rows = int(problem.rows.flatten(1).sum(1).max()) if problem.batch_shape[0] else 0
         many = problem.batch_shape[0] >= _FEW or isinstance(norm, Spectral)
-        return InteriorPoint() if many and rows <= _LARGE else _reference(norm)
+        return InteriorPoint() if many and problem.most_rows <= _LARGE else _reference(norm)
     raise ValueError(f"no solver knows the norm {norm!r} for W of {problem.data.d} x {problem.data.dq}; pass solver=")
 
 
@@ -331,7 +330,7 @@ def _reference(norm: Norm) -> Solver:
 
 def feasibility_solver(problem: AttentionSVM, warm: bool = False) -> Solver:
     """The Frobenius solver for this size and device; it also decides whether a selection is separable at all."""
-    rows = int(problem.rows.flatten(1).sum(1).max()) if problem.batch_shape[0] else 0
+    rows = problem.most_rows
     on_gpu = problem.data.device.type == "cuda"
     if rows > _LARGE:
         heavy = rows > _HEAVY * problem.data.d * problem.data.dq

@@ -1,4 +1,4 @@
-"""What a solver is, the rows it works on, and what it returns: a raw pair that the certificate judges."""
+"""What a solver is, lists of rows, and what a solver returns: a raw pair that the certificate judges."""
 
 from __future__ import annotations
 
@@ -51,26 +51,26 @@ class Solver(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """The rows of a batch of problems, written out: one for each input and token.
+class RowList:
+    """Rows of a batch of problems in lists of one length m, each with its own query.
 
-        d_it^T W z_i >= b_it  on `inequalities`,      d_it^T W z_i = b_it  on `equalities`
+        d_k^T W z_k >= b_k  on `inequalities`,      d_k^T W z_k = b_k  on `equalities`
 
-    Where neither mask is set there is no row. What solvers derive from it (lists of rows, scaled or reduced) has the
-    same field names.
+    Where neither mask is set there is no row: padding, where a problem has fewer. What solvers derive from it (rows
+    scaled or reduced) has the same field names.
     """
 
-    differences: Tensor  #: d_it = x_i,selected - x_it, ``[batch, n, T, d]``
-    queries: Tensor  #: z_i, ``[batch, n, dq]``
-    right_hand_side: Tensor  #: b_it, ``[batch, n, T]``
-    inequalities: Tensor  #: ``[batch, n, T]``
-    equalities: Tensor  #: ``[batch, n, T]``
+    differences: Tensor  #: d_k = x_i,selected - x_it, ``[batch, m, d]``
+    queries: Tensor  #: z_k = z_i, ``[batch, m, dq]``
+    right_hand_side: Tensor  #: b_k, ``[batch, m]``
+    inequalities: Tensor  #: ``[batch, m]``
+    equalities: Tensor  #: ``[batch, m]``
 
     @staticmethod
-    def of(problem: AttentionSVM) -> Rows:
-        """The rows of problems with one batch axis."""
-        masks = problem.inequalities, problem.equalities
-        return Rows(problem.differences(), problem.data.queries, problem.right_hand_side, *masks)
+    def of(problem: AttentionSVM, places: Int[Tensor, "batch m"]) -> RowList:
+        """The rows at these places among n T, of problems with one batch axis."""
+        each = problem.right_hand_side, problem.inequalities, problem.equalities
+        return RowList(*problem.listed(places), *(x.flatten(1).gather(1, places) for x in each))
 
     @cached_property
     def present(self) -> Tensor:
@@ -90,24 +90,6 @@ class Rows:
         parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: part[index] for name, part in parts.items() if part is not None})
 
-    def listed(self, index: Tensor) -> RowList:
-        """The rows at the places `index` ``[batch, m]`` of n * T."""
-        problem = torch.arange(len(self), device=index.device)[:, None]
-        token_rows = (self.right_hand_side, self.inequalities, self.equalities)
-        return RowList(
-            self.differences.flatten(1, 2)[problem, index],
-            self.queries[problem, index // self.right_hand_side.shape[2]],
-            *(x.flatten(1).gather(1, index) for x in token_rows),
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class RowList(Rows):
-    """Rows in lists of one length m, each row with its own query; padding, which has no row, where a problem has fewer.
-
-    d_k is ``[batch, m, d]``, z_k ``[batch, m, dq]``, and the others are ``[batch, m]``.
-    """
-
     def combine(self, duals: Tensor) -> Tensor:
         """sum_k lam_k d_k z_k^T, ``[batch, d, dq]``."""
         return (self.differences * duals[..., None]).mT @ self.queries
@@ -125,7 +107,7 @@ class RowList(Rows):
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
 
 
-def row_kinds(rows: Rows | AttentionSVM) -> Int[Tensor, "..."]:
+def row_kinds(rows: RowList | AttentionSVM) -> Int[Tensor, "..."]:
     """ABSENT, INEQUALITY or EQUALITY of every row, int8."""
     return INEQUALITY * rows.inequalities.to(torch.int8) + EQUALITY * rows.equalities.to(torch.int8)
 

@@ -13,21 +13,22 @@ import torch
 from scipy.linalg import solve_triangular
 from torch import Tensor
 
-from attsvm.svm.solvers.base import BOUND, EPSILON, RAY, Rows
+from attsvm.svm.problem import AttentionSVM
+from attsvm.svm.solvers.base import BOUND, EPSILON, RAY
 from attsvm.svm.solvers.batched.rows import scale
 
 _INDEPENDENT = 1e-3  # distance to the others from which a row of the guess is taken; the rest may enter later
 _TOLERANCE = 1e-12  # a row below b - TOLERANCE max |b| is violated and enters
 
 
-def solve_again(rows: Rows, guesses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def solve_again(problem: AttentionSVM, guesses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Weights, duals and steps of problems, from duals that are a guess; a ray where that passes its check."""
-    scaled, back = scale(rows, int(rows.present.flatten(1).sum(1).max()))
+    scaled, back = scale(problem, problem.most_rows)
     factor = back.factor / back.unit
     starts = guesses.flatten(1).gather(1, back.index) / factor
-    weights = rows.queries.new_zeros(len(rows), rows.differences.shape[3], rows.queries.shape[2])
-    multipliers, steps = torch.zeros_like(starts), torch.zeros(len(rows), dtype=torch.int64)
-    for k in range(len(rows)):
+    weights = starts.new_zeros(len(starts), problem.data.d, problem.data.dq)
+    multipliers, steps = torch.zeros_like(starts), torch.zeros(len(starts), dtype=torch.int64)
+    for k in range(len(starts)):
         real = scaled.present[k].nonzero().flatten()
         matrices = scaled.differences[k, real, :, None] * scaled.queries[k, real, None]
         method = _ActiveRows(

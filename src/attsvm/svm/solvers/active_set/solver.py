@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm.problem import AttentionSVM
-from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver, row_kinds
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver, row_kinds
 
 _SHARE = 16  # problems that are worth a thread
 
@@ -39,39 +39,40 @@ class ActiveSet(Solver):
     threads: int | None = None
 
     def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
-        rows = Rows.of(problem)
-        threads = max(1, min(self.threads or torch.get_num_threads(), len(rows) // _SHARE))
-        share = -(-len(rows) // threads)
+        count = problem.batch_shape[0]
+        threads = max(1, min(self.threads or torch.get_num_threads(), count // _SHARE))
+        share = -(-count // threads)
 
         def solve_share(first: int) -> tuple[Tensor, Tensor, Tensor]:
             part = slice(first, first + share)
-            return _solve(rows[part], None if initial is None else initial[part], self.accuracy)
+            return _solve(problem[part], None if initial is None else initial[part], self.accuracy)
 
         if threads == 1:
-            answers = [_solve(rows, initial, self.accuracy)]
+            answers = [_solve(problem, initial, self.accuracy)]
         else:
             with ThreadPoolExecutor(threads) as pool:
-                answers = list(pool.map(solve_share, range(0, len(rows), share)))
+                answers = list(pool.map(solve_share, range(0, count, share)))
         weights, duals, steps = (torch.cat(parts).to(problem.data.device) for parts in zip(*answers, strict=True))
         return RawSolution(weights, duals, steps)
 
 
-def _solve(rows: Rows, initial: Tensor | None, accuracy: float) -> tuple[Tensor, Tensor, Tensor]:
+def _solve(problem: AttentionSVM, initial: Tensor | None, accuracy: float) -> tuple[Tensor, Tensor, Tensor]:
     """Weights, duals (a ray where infeasible) and steps (entries and drops of rows), all on this thread."""
     from attsvm.svm.solvers.active_set.kernel import solve_batch  # Numba starts only where it is used
     from attsvm.svm.solvers.active_set.rowspace import solve_again
 
-    batch, n, length, d = rows.differences.shape
-    differences, queries, sides = (_plain(x) for x in (rows.differences, rows.queries, rows.right_hand_side))
+    given = problem.differences(), problem.data.queries, problem.right_hand_side
+    differences, queries, sides = (_plain(x) for x in given)
+    batch, n, length, d = differences.shape
     warm = np.zeros((1, n, length)) if initial is None else _plain(initial)  # one page of zeros serves every problem
     weights, duals = np.zeros((batch, d, queries.shape[2])), np.zeros((batch, n, length))
     steps = np.zeros(batch, np.int64)
-    kinds = np.ascontiguousarray(row_kinds(rows).cpu().numpy())
+    kinds = np.ascontiguousarray(row_kinds(problem).cpu().numpy())
     unsure = solve_batch(differences, kinds, queries, sides, warm, accuracy, weights, duals, steps)
     answer = torch.from_numpy(weights), torch.from_numpy(duals), torch.from_numpy(steps)
     if unsure.any():
         left = torch.from_numpy(np.flatnonzero(unsure))
-        part = Rows(*(x.cpu() for x in vars(rows[left.to(rows.queries.device)]).values()))
+        part = problem[left.to(problem.data.device)].cpu()
         for known, found in zip(answer, solve_again(part, answer[1][left]), strict=True):
             known[left] = found
     return answer

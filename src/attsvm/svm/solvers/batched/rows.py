@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attsvm.svm.solvers.base import RowList, Rows
+from attsvm.svm.problem import AttentionSVM
+from attsvm.svm.solvers.base import RowList
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,13 +45,13 @@ class Scaling:
     lone: Tensor  #: a ray of zero rows that ask for something, ``[batch, m]``; 0 where there are none
 
 
-def scale(rows: Rows, m: int) -> tuple[ScaledRows, Scaling]:
+def scale(problem: AttentionSVM, m: int) -> tuple[ScaledRows, Scaling]:
     """The rows of every problem in a list of m (padding where fewer exist), scaled, and the way back.
 
     A zero row holds by itself or is a ray by itself, and is taken out.
     """
-    index = torch.argsort((~rows.present).flatten(1).to(torch.int8), dim=1, stable=True)[:, :m]
-    all_rows = rows.listed(index)
+    index = torch.argsort((~problem.rows).flatten(1).to(torch.int8), dim=1, stable=True)[:, :m]
+    all_rows = RowList.of(problem, index)
     d, z, b = all_rows.differences, all_rows.queries, all_rows.right_hand_side
     d_norm, z_norm = d.norm(dim=2), z.norm(dim=2)
     zero = (d_norm * z_norm) == 0

@@ -17,7 +17,7 @@ from torch import Tensor
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.active_set.solver import ActiveSet
-from attsvm.svm.solvers.base import INFEASIBLE, OPTIMAL, UNSURE, ProgressReport, RawSolution, Rows, Solver
+from attsvm.svm.solvers.base import INFEASIBLE, OPTIMAL, UNSURE, ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.batched.guesses import active_set, interior_point, supported
 from attsvm.svm.solvers.batched.polish import polish, polish_ray
 from attsvm.svm.solvers.batched.rows import Guess, ScaledRows, scale
@@ -40,16 +40,15 @@ class BatchedFrobenius(Solver):
     accuracy: float = 1e-10
 
     def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
-        rows = Rows.of(problem)
-        m = max(1, int(rows.present.flatten(1).sum(1).max())) if len(rows) else 1
+        count, m = problem.batch_shape[0], max(1, problem.most_rows)
         chunk = max(1, int(_CHUNK_BYTES / (8 * m * m)))
-        weights = rows.differences.new_zeros(len(rows), problem.data.d, problem.data.dq)
-        duals = torch.zeros_like(rows.right_hand_side)
-        verdicts = torch.full((len(rows),), UNSURE, dtype=torch.int8, device=duals.device)
-        steps = torch.zeros(len(rows), dtype=torch.int64, device=duals.device)
-        for first in range(0, len(rows), chunk):
+        weights = problem.data.tokens.new_zeros(count, problem.data.d, problem.data.dq)
+        duals = torch.zeros_like(problem.right_hand_side)
+        verdicts = torch.full((count,), UNSURE, dtype=torch.int8, device=duals.device)
+        steps = torch.zeros(count, dtype=torch.int64, device=duals.device)
+        for first in range(0, count, chunk):
             part = slice(first, first + chunk)
-            weights[part], duals[part], verdicts[part], steps[part] = _solve_chunk(rows[part], m, self.accuracy)
+            weights[part], duals[part], verdicts[part], steps[part] = _solve_chunk(problem[part], m, self.accuracy)
         left = (verdicts == UNSURE).nonzero()[:, 0]
         if left.numel():
             answer = ActiveSet(self.accuracy).solve(problem[left], norm, None, None)
@@ -57,9 +56,9 @@ class BatchedFrobenius(Solver):
         return RawSolution(weights, duals, steps)
 
 
-def _solve_chunk(rows: Rows, m: int, accuracy: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _solve_chunk(problem: AttentionSVM, m: int, accuracy: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Weights, duals, verdicts and steps of problems few enough to be held at once, of at most m rows each."""
-    scaled, back = scale(rows, m)
+    scaled, back = scale(problem, m)
     broken, trivial = (back.lone != 0).any(1), ~scaled.asking.any(1)
     answers = _Answers(scaled, torch.where(broken, INFEASIBLE, torch.where(trivial, OPTIMAL, UNSURE)).to(torch.int8))
     gram = scaled.gram()
@@ -71,8 +70,8 @@ def _solve_chunk(rows: Rows, m: int, accuracy: float) -> tuple[Tensor, Tensor, T
     lam = answers.multipliers * torch.where(infeasible, back.factor * back.unit, back.factor / back.unit)
     lam = torch.where(broken[:, None], back.lone, lam)
     weights = torch.where(infeasible[..., None], 0.0, answers.weights / back.unit[:, :, None])
-    duals = torch.zeros_like(rows.right_hand_side).flatten(1).scatter_(1, back.index, lam)
-    return weights, duals.view_as(rows.right_hand_side), answers.verdicts, answers.steps
+    duals = torch.zeros_like(problem.right_hand_side).flatten(1).scatter_(1, back.index, lam)
+    return weights, duals.view_as(problem.right_hand_side), answers.verdicts, answers.steps
 
 
 class _Answers:

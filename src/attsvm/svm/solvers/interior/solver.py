@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attsvm.norms import Entrywise, MaxEntry, Norm, Spectral, SpectralOfRank, SumEntry
 from attsvm.svm.problem import AttentionSVM
-from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.interior.interior import InteriorMethod
 from attsvm.svm.solvers.nuclear.rows import normalise
 
@@ -39,15 +39,15 @@ class InteriorPoint(Solver):
         norm = Spectral() if isinstance(norm, SpectralOfRank) else norm
         count, size = problem.batch_shape[0], problem.data.d * problem.data.dq
         chunk = max(1, int(_CHUNK / (problem.data.n**2 * problem.data.T**2 + 10 * size)))
-        parts = [_solve(Rows.of(problem[first : first + chunk]), norm) for first in range(0, count, chunk)]
+        parts = [_solve(problem[first : first + chunk], norm) for first in range(0, count, chunk)]
         return RawSolution(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-def _solve(rows: Rows, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
+def _solve(problem: AttentionSVM, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
     """Weights, duals and iterations; a zero row holds by itself, or is a ray by itself."""
-    duals, where, reduced, way = normalise(rows, norm.unitarily_invariant)
-    weights = duals.new_zeros(len(rows), rows.differences.shape[-1], rows.queries.shape[-1])
-    iterations = torch.zeros(len(rows), dtype=torch.long, device=duals.device)
+    duals, where, reduced, way = normalise(problem, norm.unitarily_invariant)
+    weights = duals.new_zeros(len(duals), problem.data.d, problem.data.dq)
+    iterations = torch.zeros(len(duals), dtype=torch.long, device=duals.device)
     if reduced is not None and way is not None:
         turn = isinstance(norm, Spectral) and reduced.differences.shape[-1] < reduced.queries.shape[-1]
         if turn:  # W^T: its rows come one by one, since blocks share their queries

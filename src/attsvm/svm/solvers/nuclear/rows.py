@@ -11,12 +11,13 @@ A row k belongs to one input i and one token t:  A_k = d_k z_k^T,  d_k = x_i,sel
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from attsvm.svm.solvers.base import RowList, Rows
+from attsvm.svm.problem import AttentionSVM
+from attsvm.svm.solvers.base import RowList
 
 FACE = 1e-7
 """Singular values of M this close to 1 belong to the face of the dual ball on which every solution lies."""
@@ -92,58 +93,50 @@ def orthonormal(vectors: Tensor) -> tuple[Tensor, Tensor]:
     return basis.mT, vectors @ basis.mT
 
 
-def reduce(rows: Rows, sizes: Tensor, spans: bool) -> tuple[ReducedRows, Reduction]:
-    """Normalised, compact, reduced rows, and the way back.
+def normalise(problem: AttentionSVM, spans: bool = True) -> tuple[Tensor, Tensor, ReducedRows | None, Reduction | None]:
+    """Duals that settle problems with a zero row that asks for something (a ray by itself), 0 elsewhere; where rows are
+    left that ask for something; and the rows of those problems, reduced, with the way back (None where there are none).
 
-    Arguments:
-        rows: with unit vectors as differences and queries.
-        sizes: ||d_it|| ||z_i|| before they were made unit vectors, ``[batch, n, T]``.
-        spans: whether the norm allows coordinates of the spans; without, the rows keep their own.
+    `spans` says whether the norm allows coordinates of the spans; without, the rows keep their own.
     """
-    _, n, length, dim = rows.differences.shape
-    block = int(rows.present.sum(-1).max())
-    m = max(int(rows.present.flatten(1).sum(-1).max()), 1)
+    impossible = problem.vanishing & problem.asking
+    duals = impossible * problem.right_hand_side.sign()
+    asking = (problem.asking & ~problem.vanishing).flatten(1).any(1) & ~impossible.flatten(1).any(1)
+    where = torch.nonzero(asking)[:, 0]
+    if where.numel() == 0:
+        return duals, where, None, None
+    return duals, where, *_reduce(problem[where], spans)
+
+
+def _reduce(problem: AttentionSVM, spans: bool) -> tuple[ReducedRows, Reduction]:
+    """Normalised, compact, reduced rows, and the way back."""
+    present, (n, length, d) = problem.rows & ~problem.vanishing, (problem.data.n, problem.data.T, problem.data.d)
+    block, m = int(present.sum(-1).max()), int(present.flatten(1).sum(-1).max())
     blocks = n * block <= 1.2 * m
     if blocks:  # the existing rows first within every input
         m = n * block
-        index = torch.argsort(~rows.present, dim=-1, stable=True)[..., :block]
-        index = (index + length * torch.arange(n, device=index.device)[:, None]).reshape(len(rows), m)
+        index = torch.argsort(~present, dim=-1, stable=True)[..., :block]
+        index = (index + length * torch.arange(n, device=index.device)[:, None]).reshape(len(present), m)
     else:
-        index = torch.argsort(~rows.present.flatten(1), dim=-1, stable=True)[:, :m]
+        index = torch.argsort(~present.flatten(1), dim=-1, stable=True)[:, :m]
+    listed, real = RowList.of(problem, index), present.flatten(1).gather(1, index)
+    (left, d_norm), (queries, z_norm) = unit(listed.differences * real[..., None]), unit(problem.data.queries)
     left_basis = right_basis = None
-    if spans and n < rows.queries.shape[-1]:
-        right_basis, queries = orthonormal(rows.queries)
-        rows = replace(rows, queries=queries)
-    listed = rows.listed(index)
-    real = listed.present
-    left = listed.differences * real[..., None]
-    if spans and m < dim:
+    if spans and n < queries.shape[-1]:
+        right_basis, queries = orthonormal(queries)
+    if spans and m < d:
         left_basis, left = orthonormal(left)
-    size = torch.where(real, sizes.flatten(1).gather(1, index), torch.ones_like(listed.right_hand_side))
-    b = torch.where(real, listed.right_hand_side / size, torch.zeros_like(size))
+    size = torch.where(real, d_norm * z_norm.gather(1, index // length), 1.0)
+    b = torch.where(real, listed.right_hand_side / size, 0.0)
     scale = b.abs().amax(-1)
-    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    scale = torch.where(scale > 0, scale, 1.0)
+    own = queries[torch.arange(len(index), device=index.device)[:, None], index // length]
     reduced = ReducedRows(
         differences=left.contiguous(),
-        queries=(listed.queries * real[..., None]).contiguous(),
-        right_hand_side=torch.where(real, b / scale[:, None], -torch.ones_like(b)),
-        inequalities=listed.inequalities,
-        equalities=listed.equalities,
-        input_queries=rows.queries.contiguous() if blocks else None,
+        queries=(own * real[..., None]).contiguous(),
+        right_hand_side=torch.where(real, b / scale[:, None], -1.0),
+        inequalities=listed.inequalities & real,
+        equalities=listed.equalities & real,
+        input_queries=queries.contiguous() if blocks else None,
     )
     return reduced, Reduction(index, real / size, scale, left_basis, right_basis)
-
-
-def normalise(rows: Rows, spans: bool = True) -> tuple[Tensor, Tensor, ReducedRows | None, Reduction | None]:
-    """Duals that settle problems with a zero row that asks for something (a ray by itself), 0 elsewhere; where rows are
-    left that ask for something; and the rows of those problems, reduced, with the way back (None where there are none).
-    """
-    (differences, d_norm), (queries, z_norm) = unit(rows.differences), unit(rows.queries)
-    zero = rows.present & ((d_norm == 0) | (z_norm == 0)[..., None])
-    impossible = zero & rows.asking
-    duals = impossible * torch.sign(rows.right_hand_side)
-    rows = Rows(differences, queries, rows.right_hand_side, rows.inequalities & ~zero, rows.equalities & ~zero)
-    where = torch.nonzero(rows.asking.flatten(1).any(1) & ~impossible.flatten(1).any(1))[:, 0]
-    if where.numel() == 0:
-        return duals, where, None, None
-    return duals, where, *reduce(rows[where], (d_norm * z_norm[..., None])[where], spans)

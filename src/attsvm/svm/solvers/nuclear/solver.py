@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from attsvm.data.machine import numba_sees_gpu
-from attsvm.norms import Norm, Nuclear
+from attsvm.norms import Frobenius, Norm, Nuclear
 from attsvm.svm.problem import AttentionSVM
-from attsvm.svm.solvers.base import ProgressReport, RawSolution, Rows, Solver, row_kinds
+from attsvm.svm.solvers.active_set.solver import ActiveSet
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver, row_kinds
 from attsvm.svm.solvers.nuclear.rows import ReducedRows, normalise
 
 _PATIENCE, _LIMIT = 16, 1e4  # iterations of a stage, and normalised dual value, after which a ray is looked for
@@ -32,7 +33,6 @@ _ROUNDS = 50  # of working sets
 _SHARE = 16  # problems that are worth a thread
 _FEWEST, _MOST_ROWS = 512, 128  # problems for which a GPU is worth it, and rows that a thread of it can bear
 _CHUNK = 2**17  # problems at a time
-_RESIDUAL = 2e-14  # ||sum lam_k A_k||_F <= _RESIDUAL * sum |lam_k| ||A_k||_F counts as zero
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,11 @@ class NuclearInteriorPoint(Solver):
             if progress is not None:
                 progress(f"round {turn}: {violated} rows violated, {chosen} working rows, error {error:.1e}")
 
-        count = problem.batch_shape[0]
-        if int(problem.rows.flatten(1).sum(1).max()) <= self.most_rows:
-            parts = (problem[first : first + _CHUNK] for first in range(0, count, _CHUNK))
-            found = [_solve(Rows.of(part), self.accuracy) for part in parts]
+        count, large = problem.batch_shape[0], problem.most_rows > self.most_rows
+        if large:
+            found = [_solve_large(problem[e : e + 1], self.accuracy, report) for e in range(count)]
         else:
-            found = [_solve_large(Rows.of(problem[e : e + 1]), self.accuracy, report) for e in range(count)]
+            found = [_solve(problem[first : first + _CHUNK], self.accuracy) for first in range(0, count, _CHUNK)]
         weights, duals, iterations, unique, *_ = (torch.cat(part) for part in zip(*found, strict=True))
         return RawSolution(weights, duals, iterations, unique)
 
@@ -79,39 +78,31 @@ class _Found(NamedTuple):
     error: Tensor
 
 
-def _solve_large(rows: Rows, tolerance: float, report: Callable[[int, int, int, float], None]) -> _Found:
+def _solve_large(problem: AttentionSVM, tolerance: float, report: Callable[[int, int, int, float], None]) -> _Found:
     """Solve one problem (batch 1) by working sets.
 
     `report` is called after each round with the round, the number of working rows, of rows violated, and the error.
     """
-    sides, size = rows.right_hand_side, rows.differences.norm(dim=-1) * rows.queries.norm(dim=-1)[..., None]
+    sides, size, allowed = problem.right_hand_side, problem.row_norms.clamp(min=1e-300), problem.inequalities
     # First guess: the rows a mean direction serves worst.
-    directions = rows.differences / size.clamp(min=1e-300)[..., None]
-    asks = (rows.inequalities & (sides > 0)).to(directions)
-    mean = torch.einsum("bntd,bnt,bne->bde", directions, asks, rows.queries)
-    chosen = _worst(_margins(directions, mean, rows.queries), rows.inequalities, _PER_INPUT)
-    chosen |= rows.inequalities & (size == 0)  # zero rows with b > 0 settle the problem
+    mean = problem.combine((allowed & (sides > 0)) / size)
+    chosen = _worst(problem.margins(mean) / size, allowed, _PER_INPUT)
+    chosen |= allowed & problem.vanishing  # zero rows with b > 0 settle the problem
     iterations = torch.zeros(1, dtype=torch.long, device=sides.device)
     for turn in range(_ROUNDS):
-        found = _solve(replace(rows, inequalities=chosen), tolerance)
+        found = _solve(problem.keeping(chosen), tolerance)
         iterations += found.iterations
         if bool(found.infeasible):
             break
-        margins = _margins(rows.differences, found.weights, rows.queries)
         scale = torch.where(sides == 0, size * found.weights.norm(), sides.abs())
-        short = (margins - sides) / scale
-        violated = rows.inequalities & ~chosen & (short < -1e-12)
+        short = (problem.margins(found.weights) - sides) / scale
+        violated = allowed & ~chosen & (short < -1e-12)
         count = int(violated.sum())
         report(turn + 1, int(chosen.sum()), count, float(found.error[0]))
         if count == 0:
             break
         chosen = chosen | _worst(short, violated, _PER_INPUT)
     return found._replace(iterations=iterations)
-
-
-def _margins(differences: Tensor, weights: Tensor, queries: Tensor) -> Tensor:
-    """d_it^T W z_i."""
-    return (differences @ (weights @ queries.mT).mT[..., None])[..., 0]
 
 
 def _worst(margins: Tensor, allowed: Tensor, count: int) -> Tensor:
@@ -121,12 +112,12 @@ def _worst(margins: Tensor, allowed: Tensor, count: int) -> Tensor:
     return torch.zeros_like(allowed).scatter_(-1, order, True) & allowed
 
 
-def _solve(rows: Rows, tolerance: float) -> _Found:
+def _solve(problem: AttentionSVM, tolerance: float) -> _Found:
     """Problems few enough to be held at once; W = 0, lam = 0 where no row asks for anything."""
-    settled, where, reduced, way = normalise(rows)
+    settled, where, reduced, way = normalise(problem)
     hopeless = (settled != 0).flatten(1).any(1)
     found = _Found(
-        weights=rows.differences.new_zeros(len(rows), rows.differences.shape[-1], rows.queries.shape[-1]),
+        weights=settled.new_zeros(len(settled), problem.data.d, problem.data.dq),
         duals=settled,
         iterations=torch.zeros_like(hopeless, dtype=torch.long),
         unique=~hopeless,
@@ -139,12 +130,16 @@ def _solve(rows: Rows, tolerance: float) -> _Found:
     rz = reduced.queries.shape[-1]
     weights, duals, report = (settled.new_zeros(len(where), *shape) for shape in ((rx, rz), (m,), (4,)))
     infeasible, tested = torch.zeros_like(where, dtype=torch.bool), torch.zeros_like(where, dtype=torch.bool)
+    rays = settled[where]
 
     def test_rays(which: Tensor) -> None:
-        for k in torch.nonzero(which & ~tested)[:, 0].tolist():
-            tested[k], ray = True, _find_ray(reduced[k : k + 1])
-            if ray is not None:
-                duals[k], infeasible[k], report[k, 0] = ray, True, torch.inf
+        """Whether weights separate does not depend on the norm: the exact Frobenius solver tells, W = 0 with a ray."""
+        some = torch.nonzero(which & ~tested)[:, 0]
+        tested[some] = True
+        if some.numel():
+            answer = ActiveSet().solve(problem[where[some]], Frobenius(), None, None)
+            rays[some], infeasible[some] = answer.duals, (answer.weights == 0).flatten(1).all(1)
+            report[infeasible, 0] = torch.inf
 
     if not settled.is_cuda:  # a ray in general position needs one row more than there are unknowns
         test_rays(reduced.present.sum(1) > rx * rz)
@@ -154,7 +149,8 @@ def _solve(rows: Rows, tolerance: float) -> _Found:
             weights[go], duals[go], report[go] = _run(reduced[go], limit, patience)
             test_rays(~infeasible & ((report[:, 3] > 0) | (report[:, 0] > tolerance)))
     weights[infeasible] = 0.0
-    found.weights[where], found.duals[where] = way.weights(weights), way.duals(duals, *settled.shape[1:])
+    found.weights[where] = way.weights(weights)
+    found.duals[where] = torch.where(infeasible[:, None, None], rays, way.duals(duals, *settled.shape[1:]))
     found.infeasible[where], found.error[where], found.iterations[where] = infeasible, report[:, 0], report[:, 1].long()
     found.unique[where] = (report[:, 2] > 0) & (report[:, 0] <= tolerance)
     return found
@@ -191,39 +187,3 @@ def _run(rows: ReducedRows, limit: float, patience: int) -> tuple[Tensor, Tensor
             list(pool.map(solve_share, shares))
     weights, duals, report = (torch.from_numpy(x).to(rows.differences.device) for x in answers)
     return weights, duals, report
-
-
-def _find_ray(rows: ReducedRows) -> Tensor | None:
-    """A ray ``[m]`` of one normalised problem (batch 1), scaled to sum_k |lam_k| <= 1; None where none is found.
-
-        min_{lam >= 0}  || sum_k lam_k A_k ||_F^2 + (b^T lam - 1)^2
-
-    is 0 exactly when a ray exists. Otherwise, with residual (R, rho) at the optimum, W = R / (-rho) meets every row:
-    the same solve proves feasibility. Equality rows enter with both signs. The active-set method of Lawson and Hanson
-    ends on an exact least-squares solution, so the residual of a true ray is round-off.
-    """
-    from scipy.optimize import nnls  # slow to import, and few problems come here
-
-    d, z, b = (x[0].cpu().numpy() for x in (rows.differences, rows.queries, rows.right_hand_side))
-    real, equal = rows.present[0].cpu().numpy(), rows.equalities[0].cpu().numpy()
-    index = np.concatenate([np.flatnonzero(real), np.flatnonzero(equal)])
-    sign = np.concatenate([np.ones(real.sum()), -np.ones(equal.sum())])
-    matrix = (d[index, :, None] * z[index, None, :]).reshape(len(index), -1).T * sign
-    sides = b[index] * sign
-    stacked = np.vstack([matrix, sides])
-    if stacked.shape[0] > 2 * stacked.shape[1]:  # same normal equations, fewer rows
-        q, stacked = np.linalg.qr(stacked)
-        target = q[-1]
-    else:
-        target = np.zeros(stacked.shape[0])
-        target[-1] = 1.0
-    try:
-        x, _ = nnls(stacked, target, maxiter=20 * stacked.shape[1])
-    except RuntimeError:  # iteration limit: no verdict
-        return None
-    total = x.sum()
-    if not (total > 0 and np.linalg.norm(matrix @ x) <= _RESIDUAL * total and sides @ x > 0.5):
-        return None
-    flat = np.zeros(len(b))
-    np.add.at(flat, index, x * sign)
-    return torch.from_numpy(flat).to(rows.right_hand_side) / max(total, 1e-300)
