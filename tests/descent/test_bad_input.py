@@ -125,6 +125,7 @@ NAN = torch.full((4, 3), torch.nan, dtype=torch.float64)
             {"loss": "logistic"},
             r"loss must be Logistic\(\), Exponential\(\), Linear\(\), Log\(\) or a function of the margin",
         ),
+        ({"loss": 0}, r"loss must be Logistic\(\)"),
         ({"loss": lambda m: m**2}, "loss must decrease with the margin"),
         ({"stop": "saturated"}, r"stop must be a rule such as Saturated\(\) or Settled\(\); got 'saturated'"),
         ({"engine": "torch"}, r"engine must be an engine such as TorchEngine\(\); got 'torch'"),

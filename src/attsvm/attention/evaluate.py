@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jaxtyping import Bool, Float, Int
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attsvm.attention.gradient import attend, invisible_tokens, risk_gradient
 from attsvm.attention.linear_maps import flat_logits, folded
-from attsvm.attention.losses import Logistic, Loss, as_loss
+from attsvm.attention.losses import LossLike, as_loss
 from attsvm.attention.parameterizations import Parameterization, Weights
 from attsvm.attention.prediction_heads import as_head
 from attsvm.attention.scaled import ScaledTensor
@@ -30,9 +30,7 @@ class Evaluation:
     invisible: Bool[Tensor, "*lead n T"]  #: whose part in the gradient drowned in round-off (`invisible_tokens`)
 
 
-def evaluate(
-    data: TokenDataset, weights: ArrayLike, head: object = None, loss: Loss | Callable[[Tensor], Tensor] | None = None
-) -> Evaluation:
+def evaluate(data: TokenDataset, weights: ArrayLike, head: object = None, loss: LossLike = None) -> Evaluation:
     """Forward pass: attention, margins and risk of W on every data set.
 
     Arguments:
@@ -47,7 +45,7 @@ def evaluate(
     check_finite(as_floating(weights, "weights"), "weights", ("row", "column"))
     flat, own = data.flatten(), as_head(head, data).flatten()
     attended = attend(flat, own, flat_logits(flat, matrix))
-    risk = as_loss(loss or Logistic()).value(attended.margin).mean(-1)
+    risk = as_loss(loss).value(attended.margin).mean(-1)
     invisible = invisible_tokens(flat, own, attended)
     parts = (attended.attention, attended.log_attention, attended.winner, attended.margin, risk, invisible)
     return Evaluation(*(part.reshape((*lead, *part.shape[2:])) for part in parts))
@@ -57,7 +55,7 @@ def gradient(
     data: TokenDataset,
     parameters: ArrayLike | Mapping[str, ArrayLike],
     head: object = None,
-    loss: Loss | Callable[[Tensor], Tensor] | None = None,
+    loss: LossLike = None,
     parameterization: Parameterization | None = None,
     train_head: bool = False,
 ) -> dict[str, ScaledTensor]:
@@ -93,7 +91,7 @@ def gradient(
     if train_head:
         own = own.broadcast(tuple(next(iter(matrices.values())).shape[:2]))
     attended = attend(flat, own, flat_logits(flat, kind.weights(matrices)))
-    result = risk_gradient(flat, own, as_loss(loss or Logistic()), attended, train_head=train_head, kept=kind.kept)
+    result = risk_gradient(flat, own, as_loss(loss), attended, train_head=train_head, kept=kind.kept)
     each = {**kind.from_logits(flat, matrices, result), **result.head}
     return {
         name: ScaledTensor(part.mantissa.reshape((*lead, *part.mantissa.shape[2:])), part.log_scale.reshape(lead))

@@ -161,10 +161,13 @@ class CustomLoss(Loss):
         return torch.where(shortfall < 1e-6 * (1 + best.abs()), self.log_slope(best) + log_shortfall, plain)
 
 
-def as_loss(loss: Loss | Callable[[Tensor], Tensor]) -> Loss:
-    """A loss object; a plain function becomes a `CustomLoss`."""
-    if isinstance(loss, Loss):
-        return loss
+LossLike = Loss | Callable[[Tensor], Tensor] | None
+
+
+def as_loss(loss: LossLike) -> Loss:
+    """A loss object: `Logistic()` for None, and a plain function becomes a `CustomLoss`."""
+    if loss is None or isinstance(loss, Loss):
+        return loss or Logistic()
     if callable(loss) and not isinstance(loss, type):
         return CustomLoss(loss)
     raise ValueError(

@@ -18,7 +18,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, as_tensor, batch_index, check_finite, check_kind, check_same_kind
+from attsvm.data.checks import (
+    ArrayLike,
+    as_finite,
+    as_floating,
+    as_tensor,
+    batch_index,
+    check_finite,
+    check_kind,
+    check_same_kind,
+)
 
 
 class Head(ABC):
@@ -94,31 +103,34 @@ class Head(ABC):
         return self.map(lambda tensor, _: tensor.to(device=device, dtype=dtype))
 
 
-class _OneTensor(Head):
-    """What prediction heads with one trained tensor, the field `_field` of `_axes` axes, have in common."""
+class _TensorHead(Head):
+    """What prediction heads have in common whose tensors are fields, of which the first is trained."""
 
-    _field: ClassVar[str]
-    _axes: ClassVar[int]
+    axes: ClassVar[Mapping[str, int]]  # the trailing axes of each field
 
     def parameters(self) -> dict[str, Tensor]:
-        return {"head": getattr(self, self._field)}
+        return {"head": getattr(self, next(iter(self.axes)))}
 
     def with_parameters(self, parameters: Mapping[str, Tensor]) -> Head:
-        return _rebuilt(self, **{self._field: parameters["head"]})
+        return _rebuilt(self, **{next(iter(self.axes)): parameters["head"]})
 
     def event_axes(self) -> dict[str, int]:
-        return {"head": self._axes}
+        return {"head": next(iter(self.axes.values()))}
+
+    def map(self, function: Callable[[Tensor, int], Tensor]) -> Head:
+        return _rebuilt(self, **{name: function(getattr(self, name), axes) for name, axes in self.axes.items()})
 
     def check(self, data: TokenDataset) -> None:
-        check_parameter(getattr(self, self._field), "head", data, (data.dv, "width")[: self._axes])
+        for name, axes in self.axes.items():
+            shown = "head" if axes else name
+            check_parameter(getattr(self, name), shown, data, (data.dv, "width")[:axes])
 
 
-class _VectorHead(_OneTensor):
+class _VectorHead(_TensorHead):
     """``h(x) = v^T x + (a term without v)``."""
 
     vector: Tensor
-    _field: ClassVar[str] = "vector"
-    _axes: ClassVar[int] = 1
+    axes: ClassVar[Mapping[str, int]] = {"vector": 1}
 
     def parameter_gradient(self, values: Tensor, weights: Tensor) -> dict[str, Tensor]:
         return {"head": (weights.unsqueeze(-2) @ values).squeeze(-2)}
@@ -138,16 +150,14 @@ class LinearHead(_VectorHead):
     vector: Tensor  #: v, ``[dv]`` or ``[*batch, dv]``
 
     def __init__(self, vector: ArrayLike) -> None:
-        tensor = as_floating(vector, "head vector")
-        check_finite(tensor, "head vector", ("coordinate",))
-        object.__setattr__(self, "vector", tensor)
+        object.__setattr__(self, "vector", as_finite(vector, "head vector", ("coordinate",)))
 
     def input_gradient(self, values: Tensor) -> Tensor:
         return self.vector.unsqueeze(-2).expand_as(values)
 
 
 @dataclass(frozen=True, eq=False)
-class ReluHead(_OneTensor):
+class ReluHead(_TensorHead):
     """h(x) = 1^T relu(V^T x).
 
     >>> ReluHead(torch.eye(2)).output(torch.tensor([[3.0, -4.0]])).item()
@@ -155,8 +165,7 @@ class ReluHead(_OneTensor):
     """
 
     matrix: Tensor  #: V, ``[dv, width]`` or ``[*batch, dv, width]``
-    _field: ClassVar[str] = "matrix"
-    _axes: ClassVar[int] = 2
+    axes: ClassVar[Mapping[str, int]] = {"matrix": 2}
 
     def __init__(self, matrix: ArrayLike) -> None:
         tensor = as_floating(matrix, "head matrix")
@@ -187,10 +196,10 @@ class QuadraticHead(_VectorHead):
 
     vector: Tensor  #: v, ``[dv]`` or ``[*batch, dv]``
     penalty: Tensor  #: a number of at least 0, or one for each element of the batch
+    axes: ClassVar[Mapping[str, int]] = {"vector": 1, "penalty": 0}
 
     def __init__(self, vector: ArrayLike, penalty: float | ArrayLike) -> None:
-        tensor = as_floating(vector, "head vector")
-        check_finite(tensor, "head vector", ("coordinate",))
+        tensor = as_finite(vector, "head vector", ("coordinate",))
         weight = torch.as_tensor(penalty, dtype=tensor.dtype, device=tensor.device)
         if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
             raise ValueError(f"penalty must be finite and not negative; got {penalty!r}")
@@ -202,13 +211,6 @@ class QuadraticHead(_VectorHead):
 
     def input_gradient(self, values: Tensor) -> Tensor:
         return self.vector.unsqueeze(-2) - 2 * self.penalty[..., None, None] * values
-
-    def map(self, function: Callable[[Tensor, int], Tensor]) -> QuadraticHead:
-        return _rebuilt(self, vector=function(self.vector, 1), penalty=function(self.penalty, 0))
-
-    def check(self, data: TokenDataset) -> None:
-        super().check(data)
-        check_parameter(self.penalty, "penalty", data, ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,13 +283,12 @@ class ModuleHead(Head):
             )
 
     def _forward(self, values: Tensor, parameters: Mapping[str, Tensor] | None) -> Tensor:
-        if parameters is None:
-            return _one_number(self.module(values), values)
-        bare = {name.removeprefix("head."): value for name, value in parameters.items()}
+        bare = {name.removeprefix("head."): value for name, value in (parameters or {}).items()}
         shapes = {name: value.shape for name, value in self.module.named_parameters()}
 
         def called(own: dict[str, Tensor], x: Tensor) -> Tensor:
-            return _one_number(torch.func.functional_call(self.module, own, (x,)), x)
+            output = torch.func.functional_call(self.module, own, (x,))
+            return output.squeeze(-1) if output.ndim == x.ndim and output.shape[-1] == 1 else output
 
         if all(value.shape == shapes[name] for name, value in bare.items()):
             return called(bare, values)
@@ -325,14 +326,11 @@ def doubled_head(head: object) -> object:
 
 
 def check_parameter(value: Tensor, name: str, data: TokenDataset, event: tuple[int | str, ...]) -> None:
-    """Raise unless `value` is ``[*event]`` or ``[*batch, *event]``, of the data's kind; names in `event` are free."""
+    """Raise unless `value` is ``[*event]`` or ``[*batch, *event]``, of the data's kind; any "width" will do."""
     shape = tuple(value.shape)
-    own = shape[len(shape) - len(event) :]
-    fits = len(own) == len(event) and all(
-        isinstance(want, str) or want == got for want, got in zip(event, own, strict=True)
-    )
+    fits = [want in (got, "width") for want, got in zip(event[::-1], shape[::-1], strict=False)]
     lead = shape[: len(shape) - len(event)]
-    if not fits or lead not in ((), data.batch_shape):
+    if not all(fits) or len(fits) < len(event) or lead not in ((), data.batch_shape):
         both = f" or {[*data.batch_shape, *event]}" if data.batch_shape else ""
         raise ValueError(f"{name} must have shape {list(event)}{both} to fit the data; got {list(shape)}")
     check_same_kind(value, name, data.tokens)
@@ -340,11 +338,6 @@ def check_parameter(value: Tensor, name: str, data: TokenDataset, event: tuple[i
 
 def _rebuilt(head: Any, **changes: Any) -> Any:
     """A copy of a frozen prediction head with some tensors exchanged and nothing checked again."""
-    fresh = object.__new__(type(head))
-    for name, value in {**head.__dict__, **changes}.items():
-        object.__setattr__(fresh, name, value)
+    fresh = copy.copy(head)
+    fresh.__dict__.update(changes)
     return fresh
-
-
-def _one_number(output: Tensor, values: Tensor) -> Tensor:
-    return output.squeeze(-1) if output.ndim == values.ndim and output.shape[-1] == 1 else output

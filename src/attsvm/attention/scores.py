@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.attention.losses import Logistic, Loss, as_loss
+from attsvm.attention.losses import Loss, LossLike, as_loss
 from attsvm.attention.prediction_heads import Head, LinearHead, as_head
 from attsvm.data import TokenDataset
 
@@ -100,9 +99,7 @@ def linear_only(head: object, data: TokenDataset, name: str) -> LinearHead:
     return own
 
 
-def best_risk(
-    data: TokenDataset, head: object = None, loss: Loss | Callable[[Tensor], Tensor] | None = None
-) -> Float[Tensor, "*batch"]:
+def best_risk(data: TokenDataset, head: object = None, loss: LossLike = None) -> Float[Tensor, "*batch"]:
     """The infimum candidate ``L_* = (1/n) sum_i loss(max_t gamma_it)`` of a linear prediction head.
 
     No finite W attains it where the optimum is unique; it is the infimum if and only if the SVM of the optimal tokens
@@ -112,12 +109,10 @@ def best_risk(
         ValueError: for a nonlinear prediction head, whose best mixture of tokens has no closed form.
     """
     linear = linear_only(head, data, "best_risk")
-    return as_loss(loss or Logistic()).value(token_scores(data, linear).amax(-1)).mean(-1)
+    return as_loss(loss).value(token_scores(data, linear).amax(-1)).mean(-1)
 
 
-def lipschitz_bound(
-    data: TokenDataset, head: object = None, loss: Loss | Callable[[Tensor], Tensor] | None = None
-) -> Float[Tensor, "*batch"]:
+def lipschitz_bound(data: TokenDataset, head: object = None, loss: LossLike = None) -> Float[Tensor, "*batch"]:
     """An upper bound on the Lipschitz constant of the risk's gradient in W (Frobenius norm), for a linear h.
 
     With range r_i of the scores of input i, diameter D_i of its tokens, and suprema M1_i, M2_i of |loss'| and |loss''|
@@ -136,7 +131,7 @@ def lipschitz_bound(
     scores = flat_scores(flat, linear.flatten())
     high = scores.amax(-1)
     low = scores.masked_fill(torch.isinf(scores), math.inf).amin(-1)
-    slope, curvature = as_loss(loss or Logistic()).slope_bounds(low, high)
+    slope, curvature = as_loss(loss).slope_bounds(low, high)
     spread = high - low
     squared = flat.queries.square().sum(-1) * _squared_diameters(flat)
     each = squared * (curvature * spread.square() / 16 + slope * spread / 4)

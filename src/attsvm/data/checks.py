@@ -50,6 +50,13 @@ def as_floating(value: object, name: str) -> Tensor:
     return tensor
 
 
+def as_finite(value: object, name: str, axes: Sequence[str]) -> Tensor:
+    """`value` as a float32 or float64 tensor of finite numbers; `axes` name the trailing axes."""
+    tensor = as_floating(value, name)
+    check_finite(tensor, name, axes)
+    return tensor
+
+
 def as_mask(value: object, name: str) -> Tensor:
     """`value` as a boolean tensor."""
     tensor = as_tensor(value, name)

@@ -11,19 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.attention import Loss, Parameterization
+from attsvm.attention import Head, Parameterization, Weights
 from attsvm.attention.gradient import invisible_tokens
+from attsvm.attention.losses import LossLike, as_loss
+from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
 from attsvm.data.checks import check_count, check_kind
 from attsvm.data.machine import TINY, one_thread
-from attsvm.data.streams import Seed
+from attsvm.data.streams import Seed, stream_keys
 from attsvm.descent.engines.base import Advance, Engine, Progress, choose_engine
 from attsvm.descent.fingerprint import start_digest
 from attsvm.descent.initial import Initial, check_size, starting_point
 from attsvm.descent.optimizers.base import Optimizer
+from attsvm.descent.optimizers.gradient import NormalizedGradientDescent
 from attsvm.descent.run import Recorder, Run, record_steps, resumed
 from attsvm.descent.schedules import StoppingRule
-from attsvm.descent.task import Task
+from attsvm.descent.task import InputBatches, Task, check_data
 
 
 def fit(
@@ -32,7 +35,7 @@ def fit(
     *,
     parameterization: Parameterization | None = None,
     optimizer: Optimizer | None = None,
-    loss: Loss | Callable[[Tensor], Tensor] | None = None,
+    loss: LossLike = None,
     steps: int = 2000,
     seed: Seed = 0,
     initial: Initial = None,
@@ -93,20 +96,23 @@ def fit(
     """
     began = time.perf_counter()
     steps = check_count(steps, "steps", 0)
+    check_data(data)
     check_kind(engine, Engine | None, "engine", "an engine such as TorchEngine()")
     check_kind(resume, Run | None, "resume", "a Run, for example Run.load(path)")
-    task = Task.of(
-        data, head, parameterization, optimizer, loss,
-        seed=seed, train_head=train_head, batch_size=batch_size, ridge=ridge, stop=stop, device=device,
-    )  # fmt: skip
     check_kind(keep, Collection, "keep", "a collection of names such as ('risk', 'weights')")
-    check_size(task.data, task.parameterization, starts, 1 if stop is not None else _records(record, steps), keep)
+    if device is not None:
+        data, head = data.to(device), head.to(device) if isinstance(head, Tensor | Head) else head
+    keys = tuple(stream_keys(seed, data.batch_shape))
+    task = Task(
+        data.flatten(), as_head(head, data).flatten(), as_loss(loss), parameterization or Weights(),
+        optimizer or NormalizedGradientDescent(0.1), train_head=train_head, ridge=ridge, stop=stop, seeds=keys,
+        batches=None if batch_size is None else InputBatches(data.n, batch_size, keys, data.device),
+    )  # fmt: skip
+    check_size(data, task.parameterization, starts, 1 if stop is not None else _records(record, steps), keep)
     configuration = task.describe(steps)
     if resume is None:
         trained = task.head if train_head else None
-        parameters, lead = starting_point(
-            task.data, task.parameterization, task.seeds, task.batch_shape, initial, starts, trained
-        )
+        parameters, lead = starting_point(data, task.parameterization, keys, initial, starts, trained)
         first, now = 0, Progress.beginning(parameters, task.optimizer)
         _apply_stop(task, now, 0)
         configuration["fingerprint"]["start"] = start_digest(now.parameters)
@@ -114,7 +120,7 @@ def fit(
         if initial is not None:
             raise ValueError("resume goes on from the run's own weights; leave initial out")
         first, now, lead = resume.step, resumed(resume, task, configuration), tuple(resume.risk.shape)
-        if starts is not None and lead != (starts, *task.batch_shape):
+        if starts is not None and lead != (starts, *data.batch_shape):
             raise ValueError(f"resume needs the same starts; the run has shape {list(lead)}, got {starts}")
         configuration["fingerprint"] |= resume.configuration.get("fingerprint", {})
     runs = now.active.shape[0]

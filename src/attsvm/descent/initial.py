@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import torch
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from attsvm.attention import Head, Parameterization, Weights
 from attsvm.attention.prediction_heads import as_head
-from attsvm.data import Counter, TokenDataset
+from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_finite, check_kind, check_same_kind
 from attsvm.data.counter import Numbers
 from attsvm.data.machine import check_fits, in_words
-from attsvm.data.streams import Purpose, Seed, draw_batch, stream_keys
+from attsvm.data.streams import Purpose, Seed, draw_batch
 from attsvm.descent.task import check_data
 
 Initial = ArrayLike | Mapping[str, ArrayLike] | str | float | None
@@ -55,26 +55,24 @@ def initial_parameters(
     parameterization = parameterization or Weights()
     check_kind(parameterization, Parameterization, "parameterization", "Weights() or KeyQuery(rank)")
     check_size(data, parameterization, starts)
-    keys = seed if isinstance(seed, Counter) else stream_keys(seed, data.batch_shape)
     trained = as_head(head, data).flatten() if train_head else None
-    parameters, lead = starting_point(data, parameterization, keys, data.batch_shape, initial, starts, trained)
+    parameters, lead = starting_point(data, parameterization, seed, initial, starts, trained)
     return {name: value.reshape(*lead, *value.shape[2:]) for name, value in parameters.items()}
 
 
 def starting_point(
     data: TokenDataset,
     parameterization: Parameterization,
-    seeds: Sequence[tuple[int, int]] | Counter,
-    batch_shape: tuple[int, ...],
+    seed: Seed,
     initial: Initial = None,
     starts: int | None = None,
     trained_head: Head | None = None,
 ) -> tuple[dict[str, Tensor], tuple[int, ...]]:
     """Parameters ``[starts, batch, ...]``, and the leading axes ``[*starts, *batch]`` in which the caller sees them.
 
-    The data give sizes, precision and device; their own batch axes do not matter. `trained_head` has at most one batch
-    axis. A ValueError if a given tensor does not fit, or the start is a saddle.
+    `trained_head` has at most one batch axis. A ValueError if a given tensor does not fit, or the start is a saddle.
     """
+    batch_shape = data.batch_shape
     shapes: dict[str, tuple[int, ...]] = dict(parameterization.shapes(data))  # of each parameter of one run
     factors = list(shapes)
     if trained_head is not None:
@@ -82,8 +80,8 @@ def starting_point(
         shapes |= {name: tuple(value.shape[value.ndim - axes[name] :]) for name, value in own.items()}
     given: dict[str, Tensor] = {}
     several = None  # the axis of starts that the given tensors have
-    for name, value in _named(data, parameterization, initial, shapes, factors).items():
-        given[name], count = _fitted(as_floating(value, f"initial {name}"), name, shapes[name], data, batch_shape)
+    for name, value in _named(data, parameterization, initial, shapes).items():
+        given[name], count = _fitted(as_floating(value, f"initial {name}"), name, shapes[name], data)
         if count is not None and several is not None and count != several:
             raise ValueError(f"initial {name} holds {count} starts, another parameter {several}; they must agree")
         several = count if count is not None else several
@@ -92,7 +90,7 @@ def starting_point(
     count, runs = several or starts or 1, math.prod(batch_shape)
     parameters = {name: value.expand(count, runs, *value.shape[2:]).clone() for name, value in given.items()}
     if any(name not in given for name in factors):
-        parameters = _drawn(data, parameterization, count, runs, seeds) | parameters
+        parameters = _drawn(data, parameterization, count, seed) | parameters
     if trained_head is not None:
         parameters = trained_head.broadcast((count, runs)).parameters() | parameters
     ordered = parameterization.normal_form({name: parameters[name] for name in shapes})
@@ -142,47 +140,41 @@ def doubled_start(initial: Initial) -> Initial:
     return as_floating(initial, "initial weights").double() if isinstance(initial, Tensor | np.ndarray) else initial
 
 
-def _drawn(
-    data: TokenDataset, parameterization: Parameterization, starts: int, runs: int, seeds: Seed
-) -> dict[str, Tensor]:
+def _drawn(data: TokenDataset, parameterization: Parameterization, starts: int, seed: Seed) -> dict[str, Tensor]:
     def draw(stream: Numbers) -> dict[str, np.ndarray]:
         each = [parameterization.draw(data, stream) for _ in range(starts)]
         return {name: stream.library.stack([one[name] for one in each], 1) for name in each[0]}
 
-    drawn = draw_batch(draw, runs, seeds, purpose=Purpose.STARTING_POINT, device=data.device)
+    drawn = draw_batch(draw, data.flatten().batch_shape, seed, purpose=Purpose.STARTING_POINT, device=data.device)
     return {name: value.transpose(0, 1).to(device=data.device, dtype=data.dtype) for name, value in drawn.items()}
 
 
 def _named(
-    data: TokenDataset,
-    parameterization: Parameterization,
-    initial: Initial,
-    shapes: Mapping[str, tuple[int, ...]],
-    factors: list[str],
+    data: TokenDataset, parameterization: Parameterization, initial: Initial, trained: Mapping[str, tuple[int, ...]]
 ) -> Mapping[str, ArrayLike]:
-    """What the caller gives for each parameter."""
+    """What the caller gives for each parameter, of those that are trained with their shapes."""
+    shapes = parameterization.shapes(data)
     if initial is None:
         return {}
     if isinstance(initial, str | int | float):
         if initial is False or initial not in ("zeros", 0):
             raise ValueError(f"initial must be 'zeros', a tensor or a mapping of tensors; got {initial!r}")
-        return {name: torch.zeros(shapes[name], dtype=data.dtype, device=data.device) for name in factors}
+        return {name: torch.zeros(shapes[name], dtype=data.dtype, device=data.device) for name in shapes}
     if not isinstance(initial, Mapping):
-        if len(factors) > 1:
-            names = " and ".join(factors)
+        if len(shapes) > 1:
+            names = " and ".join(shapes)
             raise ValueError(f"initial of {parameterization} must be a mapping with {names}; got one array")
-        return {factors[0]: initial}
+        return dict.fromkeys(shapes, initial)
     for name in initial:
-        if name not in shapes:
-            trained = ", ".join(shapes)
-            raise ValueError(f"initial names {name!r}, which is not trained; the trained parameters are {trained}")
+        if name not in trained:
+            names = ", ".join(trained)
+            raise ValueError(f"initial names {name!r}, which is not trained; the trained parameters are {names}")
     return initial
 
 
-def _fitted(
-    value: Tensor, name: str, event: tuple[int, ...], data: TokenDataset, batch_shape: tuple[int, ...]
-) -> tuple[Tensor, int | None]:
+def _fitted(value: Tensor, name: str, event: tuple[int, ...], data: TokenDataset) -> tuple[Tensor, int | None]:
     """A given tensor as ``[starts or 1, batch or 1, *event]``, and the number of starts if it has an axis for them."""
+    batch_shape = data.batch_shape
     lead = tuple(value.shape[: value.ndim - len(event)])
     single = lead in ((), batch_shape)
     if tuple(value.shape[len(lead) :]) != event or 0 in lead or not (single or lead[1:] == batch_shape):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
@@ -14,22 +14,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import Head, Logistic, Loss, Parameterization, Weights
+from attsvm.attention import Head, Loss, Parameterization
 from attsvm.attention.gradient import Attended, attend
-from attsvm.attention.losses import as_loss
-from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
 from attsvm.data.checks import check_kind
-from attsvm.data.streams import Purpose, Seed, stream_keys, streams
+from attsvm.data.streams import Purpose, streams
 from attsvm.descent.fingerprint import data_digest, head_digest
 from attsvm.descent.optimizers.base import Optimizer
-from attsvm.descent.optimizers.gradient import NormalizedGradientDescent
 from attsvm.descent.schedules import StoppingRule
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A training task whose parts fit together; `Task.of` makes one from what a caller gives.
+    """A training task; a ValueError for the first part that does not fit the others.
 
     The data have one batch axis, parameters are ``[starts, batch, ...]``.
     """
@@ -44,57 +41,21 @@ class Task:
     batches: InputBatches | None = None  # the inputs of each step; None means all of them
     stop: StoppingRule | None = None  # ends the runs that it calls done
     seeds: tuple[tuple[int, int], ...] = ()  # the random stream (seed, element) of each data set
-    batch_shape: tuple[int, ...] = ()  # the batch axes that the caller sees
 
-    @classmethod
-    def of(
-        cls,
-        data: TokenDataset,
-        head: object,
-        parameterization: Parameterization | None,
-        optimizer: Optimizer | None,
-        loss: Loss | Callable[[Tensor], Tensor] | None,
-        *,
-        seed: Seed,
-        train_head: bool,
-        batch_size: int | None,
-        ridge: float,
-        stop: StoppingRule | None,
-        device: torch.device | str | None,
-    ) -> Task:
-        """The task that these arguments of `fit` describe; a ValueError for the first that does not fit."""
-        check_data(data)
-        parameterization = parameterization or Weights()
-        optimizer = optimizer or NormalizedGradientDescent(0.1)
-        check_kind(parameterization, Parameterization, "parameterization", "Weights() or KeyQuery(rank)")
-        if not isinstance(optimizer, Optimizer):
-            raise ValueError(f"optimizer must be an optimizer such as GradientDescent(0.1); got {_named(optimizer)}")
-        check_kind(stop, StoppingRule | None, "stop", "a rule such as Saturated() or Settled()")
-        if isinstance(ridge, bool) or not isinstance(ridge, numbers.Real) or not 0 <= ridge < math.inf:
-            raise ValueError(f"ridge must be a finite number, 0 or positive; got {ridge!r}")
-        if batch_size is not None and parameterization.kept is not None:
+    def __post_init__(self) -> None:
+        check_kind(self.parameterization, Parameterization, "parameterization", "Weights() or KeyQuery(rank)")
+        if not isinstance(self.optimizer, Optimizer):
+            given = _named(self.optimizer)
+            raise ValueError(f"optimizer must be an optimizer such as GradientDescent(0.1); got {given}")
+        check_kind(self.stop, StoppingRule | None, "stop", "a rule such as Saturated() or Settled()")
+        if isinstance(self.ridge, bool) or not isinstance(self.ridge, numbers.Real) or not 0 <= self.ridge < math.inf:
+            raise ValueError(f"ridge must be a finite number, 0 or positive; got {self.ridge!r}")
+        object.__setattr__(self, "ridge", float(self.ridge))
+        if self.batches is not None and self.parameterization.kept is not None:
             raise ValueError(
                 "TwoScales is made for all inputs of its data, it takes no mini-batches; leave batch_size out"
             )
-        if device is not None:
-            data = data.to(device)
-            head = head.to(device) if isinstance(head, Tensor | Head) else head
-        seeds = tuple(stream_keys(seed, data.batch_shape))
-        task = cls(
-            data.flatten(),
-            as_head(head, data).flatten(),
-            as_loss(loss or Logistic()),
-            parameterization,
-            optimizer,
-            train_head=train_head,
-            ridge=float(ridge),
-            batches=None if batch_size is None else InputBatches(data.n, batch_size, seeds, data.device),
-            stop=stop,
-            seeds=seeds,
-            batch_shape=data.batch_shape,
-        )
-        optimizer.check(task)
-        return task
+        self.optimizer.check(self)
 
     def describe(self, steps: int) -> dict[str, Any]:
         """How a run of so many steps is made, JSON-able."""
@@ -105,14 +66,11 @@ class Task:
             "data": repr(self.data),
             "head": type(self.head).__name__,
             "train_head": self.train_head,
-            "parameterization": repr(self.parameterization),
-            "optimizer": repr(self.optimizer),
-            "loss": repr(self.loss),
+            **{name: repr(getattr(self, name)) for name in ("parameterization", "optimizer", "loss", "stop")},
             "steps": steps,
             "seed": list(self.seeds),
             "batch_size": None if self.batches is None else self.batches.size,
             "ridge": self.ridge,
-            "stop": repr(self.stop),
             "fingerprint": {"data": data_digest(self.data), "head": head_digest(self.head)},
         }
 

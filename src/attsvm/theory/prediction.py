@@ -22,7 +22,7 @@ from torch import Tensor
 from attsvm.attention import Head, KeyQuery, LinearHead, Logistic, Loss, Parameterization, Weights, token_scores
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head
-from attsvm.data import Seed, TokenDataset, stream_keys
+from attsvm.data import Seed, TokenDataset
 from attsvm.data.checks import check_count, check_kind
 from attsvm.descent import NormalizedGradientDescent, Optimizer, Schedule, SteepestDescent, fit
 from attsvm.descent.initial import Initial, starting_point
@@ -211,7 +211,7 @@ class Prediction:
 
 def one_start(data: TokenDataset, kind: Parameterization, initial: Initial, seed: Seed = 0) -> Parameters:
     """The parameters at the start of one run for each data set, ``[1, batch, ...]``."""
-    found, lead = starting_point(data, kind, stream_keys(seed, data.batch_shape), data.batch_shape, initial)
+    found, lead = starting_point(data, kind, seed, initial)
     if lead != data.batch_shape:
         raise ValueError("initial must hold one start for each data set; got an axis of starts before the batch")
     return found
