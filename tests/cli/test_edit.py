@@ -38,4 +38,6 @@ def test_bad_demands_are_one_sentence(folder, tmp_path):
     assert "no norm is called 'round'" in refused(invoke(*asked, "--norm", "round"))
     assert "margin must be positive" in refused(invoke(*asked, "--margin", "-1"))
     assert "--keep must be a file, or one of" in refused(invoke(*asked, "--keep", "nowhere.txt"))
-    assert "folder must be new or empty" in refused(invoke(*asked, "--out", tmp_path))
+    # The folder is looked at before anything that takes time.
+    nowhere = ("edit", tmp_path / "nowhere", "--head", "L1H0", "--demands", demands)
+    assert "folder must be new or empty" in refused(invoke(*nowhere, "--out", tmp_path))

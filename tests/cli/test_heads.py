@@ -146,12 +146,50 @@ def test_paths_that_cannot_be_written(folder, texts, tmp_path):
         refused(invoke(*asked, "--out", tmp_path, "--html", tmp_path / "file"), "permission denied")
 
 
-def test_heads_are_swapped(folder, texts):
+def test_heads_are_swapped(folder, texts, tmp_path):
     asked = ("heads", folder, "--texts", texts, "--heads", "L0H1,L1H0", "--queries", 20, "--confidence", 0.3, "--swap")
+    asked = (*asked, "--out", tmp_path)
     result = invoke(*asked)
     assert result.exit_code == 0, result.output
     for words in ("L0H1", "layer 1", "all", "W_mm", "random", "removed", "same choice", " ± "):
         assert words in result.output
-    rows = json.loads(invoke(*asked, "--json").stdout)["swaps"]
-    assert len(rows) == 5 * 3
-    assert "does not exist" in refused(invoke(*asked[:4], "--heads", "L9H0", "--swap"))
+    written = json.loads((tmp_path / "swaps.json").read_text())
+    assert written["command"].startswith("attsvm heads ")
+    assert written["settings"] == {"queries": 20, "confidence": 0.3, "seed": 0}
+    assert [path.name for path in tmp_path.iterdir()] == ["swaps.json"]
+    told = json.loads(invoke(*asked, "--json").stdout)
+    assert told["swaps"] == written["swaps"]
+    assert told["files"] == [str(tmp_path / "swaps.json")]
+    assert len(told["swaps"]) == 5 * 3
+    assert invoke(*asked, "--quiet").output == f"written: {tmp_path / 'swaps.json'}\n"
+    assert "does not exist" in refused(invoke(*asked[:4], "--heads", "L9H0", "--swap", "--out", tmp_path))
+    message = refused(invoke(*asked, "--draws", 3, "--html", tmp_path / "page.html", "--leave-out-sinks"))
+    assert "--swap compares in this process" in message
+    assert message.strip().endswith("leave out --leave-out-sinks, --draws, --html")
+
+
+def test_an_interrupt_keeps_measured_swaps(folder, texts, tmp_path, monkeypatch):
+    asked = ("heads", folder, "--texts", texts, "--heads", "L0H1", "--confidence", 0.3, "--swap", "--out", tmp_path)
+    module = sys.modules["attsvm.heads.explain.swap"]
+    really, kinds = module.differences, []
+
+    def counted(model, places, before, after):
+        kinds.append(len(kinds))
+        if kinds == [0, 1]:
+            raise KeyboardInterrupt
+        return really(model, places, before, after)
+
+    monkeypatch.setattr(module, "differences", counted)
+    result = invoke(*asked)
+    assert result.exit_code == 130
+    assert result.stderr == "attsvm: interrupted; what was measured is kept, the same command goes on from it\n"
+    assert len(json.loads((tmp_path / "swaps.partial.json").read_text())["swaps"]) == 1
+    assert invoke(*asked).exit_code == 0
+    assert len(kinds) == 2 + 2  # the first row is not measured again
+    written = json.loads((tmp_path / "swaps.json").read_text())["swaps"]
+    assert [path.name for path in tmp_path.iterdir()] == ["swaps.json"]
+    invoke(*asked, "--seed", 1)
+    kinds.clear()
+    monkeypatch.setattr(module, "differences", really)
+    assert invoke(*asked).exit_code == 0
+    assert json.loads((tmp_path / "swaps.json").read_text())["swaps"] == written

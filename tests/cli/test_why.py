@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -24,6 +25,21 @@ def test_a_choice_in_words_and_numbers(folder, texts, tmp_path):
     assert found["sentence"] in result.output
     assert sum(part["value"] for part in found["keys"]) == pytest.approx(found["gap"], rel=1e-6)
     assert found["error"] < 1e-6
+
+
+def test_the_page_compares_with_the_token_asked_for(folder, tmp_path):
+    page = tmp_path / "why.html"
+    invoke("why", folder, TEXT, "--head", "L1H0", "--query", "saw", "--html", page)
+    data = r'<script id="data" type="application/json">(.*?)</script>'
+    usual = json.loads(re.search(data, page.read_text(), re.DOTALL)[1])["queries"]
+    other = next(place for place in (1, 2, 4) if place not in (usual["3"]["chosen"], usual["3"]["other"]))
+    invoke("why", folder, TEXT, "--head", "L1H0", "--query", "saw", "--over", other, "--html", page)
+    found = json.loads(re.search(data, page.read_text(), re.DOTALL)[1])["queries"]
+    assert found["3"]["other"] == other
+    assert f"({other})" in found["3"]["sentence"]
+    assert {place: own for place, own in found.items() if place != "3"} == {
+        place: own for place, own in usual.items() if place != "3"
+    }
 
 
 @pytest.mark.parametrize(("given", "message"), [

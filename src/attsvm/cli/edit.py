@@ -39,6 +39,9 @@ def edit(
     Finds the smallest change of the head's query projection, with a certificate; or names the demands that no change of
     it can meet together. The edited model has the same architecture.
     """
+    from attsvm.heads.explain.edit import new_folder
+
+    out = None if out is None else new_folder(out)
     asked = _demands(demands)
     texts = () if keep is None else _texts(keep, 1000, "--keep").lines
     kind = svm_norm_named(norm, None)

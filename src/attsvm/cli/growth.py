@@ -9,6 +9,7 @@ import typer
 
 import attsvm
 from attsvm.cli.common import options
+from attsvm.cli.common.commands import refuse_options
 from attsvm.cli.common.inputs import load_data
 from attsvm.cli.common.options import Json, Quiet, Seed, option
 from attsvm.cli.common.registry import OptimizerOptions, optimizer_named, parameterization_named
@@ -44,11 +45,8 @@ def growth(
             parameterization=parameterization_named(parameterization, rank),
         )  # fmt: skip
     else:
-        free = {"data", "run", "steps", "threshold", "quiet", "json"}
-        told_twice = [name for name in context.params if name not in free and _given(context, name)]
-        if told_twice:
-            given = ", ".join("--" + name.replace("_", "-") for name in told_twice)
-            raise ValueError(f"--run says how it was trained; leave out {given}")
+        used = {"data", "run", "steps", "threshold", "quiet", "json"}
+        refuse_options(context, used, "--run says how it was trained")
         saved = attsvm.Run.load(run)
         found = attsvm.growth(loaded, saved, steps=steps, threshold=threshold)
         check = attsvm.verify_growth(loaded, saved)
@@ -73,8 +71,3 @@ def growth(
         print_table("The law of growth (medians over the data sets)", columns, rows)
     for sentence in sentences:
         typer.echo(sentence)
-
-
-def _given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"

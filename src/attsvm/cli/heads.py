@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,15 +14,15 @@ from typer import Argument, Option
 
 import attsvm
 from attsvm.cli.common import options
-from attsvm.cli.common.commands import interrupted
-from attsvm.cli.common.files import checked_file, new_result, own_folder, write_json, write_result
+from attsvm.cli.common.commands import interrupted, refuse_options
+from attsvm.cli.common.files import checked_file, command_of, new_result, own_folder, write_json, write_result
 from attsvm.cli.common.inputs import backend_device, checked_backend
 from attsvm.cli.common.options import Device, Jobs, Json, Out, Quiet, flag, listed, option
 from attsvm.cli.common.registry import SAMPLES, svm_norm_named
 from attsvm.cli.common.report import plural, print_json, print_table, status_line
 
 if TYPE_CHECKING:
-    from attsvm.heads import HeadModel, HeadsReport, Progress, Texts
+    from attsvm.heads import HeadModel, HeadsReport, Progress, Swapped, Texts
 
 Model = Annotated[
     str, Argument(metavar="MODEL", help="Folder of a model, a GGUF file, or a name on the Hugging Face hub.")
@@ -78,6 +79,10 @@ def heads(
     Finished heads are kept in FOLDER/cache: the same command goes on where it was stopped, with as many processes as
     you like, here (--jobs) or on a Dask cluster.
     """
+    from attsvm.heads.analysis.analyze import chosen_heads
+
+    if swap:
+        refuse_options(context, _OF_SWAPS, "--swap compares in this process, in the Frobenius norm, and writes no page")
     computing, where = checked_backend(backend, scheduler, jobs, worker_timeout), backend_device(device, backend)
     folder = own_folder(out, "heads")
     page = checked_file(html or folder / "heads.html", "--html")
@@ -92,10 +97,9 @@ def heads(
         device="cpu" if backend == "dask" else where,
     )  # fmt: skip
     if swap:
-        _swap(
-            loaded, given, wanted_layers, wanted_heads,
-            {"queries": queries, "confidence": confidence, "seed": seed}, folder / "swaps.json", json,
-        )  # fmt: skip
+        names = [f"L{layer}H{head}" for layer, head in chosen_heads(loaded, wanted_layers, wanted_heads)]
+        settings = {"queries": queries, "confidence": confidence, "seed": seed}
+        _swap(context, loaded, given, names, settings, folder, quiet, json)
         return
     with status_line(f"Heads of {loaded.name}", quiet=quiet or json) as tell:
 
@@ -128,25 +132,56 @@ def heads(
         _print(report, given, page, numbers, quiet)
 
 
-def _swap(
-    model: HeadModel,
-    given: Texts,
-    layers: Sequence[int] | None,
-    heads: Sequence[int | str] | None,
-    settings: dict[str, Any],
-    file: Path,
-    json: bool,
-) -> None:
-    """The table of `heads.swaps`, also in a file."""
-    from attsvm.heads.analysis.analyze import chosen_heads
+# Options that --swap has a use for.
+_OF_SWAPS = {
+    "model", "texts", "images", "tokenizer", "model_type", "most_texts", "layers", "heads", "queries", "confidence",
+    "swap", "out", "seed", "device", "quiet", "json",
+}  # fmt: skip
 
-    names = [f"L{layer}H{head}" for layer, head in chosen_heads(model, layers, heads)]
-    found = attsvm.heads.swaps(model, given.lines or None, names, **settings)
-    told = {"model": model.name, "settings": settings, "swaps": [vars(row) for row in found]}
-    write_json(checked_file(file, "--out"), told)
+
+def _swap(
+    context: typer.Context, model: HeadModel, given: Texts, heads: Sequence[str], settings: dict[str, Any],
+    folder: Path, quiet: bool, json: bool,
+) -> None:  # fmt: skip
+    """The table of `heads.swaps`, also in FOLDER/swaps.json, which says itself how it was made (FOLDER/manifest.json
+    belongs to heads.json); what is measured already is kept beside it until all is there.
+    """
+    from attsvm.heads.loading.folder import read_json
+    from attsvm.sweep.manifest import digest, from_plain, new_manifest, to_plain
+
+    file, part = (checked_file(folder / name, "--out") for name in ("swaps.json", "swaps.partial.json"))
+    asked: dict[str, Any] = {
+        "model": model.name, "fingerprint": model.fingerprint(), "texts": digest(repr(given.lines).encode()),
+        "heads": list(heads), "settings": settings, "attsvm": attsvm.__version__,
+    }  # fmt: skip
+    before = read_json(part) if part.exists() else {}
+    kept = [from_plain(attsvm.heads.Swapped, row) for row in before["swaps"]] if before.get("asked") == asked else []
+    began = time.perf_counter()
+    with status_line(f"Swaps of {model.name}", quiet=quiet or json) as tell:
+
+        def progress(done: str, rows: Sequence[Swapped]) -> None:
+            if rows:
+                write_json(part, {"asked": asked, "swaps": rows})
+            if tell is not None:
+                tell(f"Swaps of {model.name}: {done}")
+
+        try:
+            found = attsvm.heads.swaps(model, given.lines or None, heads, **settings, kept=kept, progress=progress)
+        except KeyboardInterrupt:
+            interrupted("what was measured is kept, the same command goes on from it")
+    seconds, command = time.perf_counter() - began, command_of(context)
+    told = new_manifest("swaps", command=command, **asked, swaps=to_plain(found), seconds=seconds)
+    write_json(file, told)
+    part.unlink(missing_ok=True)
     if json:
-        print_json(told)
+        print_json({**told, "files": [str(file)]})
         return
+    if not quiet:
+        _print_swaps(model, found)
+    typer.echo(f"written: {file}")
+
+
+def _print_swaps(model: HeadModel, found: Sequence[Swapped]) -> None:
     cells = []
     for row in found:
         numbers = (row.same_choice, row.cosine, row.loss)
@@ -155,7 +190,6 @@ def _swap(
     columns = ["heads", "with", "swapped", "same choice", "cosine of output", "added loss"]
     title = f"{model.name} with other attention, on texts that W_mm has not seen (95 % intervals)"
     print_table(title, [(name, "left" if k < 2 else "right") for k, name in enumerate(columns)], cells)
-    typer.echo(f"written: {file}")
 
 
 def _print(report: HeadsReport, given: Texts, page: Path, numbers: Path, quiet: bool) -> None:

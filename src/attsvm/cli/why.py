@@ -57,7 +57,7 @@ def why(
     reading = Reading(loaded, text, head, support=support)
     found = reading.why(query, over)
     if page is not None:
-        reading.save_html(page, query)
+        reading.save_html(page, query, over)
     if json:
         print_json({**found.to_json(), "files": [] if page is None else [str(page)]})
         return

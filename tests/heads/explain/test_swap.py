@@ -15,11 +15,10 @@ from heads.loading.small import IDS, POSITIONED, READERS, VOCABULARY, gpt2, late
 from heads.planted import planted
 
 TEXTS = torch.randint(0, VOCABULARY, (24, 9), generator=torch.Generator().manual_seed(0)).tolist()
-SINKS = "gpt_oss, sinks and windows"
 CASES = [(name, make) for name, make, *_ in READERS] + [
     (name, lambda kind=kind, changes=changes: lately(kind, **changes))
     for name, kind, changes in POSITIONED
-    if "head space" not in name and name != SINKS
+    if "head space" not in name
 ]
 
 

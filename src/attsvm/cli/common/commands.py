@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -71,6 +71,18 @@ class Group(_Flowing, TyperGroup):
         if code == 130:
             _leave("interrupted", 130)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def refuse_options(context: typer.Context, used: Collection[str], why: str) -> None:
+    """A ValueError that names the options that were given and are not among those `used`, and says `why`."""
+
+    def given(name: str) -> bool:
+        source = context.get_parameter_source(name)
+        return source is not None and source.name == "COMMANDLINE"
+
+    unused = [each.opts[0] for each in context.command.params if each.name not in used and given(str(each.name))]
+    if unused:
+        raise ValueError(f"{why}; leave out {', '.join(unused)}")
 
 
 def interrupted(kept: str) -> NoReturn:

@@ -85,10 +85,15 @@ def write_result(
     """
     from attsvm.sweep.manifest import new_manifest, write_manifest
 
-    command, names = shlex.join(["attsvm", *(context.obj or [])]), [*map(str, files), MANIFEST]
-    content = new_manifest(kind, status=status, command=command, **about, files=names, seconds=seconds)
+    names = [*map(str, files), MANIFEST]
+    content = new_manifest(kind, status=status, command=command_of(context), **about, files=names, seconds=seconds)
     write_manifest(folder, content)
     return content
+
+
+def command_of(context: typer.Context) -> str:
+    """The command as it was given."""
+    return shlex.join(["attsvm", *(context.obj or [])])
 
 
 def write_text(path: Path, text: str) -> Path:

@@ -135,12 +135,9 @@ class Edit:
         Raises:
             ValueError: as `apply`; or if the folder holds files.
         """
-        path = Path(folder)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ValueError(f"folder must be new or empty; {path} is not")
         from safetensors.torch import save_file
 
-        edited = self.apply(model)
+        path, edited = new_folder(folder), self.apply(model)
         staging = path.with_name(f".{path.name}.partial")  # complete, or not there
         staging.mkdir(parents=True, exist_ok=True)
         config = copy.deepcopy(edited._core.config)
@@ -155,6 +152,14 @@ class Edit:
         if path.exists():
             path.rmdir()
         return staging.rename(path)
+
+
+def new_folder(folder: str | os.PathLike[str]) -> Path:
+    """The path of a folder that is new or empty; else a ValueError."""
+    path = Path(folder)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(f"folder must be new or empty; {path} is not")
+    return path
 
 
 def edit(

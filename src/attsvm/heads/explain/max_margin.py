@@ -7,7 +7,7 @@ has (`attsvm.heads.analysis.lifted`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -93,20 +93,18 @@ def max_margin(
 
 def of_sentences(
     model: HeadModel, places: Sequence[tuple[int, int]], sentences: Sequence[Sentence], settings: Settings
-) -> list[MaxMargin | None]:
+) -> Iterator[MaxMargin | None]:
     """`max_margin` of some heads, sorted; None for those with a fixed bias (ALiBi) or without a confident query."""
-    found: list[MaxMargin | None] = []
     for view in layers_of(model, sentences, sorted({layer for layer, _ in places}), ()):
         for layer, number in sorted(place for place in places if place[0] == view.index):
             form, name = model.weights(layer, number), f"L{layer}H{number}"
             views = [own.of(form) for own in view.views]
             sure = choices(views, form).confident(settings.confidence)
             if len(sure) == 0 or form.slope:
-                found.append(None)
+                yield None
                 continue
             drawn = sure.draw(settings.queries, torch.Generator().manual_seed(settings.seed))
             solution = solve_lifted(form, views, drawn, settings)
             names = [(n, views[n].sentence.tokens, i, s) for n, i, s in drawn.triples]
             words = tuple(f"{tokens[i]!r} to {tokens[s]!r} in text {n}" for n, tokens, i, s in names)
-            found.append(MaxMargin(name, form, solution, words))
-    return found
+            yield MaxMargin(name, form, solution, words)

@@ -9,7 +9,7 @@ removed, its attention 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ from attsvm.heads.explain.max_margin import MaxMargin, of_sentences
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.texts import read_sentences
 from attsvm.heads.loading.transformers_model import TransformersModel
-from attsvm.heads.model import HeadModel, Sentence, Text, head_place, named_heads
+from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place, named_heads
 
 _SOFTMAX = (torch.softmax, torch.nn.functional.softmax, Tensor.softmax)
 KINDS = ("W_mm", "random", "removed")
@@ -99,7 +99,7 @@ class _Swapped(TorchFunctionMode):
         if func not in _SOFTMAX or self._inside is None or result.ndim != 4 or not wanted:
             return result
         result = result.clone()
-        for text, attention in enumerate(result):
+        for text, attention in enumerate(result[..., : result.shape[-2]]):  # a sink has a column behind those of tokens
             seen = self._seen(text, attention.detach())
             for place in wanted:
                 kept = self._places[place]
@@ -163,6 +163,7 @@ def candidates(
     confidence: float = 0.5,
     seed: int = 0,
     most: int = 30,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[dict[str, dict[Place, Attends | None]], list[Sentence]]:
     """W_mm and random weights of heads: fitted on half of the sentences, temperatures on a few; the rest, held out.
 
@@ -177,7 +178,8 @@ def candidates(
     fitted = of_sentences(
         model, places, fit, Settings(queries=queries, confidence=confidence, accuracy=1e-2, seed=seed)
     )
-    for place, best in zip(sorted(places), fitted, strict=True):
+    for number, (place, best) in enumerate(zip(sorted(places), fitted, strict=True), 1):
+        tell(f"{number} of {counted(len(places), 'head')} fitted")
         form, here = model.weights(*place), [states.layer(place[0]) for states in seen]
         kinds["removed"][place] = None
         if best is None or not best.solved:
@@ -209,6 +211,8 @@ def swaps(
     confidence: float = 0.5,
     seed: int = 0,
     most: int = 30,
+    kept: Sequence[Swapped] = (),
+    progress: Callable[[str, Sequence[Swapped]], None] | None = None,
 ) -> list[Swapped]:
     """What a model does with W_mm, with random weights and without heads: each alone, by layer, and all at once.
 
@@ -217,6 +221,9 @@ def swaps(
         texts: half of them for W_mm, a few for temperatures, at most `most` of the others to measure on.
         heads: such as ``["L3H7"]``; None means all.
         queries, confidence, seed: as those of `max_margin`.
+        kept: what an earlier call with the same arguments had found when it was stopped; it is not measured again.
+        progress: called after every head that is fitted and every row that is measured, with what is done, in words,
+            and the rows that are there.
 
     Raises:
         ValueError: as `swap`; or if there are fewer than four texts.
@@ -225,22 +232,34 @@ def swaps(
     sentences = [one for one in read_sentences(model, texts) if len(one) > 1]
     if len(sentences) < 4:
         raise ValueError(f"texts must hold at least 4 of two tokens or more, to be split; got {len(sentences)}")
-    made, held_out = candidates(model, sentences, places, queries=queries, confidence=confidence, seed=seed, most=most)
-    before = [outcome(model, sentence) for sentence in held_out]
     groups = {f"L{layer}H{head}": [(layer, head)] for layer, head in places}
     if len(places) > 1:
         groups |= {f"layer {layer}": [place for place in places if place[0] == layer] for layer, _ in places}
         groups["all"] = list(places)
-    found = []
-    for name, group in groups.items():
-        for kind, weights in made.items():
-            own = {place: weights[place] for place in group if place in weights}
-            with swap(model, {f"L{layer}H{head}": kept for (layer, head), kept in own.items()}):
-                after = [outcome(model, sentence) for sentence in held_out]
-            values = differences(model, own, before, after)
-            if kind == "removed":
-                values["same_choice"] = [math.nan]  # nothing chooses
-            found.append(Swapped(name, kind, len(own), **{key: interval(each) for key, each in values.items()}))
+    found: list[Swapped] = []
+
+    def tell(done: str) -> None:
+        if progress is not None:
+            progress(done, found)
+
+    def measured(name: str, kind: str) -> Swapped:
+        own = {place: made[kind][place] for place in groups[name] if place in made[kind]}
+        with swap(model, {f"L{layer}H{head}": kept for (layer, head), kept in own.items()}):
+            after = [outcome(model, sentence) for sentence in held_out]
+        values = differences(model, own, before, after)
+        if kind == "removed":
+            values["same_choice"] = [math.nan]  # nothing chooses
+        return Swapped(name, kind, len(own), **{key: interval(each) for key, each in values.items()})
+
+    made, held_out = candidates(
+        model, sentences, places, queries=queries, confidence=confidence, seed=seed, most=most, tell=tell
+    )
+    before = [outcome(model, sentence) for sentence in held_out]
+    known = {(row.heads, row.kind): row for row in kept}
+    rows = [(name, kind) for name in groups for kind in KINDS]
+    for row in rows:
+        found.append(known.get(row) or measured(*row))
+        tell(f"{len(found)} of {counted(len(rows), 'row')} measured")
     return found
 
 

@@ -363,14 +363,17 @@ class Reading:
         kept = [[found for found in kind if found is not None] for kind in tried]
         return tuple(min(kind, key=lambda found: found.size) for kind in kept if kind)
 
-    def save_html(self, path: str | os.PathLike[str], query: int | str | None = None) -> Path:
+    def save_html(
+        self, path: str | os.PathLike[str], query: int | str | None = None, over: int | str | None = None
+    ) -> Path:
         """Write one self-contained page: the text, and for the token one clicks at the parts of its gap.
 
-        `query` is the token that is shown first.
+        `query` is the token that is shown first, compared with `over`; all others are compared with the runner-up.
         """
         from attsvm.heads.report.html.page import why_page
 
-        chosen = [self.why(i) for i in self.choosing]
+        first = self.sentence.place(query)
+        chosen = [self.why(i, over if i == first else None) for i in self.choosing]
         shown = {
             found.query: {
                 "sentence": found.sentence, "chosen": found.chosen, "other": found.other,
@@ -379,7 +382,7 @@ class Reading:
                 "flips": [str_flip(found, flip) for flip in found.flips],
             } for found in chosen
         }  # fmt: skip
-        data = {"first": self.sentence.place(query), "tokens": self.sentence.tokens, "queries": shown}
+        data = {"first": first, "tokens": self.sentence.tokens, "queries": shown}
         error = max((found.error for found in chosen), default=0.0)
         notes = [*dict.fromkeys(note for found in chosen for note in found.notes), *self.model.notes]
         notes.append(f"parts add up to their gaps to {error:.1e} of each")
