@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -65,3 +66,15 @@ def test_a_word_twice_nothing_to_choose_and_no_model(folder, tmp_path):
     assert "does not exist; give a model folder" in refused(invoke("why", tmp_path / "nowhere", TEXT, *asked, "0"))
     (tmp_path / "config.json").write_text('{"model_type": "xlnet"}', encoding="utf-8")
     assert "adds products of contents and relative positions" in refused(invoke("why", tmp_path, TEXT, *asked, "0"))
+
+
+def test_a_tokenizer_beside_the_model(folder, tmp_path):
+    """What the message about a missing tokenizer names is an option of this command."""
+    shutil.copytree(folder, tmp_path / "bare")
+    (tmp_path / "words").mkdir()
+    (tmp_path / "bare" / "vocab.txt").rename(tmp_path / "words" / "vocab.txt")
+    asked = ("why", tmp_path / "bare", TEXT, "--head", "L1H0", "--query", "saw")
+    assert "has no tokenizer" in refused(invoke(*asked))
+    result = invoke(*asked, "--tokenizer", tmp_path / "words")
+    assert result.exit_code == 0, result.output
+    assert "'saw' (3) attends to" in result.output

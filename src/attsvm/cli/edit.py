@@ -12,7 +12,7 @@ import attsvm
 from attsvm.cli.common.options import Json, option
 from attsvm.cli.common.registry import svm_norm_named
 from attsvm.cli.common.report import print_json
-from attsvm.cli.heads import Model, ModelType, _texts
+from attsvm.cli.heads import Model, ModelType, Tokenizer, _texts
 from attsvm.cli.why import Head
 
 _LINES = 'Lines such as ["The cat sat", "sat", "cat"]: a text, a query in it, and the token that it is to choose.'
@@ -31,6 +31,7 @@ def edit(
     norm: NormName = "frobenius",
     margin: Margin = 1.0,
     out: Folder = None,
+    tokenizer: Tokenizer = None,
     model_type: ModelType = None,
     json: Json = False,
 ) -> None:
@@ -45,7 +46,7 @@ def edit(
     asked = _demands(demands)
     texts = () if keep is None else _texts(keep, 1000, "--keep").lines
     kind = svm_norm_named(norm, None)
-    loaded = attsvm.heads.load(model, model_type=model_type)
+    loaded = attsvm.heads.load(model, tokenizer=tokenizer, model_type=model_type)
     found = attsvm.heads.edit(loaded, head, asked, keep=texts, norm=kind, margin=margin)
     if found.possible and out is not None:
         found.save(loaded, out)

@@ -77,7 +77,7 @@ def heads(
     shuffled selections and an untrained model. All numbers are in FOLDER/heads.json.
 
     Finished heads are kept in FOLDER/cache: the same command goes on where it was stopped, with as many processes as
-    you like, here (--jobs) or on a Dask cluster.
+    you like, here (--jobs) or on a Dask cluster. What --swap measures is in FOLDER/swaps.json, and kept likewise.
     """
     from attsvm.heads.analysis.analyze import chosen_heads
 

@@ -11,7 +11,7 @@ import attsvm
 from attsvm.cli.common.files import checked_file
 from attsvm.cli.common.options import Json, option
 from attsvm.cli.common.report import number, print_json, print_table
-from attsvm.cli.heads import Model, ModelType, _texts
+from attsvm.cli.heads import Model, ModelType, Tokenizer, _texts
 
 Text = Annotated[str, Argument(metavar="TEXT", help="What the model reads.")]
 Head = Annotated[str, option("--head", "NAME", "Such as L3H7: layer and head, counted from 0.")]
@@ -37,6 +37,7 @@ def why(
     over: Over = None,
     examples: Examples = None,
     html: Html = None,
+    tokenizer: Tokenizer = None,
     model_type: ModelType = None,
     parts: Shown = 6,
     json: Json = False,
@@ -52,7 +53,7 @@ def why(
     if parts < 1:
         raise ValueError(f"--parts must be at least 1; got {parts}")
     given = None if examples is None else _texts(examples, 1000, "--examples")
-    loaded = attsvm.heads.load(model, model_type=model_type)
+    loaded = attsvm.heads.load(model, tokenizer=tokenizer, model_type=model_type)
     support = None if given is None else attsvm.heads.max_margin(loaded, head, given.lines)
     reading = Reading(loaded, text, head, support=support)
     found = reading.why(query, over)

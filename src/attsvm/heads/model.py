@@ -81,6 +81,15 @@ def plain_word(token: str) -> str:
     return token.removeprefix("##").strip("Ġ▁ ").removesuffix("</w>")
 
 
+def spaced(token: str) -> str:
+    """A token with the space before it, where its tokenizer marks one.
+
+    >>> spaced("Ġdog"), spaced("##ing")
+    (' dog', '##ing')
+    """
+    return " " + token[1:] if token.startswith(("Ġ", "▁")) else token
+
+
 @dataclass(frozen=True, eq=False)
 class SentenceStates:
     """What the heads of each layer see in one sentence, as `attsvm.heads.form.LayerStates` of all layers, in float64.

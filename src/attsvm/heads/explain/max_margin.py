@@ -19,7 +19,7 @@ from attsvm.heads.analysis.selections import choices, layers_of
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.texts import read_sentences
-from attsvm.heads.model import HeadModel, Sentence, Text, head_place
+from attsvm.heads.model import HeadModel, Sentence, Text, head_place, spaced
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +105,6 @@ def of_sentences(
                 continue
             drawn = sure.draw(settings.queries, torch.Generator().manual_seed(settings.seed))
             solution = solve_lifted(form, views, drawn, settings)
-            names = [(n, views[n].sentence.tokens, i, s) for n, i, s in drawn.triples]
-            words = tuple(f"{tokens[i]!r} to {tokens[s]!r} in text {n}" for n, tokens, i, s in names)
+            names = [[spaced(token) for token in own.sentence.tokens] for own in views]
+            words = tuple(f"{names[n][i]!r} to {names[n][s]!r} in text {n}" for n, i, s in drawn.triples)
             yield MaxMargin(name, form, solution, words)

@@ -32,7 +32,7 @@ from attsvm.heads.analysis.lifted import Pairs
 from attsvm.heads.explain.max_margin import MaxMargin
 from attsvm.heads.explain.trace import Parts, Trace, trace
 from attsvm.heads.form import LayerStates
-from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place
+from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place, spaced
 from attsvm.sweep.manifest import to_plain
 
 FROZEN = "upstream parts: the scale of every normalization is frozen at its value in this run"
@@ -95,8 +95,7 @@ class Why:
 
     def named(self, position: int) -> str:
         """A token and its position, for a reader."""
-        word = self.tokens[position]
-        return f"{' ' + word[1:] if word[:1] in 'Ġ▁' else word!r} ({position})"
+        return f"{spaced(self.tokens[position])!r} ({position})"
 
     @property
     def sentence(self) -> str:
