@@ -153,7 +153,7 @@ def test_unknown_names_get_the_near_one(call, near):
         (lambda: registry.optimizer_named("gd", OptimizerOptions(p=3.0)), "--p does nothing with --optimizer gd"),
         (lambda: registry.optimizer_named("adam", OptimizerOptions(momentum=0.5)), "it belongs to sign"),
         (lambda: registry.optimizer_named("steepest", OptimizerOptions()), "needs --norm"),
-        (lambda: registry.optimizer_named("mirror", OptimizerOptions()), "need --p"),
+        (lambda: registry.optimizer_named("mirror", OptimizerOptions()), "needs --p"),
         (lambda: registry.optimizer_named("gd", OptimizerOptions(growth=2.0)), "belong to --schedule geometric"),
         (lambda: registry.norm_named("l0.5"), "strictly between 1 and infinity"),
         (lambda: registry.svm_norm_named("entrywise", None), "needs --p"),

@@ -128,7 +128,18 @@ def test_cells_of_one_size_share_their_data() -> None:
         ("k = 3", "sets 'k', which a sweep does not have"),
         ("n = [", "is not TOML"),
         ("n = [0]", "n must be positive"),
-        ("n = []", "n must be a tuple with something in it"),
+        ("n = []", "n must be a list with something in it; got []"),
+        ("n = [2, 3, 2]", "n must list every value once; got [2, 3, 2]"),
+        ('norm = ["l2", "l2"]', "norm must list every value once"),
+        ("saturated = 2.0", "saturated must lie strictly between 0 and 1; got 2.0"),
+        ("saturated = nan", "saturated must lie strictly between 0 and 1; got nan"),
+        ("rank = 2", 'rank belongs to parameterization "kq"; got 2'),
+        ('rank = -1\nparameterization = "kq"\ninitial = "drawn"', "rank must be a non-negative integer"),
+        ('optimizer = "steepest"', "optimizer steepest needs norm, which a sweep does not have"),
+        ('optimizer = ["ngd", "mirror"]', "optimizer mirror needs p, which a sweep does not have"),
+        ("runs = 0", "runs must be a positive integer"),
+        ("runs = true", "runs must be an integer; got True"),
+        ('loss = ["logistic"]', "loss must be a string"),
         ("n = 2.5", "every part of n must be an integer"),
         ('optimizer = "adm"', "did you mean adam"),
         ('norm = "nucler"', "did you mean nuclear"),
@@ -137,7 +148,20 @@ def test_cells_of_one_size_share_their_data() -> None:
     ],
 )
 def test_bad_input(tmp_path: Path, text: str, words: str) -> None:
-    refused(invoke("sweep", written(tmp_path, text), "--out", tmp_path / "out"), words)
+    refused(invoke("sweep", written(tmp_path, text), "--out", tmp_path / "out"), "study.toml", words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_grid_that_fits_into_no_memory_is_one_sentence(tmp_path: Path) -> None:
+    refused(invoke("sweep", written(tmp_path, "n = 9999999999"), "--out", tmp_path / "out"), "not enough memory")
+
+
+def test_a_folder_that_holds_something_else(finished: Path, tmp_path: Path) -> None:
+    other = written(tmp_path, SMALL.replace("[2, 3]", "[2, 4]"))
+    for resume in ((), ("--resume",)):
+        refused(invoke("sweep", other, "--out", finished, *resume), "n [2, 4] instead of [2, 3]", "--overwrite")
+    assert invoke("train", "two-inputs", "--steps", 5, "--out", tmp_path / "run", "--quiet").exit_code == 0
+    refused(invoke("sweep", other, "--out", tmp_path / "run", "--overwrite"), "holds another result")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

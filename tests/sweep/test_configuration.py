@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attsvm.sweep import Configuration
-from attsvm.sweep.configuration import differences
+from attsvm.sweep.task import differences
 from sweep.tiny import Fixed, Tiny
 
 

@@ -11,7 +11,7 @@ import pytest
 import attsvm.sweep
 from attsvm import __version__
 from attsvm.sweep import Processes, SweepResult, Task, describe_columns, run
-from attsvm.sweep.configuration import Configuration
+from attsvm.sweep.task import Configuration
 from sweep.files import chunk_files, left_over, stored
 from sweep.tiny import COLUMNS, DRAW_ON, TINY, Fixed, Tiny
 

@@ -10,8 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from importlib.resources import as_file, files
 from posixpath import dirname, join, normpath
 
 ENTRY = "main.js"
@@ -41,16 +40,9 @@ def module_text() -> str:
 def read_parts() -> dict[str, str]:
     """The texts of the installed playground's scripts and its style, by file name."""
 
-    def read(folder: Traversable, prefix: str) -> None:
-        for entry in sorted(folder.iterdir(), key=lambda each: each.name):
-            if entry.is_dir():
-                read(entry, f"{prefix}{entry.name}/")
-            elif entry.name.endswith(".js") or prefix + entry.name == STYLE:
-                found[prefix + entry.name] = entry.read_text(encoding="utf-8")
-
-    found: dict[str, str] = {}
-    read(files("attsvm.app") / "playground", "")
-    return found
+    with as_file(files("attsvm.app") / "playground") as folder:
+        paths = [path for path in sorted(folder.rglob("*")) if path.suffix == ".js" or path == folder / STYLE]
+        return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
 def join_parts(sources: Mapping[str, str], style: str) -> str:

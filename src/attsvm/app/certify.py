@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.app.problem import problem_to_data, selection
+from attsvm.app.problem import Given, problem_to_data, selection
 from attsvm.attention import evaluate, optimal_token_set
 from attsvm.data import TokenDataset
 from attsvm.norms import Frobenius, MaxEntry, Norm, Nuclear, Spectral, direction_cosine
@@ -45,24 +45,19 @@ def certify(request: object) -> dict[str, Any]:
     Raises:
         ValueError: if an entry is missing or wrong; the message names it, what was expected and what came.
     """
-    if not isinstance(request, dict):
-        raise ValueError(f"the request must be an object with problem and selected; got {type(request).__name__}")
-    for name in ("problem", "selected"):
-        if name not in request:
-            raise ValueError(f"the request must have an entry {name!r}")
-    name = request.get("norm", "frobenius")
+    asked = Given(request, "the request")
+    problem, chosen = asked.entry("problem").value, asked.entry("selected").value
+    name = asked.entry("norm", "frobenius").value
     if not isinstance(name, str) or name not in NORMS:
         shown = repr(name) if isinstance(name, str) and len(name) < 40 else type(name).__name__
         raise ValueError(f"norm must be one of {', '.join(NORMS)}; got {shown}")
-    data = problem_to_data(request["problem"])
-    selected = selection(request["selected"], data)
-    weights = _weights(request.get("weights"), data)
+    data, norm = problem_to_data(problem), NORMS[name]()
+    selected = selection(chosen, data)
+    weights = _weights(asked.entry("weights", None).value, data)
     with _ONE_AT_A_TIME:
-        local = is_locally_optimal(data, selected=selected, norm=NORMS[name]())
-    best = optimal_token_set(data)
-    solution = local.solution
-    flat = solution.weights.flatten().tolist()
-    proof = solution.certificate
+        local = is_locally_optimal(data, selected=selected, norm=norm)
+    best, solution = optimal_token_set(data), local.solution
+    flat, proof = solution.weights.flatten().tolist(), solution.certificate
     return {
         "status": solution.status.name.lower(),
         "sentence": f"{solution.sentences}; {_local(local)}",
@@ -75,7 +70,7 @@ def certify(request: object) -> dict[str, Any]:
         "locally_optimal": bool(local),
         "optimal": bool(best.gather(-1, selected[:, None]).all()),
         "seconds": solution.seconds,
-        "run": None if weights is None else _measured(data, selected, weights, solution, NORMS[name]()),
+        "run": None if weights is None else _measured(data, selected, weights, solution, norm),
     }
 
 
@@ -84,12 +79,9 @@ def _weights(given: object, data: TokenDataset) -> Tensor | None:
     if given is None:
         return None
     count = data.d * data.dq
-    numbers = isinstance(given, list) and all(type(each) in (int, float) for each in given)
-    if not isinstance(given, list) or not numbers or len(given) != count:
+    if not isinstance(given, list) or len(given) != count:
         raise ValueError(f"weights must be a list of {count} numbers, row by row; got {type(given).__name__}")
-    flat = torch.tensor([float(each) for each in given if abs(each) < 1e300], dtype=torch.float64)
-    if len(flat) != count or not bool(flat.isfinite().all()):
-        raise ValueError("weights must be finite and within 1e300")
+    flat = torch.tensor([each.number(1e300) for each in Given(given, "weights").parts(count)], dtype=torch.float64)
     return flat.reshape(data.d, data.dq)
 
 

@@ -89,9 +89,8 @@ def write_page(path: str | os.PathLike[str], state: Mapping[str, Any] | None = N
     """
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(
-            f"{path} must end in .html, so that browsers open it as a page; got {path.suffix or 'no suffix'!r}"
-        )
+        ending = path.suffix or "no suffix"
+        raise ValueError(f"{path} must end in .html, so that browsers open it as a page; got {ending!r}")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file in it, such as {path / 'playground.html'}")
     text = standalone_page(state, docs)
@@ -131,20 +130,12 @@ def _documentation() -> str | None:
         named = metadata("attsvm").get_all("Project-URL") or []
     except PackageNotFoundError:  # run from its sources
         return None
-    addresses = dict(each.split(", ", 1) for each in named)
-    return addresses.get("Documentation")
+    return dict(each.split(", ", 1) for each in named).get("Documentation")
 
 
 def _policy(script: str) -> str:
-    rules = {
-        "default-src": "'none'",
-        "script-src": script,
-        "style-src": _hash(_STYLE),
-        "img-src": "data: blob:",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-    }
-    return "; ".join(f"{name} {sources}" for name, sources in rules.items())
+    rules = f"default-src 'none'; script-src {script}; style-src {_hash(_STYLE)}; img-src data: blob:"
+    return f"{rules}; base-uri 'none'; form-action 'none'"
 
 
 def _hash(text: str) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from attsvm.data import EXAMPLES, StartingPoints, TokenDataset, example
+from attsvm.data.checks import check_kind
 
 MOST_INPUTS = 8
 MOST_TOKENS = 12
@@ -36,25 +38,22 @@ def problem_to_data(problem: object) -> TokenDataset:
     >>> problem_to_data({"kind": "prompt", "head": [0, 1], "inputs": [{"label": 1, "query": None, "tokens": [token]}]})
     TokenDataset(n=1, T=1, d=2, dq=1, head, float64, cpu)
     """
-    content = _mapping(problem, "problem")
-    kind = _entry(content, "kind", "problem")
-    if kind not in ("prompt", "matrix"):
-        raise ValueError(f"problem.kind must be 'prompt' or 'matrix'; got {_shown(kind)}")
-    head = _point(_entry(content, "head", "problem"), "problem.head")
-    inputs = _sequence(_entry(content, "inputs", "problem"), "problem.inputs", MOST_INPUTS)
+    given = Given(problem, "problem")
+    kind = given.entry("kind")
+    if kind.value not in ("prompt", "matrix"):
+        kind.refuse("'prompt' or 'matrix'")
+    head = given.entry("head").point()
     labels, queries, places, scores = [], [], [], []
-    for i, given in enumerate(inputs):
-        where = f"problem.inputs[{i}]"
-        one = _mapping(given, where)
-        label = _entry(one, "label", where)
-        if isinstance(label, bool) or label not in (1, -1):
-            raise ValueError(f"{where}.label must be 1 or -1; got {_shown(label)}")
-        labels.append(float(label))
-        queries.append([1.0] if kind == "prompt" else _point(_entry(one, "query", where), f"{where}.query"))
-        tokens = _sequence(_entry(one, "tokens", where), f"{where}.tokens", MOST_TOKENS)
-        pairs = [_token(token, f"{where}.tokens[{t}]") for t, token in enumerate(tokens)]
-        places.append(_tensor([place for place, _ in pairs]))
-        scores.append(_tensor([math.nan if score is None else score for _, score in pairs]))
+    for one in given.entry("inputs").parts(MOST_INPUTS):
+        label = one.entry("label")
+        if isinstance(label.value, bool) or label.value not in (1, -1):
+            label.refuse("1 or -1")
+        labels.append(float(label.value))
+        queries.append([1.0] if kind.value == "prompt" else one.entry("query").point())
+        tokens = one.entry("tokens").parts(MOST_TOKENS)
+        places.append(_tensor([token.entry("x").point() for token in tokens]))
+        own = [token.entry("score", None) for token in tokens]
+        scores.append(_tensor([math.nan if score.value is None else score.number() for score in own]))
     points, vector, values = pad_sequence(places, batch_first=True), _tensor(head), None
     given_scores = pad_sequence(scores, batch_first=True, padding_value=math.nan)
     if not bool(given_scores.isnan().all()):
@@ -79,23 +78,23 @@ def data_to_problem(data: TokenDataset) -> dict[str, Any]:
         ValueError: if the data do not fit the plane, or are more than the page can draw.
     """
     if data.batch_shape:
-        raise ValueError(
-            f"data must be a single data set; got a batch of shape {list(data.batch_shape)}: choose one, data[0]"
-        )
-    if data.d != 2 or data.dq not in (1, 2):
-        raise ValueError(
-            f"data must lie in the plane, d = 2 and dq = 1 (a prompt) or 2; got d = {data.d}, dq = {data.dq}"
-        )
-    longest = int(data.real.sum(-1).max())
-    if data.n > MOST_INPUTS or longest > MOST_TOKENS:
-        raise ValueError(
-            f"data may have {MOST_INPUTS} inputs of {MOST_TOKENS} tokens to be drawn; got {data.n} of {longest}"
-        )
-    if data.dq == 1 and bool((data.queries != 1).any()):
+        shape = list(data.batch_shape)
+        raise ValueError(f"data must be a single data set; got a batch of shape {shape}: choose one, data[0]")
+    d, dq, n, longest = data.d, data.dq, data.n, int(data.real.sum(-1).max())
+    if d != 2 or dq not in (1, 2):
+        raise ValueError(f"data must lie in the plane, d = 2 and dq = 1 (a prompt) or 2; got d = {d}, dq = {dq}")
+    if n > MOST_INPUTS or longest > MOST_TOKENS:
+        most = f"{MOST_INPUTS} inputs of {MOST_TOKENS} tokens"
+        raise ValueError(f"data may have {most} to be drawn; got {n} of {longest}")
+    if dq == 1 and bool((data.queries != 1).any()):
         raise ValueError("queries must all be 1 where dq = 1 (a prompt); scale the tokens instead")
     plain = data.to(device="cpu", dtype=torch.float64)
-    scores = _given_scores(plain)
-    head = torch.tensor([0.0, 1.0], dtype=torch.float64) if plain.head is None or scores is not None else plain.head
+    scores = None  # v^T value of every token, where values and tokens differ
+    if plain.values is not plain.tokens and not torch.equal(plain.values, plain.tokens):
+        if plain.head is None:
+            raise ValueError("data must have a head where values differ from the tokens: else no token has a score")
+        scores = plain.values @ plain.head
+    head = _tensor([0.0, 1.0]) if plain.head is None or scores is not None else plain.head
     for name, part in {"tokens": plain.tokens, "queries": plain.queries, "head": head, "scores": scores}.items():
         if part is not None and bool((part.abs() > LARGEST).any()):
             raise ValueError(f"{name} must lie within {LARGEST:g} to be drawn; the largest is {part.abs().max():g}")
@@ -112,68 +111,58 @@ def data_to_problem(data: TokenDataset) -> dict[str, Any]:
 
 
 def selection(selected: object, data: TokenDataset) -> Tensor:
-    """The selected token of each input, checked.
-
-    Raises:
-        ValueError: naming the input whose token does not exist.
-    """
+    """The selected token of each input, checked; a ValueError names the input whose token does not exist."""
+    given = Given(selected, "selected")
     if not isinstance(selected, list) or len(selected) != data.n:
-        raise ValueError(f"selected must be a list of {data.n} token indices, one per input; got {_shown(selected)}")
-    for i, token in enumerate(selected):
+        given.refuse(f"a list of {data.n} token indices, one per input")
+    for i, token in enumerate(given.parts(data.n)):
         length = int(data.real[i].sum())
-        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < length:
-            raise ValueError(f"selected[{i}] must be a token of input {i}, 0..{length - 1}; got {_shown(token)}")
+        if isinstance(token.value, bool) or not isinstance(token.value, int) or not 0 <= token.value < length:
+            token.refuse(f"a token of input {i}, 0..{length - 1}")
     return torch.tensor(selected)
 
 
-def _given_scores(data: TokenDataset) -> Tensor | None:
-    """v^T value of every token where values and tokens differ, else None."""
-    if data.values is data.tokens or torch.equal(data.values, data.tokens):
-        return None
-    if data.head is None:
-        raise ValueError("data must have a head where values differ from the tokens: without it no token has a score")
-    return data.values @ data.head
+@dataclass(frozen=True)
+class Given:
+    """A part of what the page sent, with its place in it, which every refusal names."""
 
+    value: Any
+    where: str
 
-def _token(given: object, where: str) -> tuple[list[float], float | None]:
-    one = _mapping(given, where)
-    score = one.get("score")
-    place = _point(_entry(one, "x", where), f"{where}.x")
-    return place, None if score is None else _number(score, f"{where}.score")
+    def refuse(self, expected: str) -> NoReturn:
+        """Say in a ValueError what was expected here, and what came."""
+        raise ValueError(f"{self.where} must be {expected}; got {_shown(self.value)}")
 
+    def entry(self, name: str, *otherwise: object) -> Given:
+        """An entry of an object, which must be there unless something else is given to stand in for it."""
+        if not isinstance(self.value, Mapping):
+            self.refuse("an object")
+        if name not in self.value and not otherwise:
+            there = _shown(sorted(map(str, self.value)))
+            raise ValueError(f"{self.where} must have an entry {name!r}; it has {there}")
+        return Given(self.value.get(name, *otherwise), f"{self.where}.{name}")
 
-def _mapping(value: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{where} must be an object; got {_shown(value)}")
-    return value
+    def parts(self, most: int) -> list[Given]:
+        """The entries of a list that has between one and `most`."""
+        if not isinstance(self.value, list | tuple):
+            self.refuse("a list")
+        if not 1 <= len(self.value) <= most:
+            raise ValueError(f"{self.where} must have 1 to {most} entries; got {len(self.value)}")
+        return [Given(each, f"{self.where}[{k}]") for k, each in enumerate(self.value)]
 
+    def point(self) -> list[float]:
+        """Two numbers."""
+        if not isinstance(self.value, list | tuple) or len(self.value) != 2:
+            self.refuse("a list of two numbers")
+        return [each.number() for each in self.parts(2)]
 
-def _entry(value: Mapping[str, Any], name: str, where: str) -> Any:
-    if name not in value:
-        raise ValueError(f"{where} must have an entry {name!r}; it has {_shown(sorted(map(str, value)))}")
-    return value[name]
-
-
-def _sequence(value: object, where: str, most: int) -> list[Any]:
-    if not isinstance(value, list | tuple):
-        raise ValueError(f"{where} must be a list; got {_shown(value)}")
-    if not 1 <= len(value) <= most:
-        raise ValueError(f"{where} must have 1 to {most} entries; got {len(value)}")
-    return list(value)
-
-
-def _point(value: object, where: str) -> list[float]:
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ValueError(f"{where} must be a list of two numbers; got {_shown(value)}")
-    return [_number(each, f"{where}[{k}]") for k, each in enumerate(value)]
-
-
-def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{where} must be a number; got {_shown(value)}")
-    if not (isinstance(value, int) or math.isfinite(value)) or abs(value) > LARGEST:
-        raise ValueError(f"{where} must be a finite number within {LARGEST:g}; got {_shown(value)}")
-    return float(value)
+    def number(self, largest: float = LARGEST) -> float:
+        """A finite number."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            self.refuse("a number")
+        if not (isinstance(self.value, int) or math.isfinite(self.value)) or abs(self.value) > largest:
+            self.refuse(f"a finite number within {largest:g}")
+        return float(self.value)
 
 
 def _shown(value: object) -> str:
@@ -208,12 +197,9 @@ def data_to_state(data: TokenDataset, starting: StartingPoints | None = None) ->
     Raises:
         ValueError: if the data do not fit the page.
     """
-    if not isinstance(data, TokenDataset):
-        raise ValueError(f"data must be a TokenDataset, such as attsvm.data.example('two-inputs'); got {_shown(data)}")
-    if starting is not None and not isinstance(starting, StartingPoints):
-        raise ValueError(
-            f"starting must be StartingPoints, such as attsvm.data.starting_points(name); got {_shown(starting)}"
-        )
+    check_kind(data, TokenDataset, "data", "a TokenDataset, such as attsvm.data.example('two-inputs')")
+    if starting is not None:
+        check_kind(starting, StartingPoints, "starting", "StartingPoints, such as attsvm.data.starting_points(name)")
     problem = data_to_problem(data)
     starts = [] if starting is None else [_start(weights) for weights in starting.weights]
     settings: dict[str, Any] = {"trained": "p" if problem["kind"] == "prompt" else "W", "trainHead": data.head is None}

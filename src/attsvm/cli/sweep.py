@@ -82,12 +82,11 @@ def _read(path: Path) -> Grid:
     unknown = [name for name in given if name not in kinds]
     if unknown:
         raise ValueError(f"{path} sets {unknown[0]!r}, which a sweep does not have; it has {', '.join(kinds)}")
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        listed = tuple(value) if isinstance(value, list) else value
-        several = kinds[name].startswith("tuple") and not isinstance(value, list)
-        values[name] = (value,) if several else listed
+    empty = [name for name, value in given.items() if value == []]
+    if empty:
+        raise ValueError(f"{path}: {empty[0]} must be a list with something in it; got []")
+    spanning = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
     try:
-        return Grid(**values)
+        return Grid(**given | {name: tuple(spanning[name]) for name in given if kinds[name].startswith("tuple")})
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None

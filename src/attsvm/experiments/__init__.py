@@ -27,12 +27,10 @@ from attsvm.experiments.rank import RANK
 from attsvm.experiments.regularization import REGULARIZATION_PATH
 from attsvm.experiments.seeds import AcrossSeeds, Judged, run_seeds
 from attsvm.experiments.weights_and_factors import CAUSAL, HYPERPLANES, LOCAL_CONVERGENCE, TRAJECTORIES
-from attsvm.sweep.backends import Backend, Processes
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.dask_cluster import DaskCluster
+from attsvm.sweep.backends import Backend, DaskCluster, Processes
 from attsvm.sweep.result import SweepResult, describe_columns
 from attsvm.sweep.runner import check_folder, run
-from attsvm.sweep.task import Done, Piece, Task, chunked, cut
+from attsvm.sweep.task import Configuration, Done, Piece, Task, chunked, cut
 
 __all__ = [
     "EXPERIMENTS", "AcrossSeeds", "Check", "Experiment", "Judged", "Verdict", "experiment", "run_seeds",

@@ -11,8 +11,7 @@ import torch
 
 from attsvm.experiments.checks import Check
 from attsvm.svm import ActiveSet, Conic, InteriorPoint, LinearProgram, NuclearInteriorPoint
-from attsvm.sweep.configuration import Configuration
-from attsvm.sweep.task import Done, Piece, Sweep, Task, chunked
+from attsvm.sweep.task import Configuration, Done, Piece, Sweep, Task, chunked
 
 if TYPE_CHECKING:
     from attsvm.sweep.result import SweepResult

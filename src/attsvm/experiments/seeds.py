@@ -19,9 +19,9 @@ from attsvm.data.files import write_atomically
 from attsvm.experiments.base import Experiment
 from attsvm.experiments.checks import Check, Verdict
 from attsvm.sweep.backends import Backend
-from attsvm.sweep.configuration import Configuration, differences
 from attsvm.sweep.result import SweepResult
 from attsvm.sweep.runner import Progress, check_folder, run
+from attsvm.sweep.task import Configuration, differences
 
 C = TypeVar("C", bound=Configuration)
 

@@ -10,12 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attsvm.sweep.backends import Backend, Order, Processes
-    from attsvm.sweep.configuration import Configuration
-    from attsvm.sweep.dask_cluster import DaskCluster
+    from attsvm.sweep.backends import Backend, DaskCluster, Order, Processes
     from attsvm.sweep.result import SweepResult, describe_columns
     from attsvm.sweep.runner import check_folder, run
-    from attsvm.sweep.task import Done, Piece, Sweep, Task, chunked, cut
+    from attsvm.sweep.task import Configuration, Done, Piece, Sweep, Task, chunked, cut
 
 __all__ = [
     "Backend", "Configuration", "DaskCluster", "Done", "Order", "Piece", "Processes", "Sweep", "SweepResult", "Task",
@@ -23,12 +21,10 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "backends": ("Backend", "Order", "Processes"),
-    "configuration": ("Configuration",),
-    "dask_cluster": ("DaskCluster",),
+    "backends": ("Backend", "DaskCluster", "Order", "Processes"),
     "result": ("SweepResult", "describe_columns"),
     "runner": ("check_folder", "run"),
-    "task": ("Done", "Piece", "Sweep", "Task", "chunked", "cut"),
+    "task": ("Configuration", "Done", "Piece", "Sweep", "Task", "chunked", "cut"),
 }
 
 

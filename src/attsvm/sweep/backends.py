@@ -1,17 +1,26 @@
-"""Where chunks are computed: in this process, in several processes of this machine, or by a backend of your own."""
+"""Where chunks are computed: in this process, in several of this machine, on a Dask cluster, or by your own backend."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import functools
+import itertools
+import logging
+import math
 import os
+import secrets
 import signal
+import socket
+import sys
 import threading
 import time
 import warnings
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from asyncio import CancelledError
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import torch
 
@@ -19,19 +28,63 @@ from attsvm.data import machine
 from attsvm.data.checks import check_count
 from attsvm.sweep.chunks import as_chunk, encode
 from attsvm.sweep.clock import clocked
-from attsvm.sweep.configuration import Configuration
 from attsvm.sweep.manifest import RESUME
-from attsvm.sweep.task import Sweep, Task
+from attsvm.sweep.task import Configuration, Sweep, Task
+
+_KEPT = "finished chunks are kept, go on with"
+# Of a Dask cluster.
+_PROTOCOLS = ("tcp", "tls", "ws", "wss", "ucx", "inproc")
+_LOOK = 1.0  # seconds between two looks at the workers
+_AHEAD = 4  # orders per worker that are sent ahead
+_ANSWER = 5.0  # seconds for the scheduler to say who they are
+
+Results = Generator[tuple[int, bytes], None, None]
+"""The place of an order, with the bytes of its chunk."""
+
+
+# The number of threads and the CPU clock belong to the process: threads of a Dask worker compute one after the other.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Order:
+    """One chunk to compute: it is sent to the worker, which sends the chunk's bytes back."""
+
+    sweep: Sweep[Any]
+    configuration: Configuration
+    task: Task
+    device: str
+    fingerprint: str
+
+    def compute(self) -> bytes:
+        """The chunk's bytes, computed on one thread so that they do not depend on the number of cores."""
+        with _ONE_AT_A_TIME, one_thread(), clocked(self.sweep.imports) as clock:
+            try:
+                piece = self.sweep.compute(self.configuration, self.task, torch.device(self.device))
+            except Exception as error:
+                error.add_note(f"while computing chunk {self.task.name} of {self.sweep.id}")
+                raise
+        return encode(as_chunk(piece, self.sweep.columns, clock.spent), self.fingerprint, self.task.name)
+
+
+def compute_placed(place: int, order: Order) -> tuple[int, bytes]:
+    """What a worker runs: the order's place, with the bytes of its chunk."""
+    return place, order.compute()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for PyTorch and BLAS inside the block."""
+    from threadpoolctl import threadpool_limits
+
+    with machine.one_thread(), threadpool_limits(limits=1):
+        yield
 
 
 class Backend(Protocol):
-    """Computes orders, in whatever sequence, and yields the place of each with its bytes as soon as it is finished.
+    """Computes orders, in whatever sequence, and yields the place of each with its bytes as soon as it is finished."""
 
-    One that has something to say while it waits has a method `telling` too, which takes a function of a sentence and
-    returns the same backend that calls it.
-    """
-
-    def __call__(self, orders: Sequence[Order]) -> Generator[tuple[int, bytes], None, None]: ...
+    def __call__(self, orders: Sequence[Order]) -> Results: ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +101,7 @@ class Processes:
     def __post_init__(self) -> None:
         check_count(self.jobs, "jobs")
 
-    def __call__(self, orders: Sequence[Order]) -> Generator[tuple[int, bytes], None, None]:
+    def __call__(self, orders: Sequence[Order]) -> Results:
         if self.jobs == 1 or len(orders) == 1:
             for place, order in enumerate(orders):
                 yield place, order.compute()
@@ -71,8 +124,7 @@ class Processes:
                     yield found
         except TerminatedWorkerError:
             raise ChildProcessError(
-                "a process that computed chunks was killed, perhaps for lack of memory; finished chunks are kept, go on"
-                f" with fewer jobs and {RESUME}"
+                f"a process was killed while computing, perhaps for lack of memory; {_KEPT} fewer jobs and {RESUME}"
             ) from None
 
 
@@ -122,40 +174,156 @@ def _children_without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-# The number of threads and the CPU clock belong to the process: threads of a Dask worker compute one after the other.
-_ONE_AT_A_TIME = threading.Lock()
+def _to_stderr(sentence: str) -> None:
+    sys.stderr.write(f"{sentence}\n")
 
 
 @dataclass(frozen=True)
-class Order:
-    """One chunk to compute: it is sent to the worker, which sends the chunk's bytes back."""
+class DaskCluster:
+    """An existing Dask cluster, by the address of its scheduler; its workers need attsvm but no shared disk.
 
-    sweep: Sweep[Any]
-    configuration: Configuration
-    task: Task
-    device: str
-    fingerprint: str
+    A chunk whose worker dies is computed again by another one; it is stored once, here, when its bytes arrive. A worker
+    computes one chunk at a time on one thread, however many threads it has: start one worker per core.
 
-    def compute(self) -> bytes:
-        """The chunk's bytes, computed on one thread so that they do not depend on the number of cores."""
-        with _ONE_AT_A_TIME, one_thread(), clocked(self.sweep.imports) as clock:
+    Raises:
+        ValueError: if the package distributed is missing, or no scheduler or no worker answers.
+        ConnectionError: while computing, if the scheduler goes away, or no worker comes within `worker_timeout`.
+        ChildProcessError: while computing, if several workers die while computing the same chunk.
+    """
+
+    address: str  #: such as ``tcp://host:8786``
+    patience: float = 10.0  #: seconds to wait for the scheduler, and for its first worker
+    #: seconds to wait while the cluster has no worker, at the beginning (instead of `patience`) and after the last one
+    #: was lost; None waits for a new one without end
+    worker_timeout: float | None = None
+    notice: float = 15.0  #: seconds without a worker after which that is said
+
+    def __post_init__(self) -> None:
+        if self.worker_timeout is not None and not 0 < self.worker_timeout < math.inf:
+            raise ValueError(f"worker_timeout must be a positive number of seconds or None; got {self.worker_timeout}")
+
+    def __call__(self, orders: Sequence[Order], say: Callable[[str], object] = _to_stderr) -> Results:
+        """Compute `orders`; `say` takes the sentences that the last worker was lost and that one has come."""
+        try:
+            from distributed import KilledWorker, wait
+        except ImportError:
+            raise ValueError("the dask backend needs the package distributed; pip install 'attsvm[dask]'") from None
+        with _quiet(), self._client() as client:
+            # Fresh keys: Dask would report a chunk that failed under an old key again without computing it.
+            session = secrets.token_hex(6)
+            keys = [f"attsvm-{order.task.name}-{session}" for order in orders]
+            watch = _Watch(self, client, say, len(client.nthreads()))
+            left = iter(range(len(orders)))
+            waiting: set[Any] = set()
             try:
-                piece = self.sweep.compute(self.configuration, self.task, torch.device(self.device))
-            except Exception as error:
-                error.add_note(f"while computing chunk {self.task.name} of {self.sweep.id}")
-                raise
-        return encode(as_chunk(piece, self.sweep.columns, clock.spent), self.fingerprint, self.task.name)
+                while True:
+                    room = _AHEAD * watch.workers - len(waiting)  # orders may be large: only some wait at the scheduler
+                    for place in itertools.islice(left, max(room, 0 if waiting else 1)):
+                        waiting.add(client.submit(compute_placed, place, orders[place], key=keys[place], pure=False))
+                    if not waiting:
+                        return
+                    watch.look()
+                    try:
+                        with client.as_current():
+                            done, waiting = wait(waiting, timeout=watch.every, return_when="FIRST_COMPLETED")
+                    except TimeoutError:
+                        continue
+                    while done:  # nothing else refers to a future, so its worker forgets the bytes that arrived
+                        yield done.pop().result()
+            except KilledWorker as error:
+                raise ChildProcessError(
+                    f"several Dask workers died computing one chunk ({error.task}); {_KEPT} more memory and {RESUME}"
+                ) from None
+            except (CancelledError, concurrent.futures.CancelledError):
+                raise ConnectionError(f"the Dask scheduler at {self.address} went away; {_KEPT} {RESUME}") from None
+
+    def check(self) -> None:
+        """Try once to connect, else a ValueError; Dask itself would try a closed port again and again."""
+        parts = urlsplit(self.address if "://" in self.address else f"tcp://{self.address}")
+        if parts.scheme not in _PROTOCOLS:
+            raise _unanswered(self.address, ValueError(f"unknown protocol {parts.scheme!r}"))
+        if parts.scheme not in ("tcp", "tls"):
+            return  # only these two are plain sockets that can be tried
+        try:
+            socket.create_connection((parts.hostname, parts.port or 8786), timeout=self.patience).close()
+        except (OSError, ValueError) as error:
+            raise _unanswered(self.address, error) from None
+
+    def _client(self) -> Any:
+        from distributed import Client
+
+        self.check()
+        try:
+            client = Client(self.address, timeout=self.patience, set_as_default=False)
+        except (OSError, ValueError, TypeError) as error:
+            raise _unanswered(self.address, error) from None
+        try:
+            client.wait_for_workers(1, timeout=self.worker_timeout or self.patience)
+        except TimeoutError:
+            client.close()
+            start = f"start some with `dask worker {self.address}`"
+            raise ValueError(f"the Dask cluster at {self.address} has no workers; {start}") from None
+        return client
 
 
-def compute_placed(place: int, order: Order) -> tuple[int, bytes]:
-    """What a worker runs: the order's place, with the bytes of its chunk."""
-    return place, order.compute()
+@dataclass
+class _Watch:
+    """Looks from time to time whether there is anybody left to compute chunks."""
+
+    cluster: DaskCluster
+    client: Any
+    say: Callable[[str], object]
+    workers: int
+    alone_since: float | None = None
+    told: bool = False
+    looked: float = field(default_factory=time.monotonic)
+
+    @property
+    def every(self) -> float:
+        """Seconds between two looks."""
+        return min(_LOOK, self.cluster.notice / 4, (self.cluster.worker_timeout or math.inf) / 4)
+
+    def look(self) -> None:
+        """Count the workers, if it is time; a ConnectionError after `worker_timeout` seconds without one."""
+        if time.monotonic() - self.looked < self.every:
+            return
+        with contextlib.suppress(OSError, TimeoutError):  # if the scheduler is gone, the futures are cancelled
+            self.workers = len(self.client.nthreads(callback_timeout=_ANSWER))
+        self.looked, cluster = time.monotonic(), self.cluster
+        name, start = f"the Dask cluster at {cluster.address}", f"`dask worker {cluster.address}`"
+        if self.workers:
+            if self.told:
+                self.say(f"{name} has a worker again; going on")
+            self.alone_since, self.told = None, False
+            return
+        self.alone_since = self.alone_since or self.looked
+        alone = self.looked - self.alone_since
+        if cluster.worker_timeout is not None and alone >= cluster.worker_timeout:
+            raise ConnectionError(f"{name} has had no worker for {alone:.0f} s; {_KEPT} others ({start}) and {RESUME}")
+        if alone >= cluster.notice and not self.told:
+            self.told = True
+            end = "" if cluster.worker_timeout is None else f" for up to {cluster.worker_timeout:g} s"
+            self.say(f"{name} has lost its last worker; waiting{end} for another, start one with {start}")
+
+
+def _unanswered(address: str, error: Exception) -> ValueError:
+    reason = (getattr(error, "strerror", None) or str(error) or type(error).__name__).partition("\n")[0]
+    return ValueError(
+        f"no Dask scheduler answers at {address!r} ({reason[:1].lower()}{reason[1:]}); give the address of one, such as"
+        " tcp://host:8786"
+    )
 
 
 @contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread for PyTorch and BLAS inside the block."""
-    from threadpoolctl import threadpool_limits
-
-    with machine.one_thread(), threadpool_limits(limits=1):
+def _quiet() -> Iterator[None]:
+    """Silence Dask's log, which would repeat what our messages say."""
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
+    warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
+    before = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
         yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import re
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,9 @@ import pyarrow as pa
 
 from attsvm.data.files import PARTIAL, locked, npz_bytes, write_atomically
 from attsvm.sweep.chunks import Chunk, DamagedChunkError, decode, parquet_bytes
-from attsvm.sweep.configuration import differences
 from attsvm.sweep.manifest import NAME, OVERWRITE, RESUME, digest, read_manifest, write_manifest
 from attsvm.sweep.result import ARRAYS, id_of
-from attsvm.sweep.task import Task
-
-_SAFE = re.compile(r"[a-z0-9][a-z0-9._-]*")
-
+from attsvm.sweep.task import Task, differences
 
 Joined = tuple[dict[str, pa.Table], dict[str, np.ndarray], dict[str, str]]
 """Tables and arrays joined from the chunks, and the SHA-256 of each file that holds them."""
@@ -109,16 +104,10 @@ class ResultFolder:
                         left.unlink()
             yield
 
-    def chunk_path(self, task: Task) -> Path:
-        """Where the chunk of `task` is, or will be."""
-        if not _SAFE.fullmatch(task.name):
-            raise ValueError(f"a task's name must be lower-case letters, digits, '.', '-' and '_'; got {task.name!r}")
-        return self.chunks / f"{task.name}.chunk"
-
     def read(self, task: Task) -> Chunk | None:
         """The finished chunk of `task`, None if it is not there; a DamagedChunkError if it cannot be used."""
         try:
-            content = self.chunk_path(task).read_bytes()
+            content = (self.chunks / f"{task.name}.chunk").read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -129,34 +118,28 @@ class ResultFolder:
         """Store the bytes of a finished chunk, and return what they hold."""
         chunk = decode(content, self.fingerprint, task.name)
         with self._writing():
-            write_atomically(self.chunk_path(task), content)
+            write_atomically(self.chunks / f"{task.name}.chunk", content)
         return chunk
 
     def join(self, chunks: Sequence[Chunk]) -> Joined:
         """Write the joined tables and arrays, and return them."""
-        tables: dict[str, pa.Table] = {}
-        arrays: dict[str, np.ndarray] = {}
-        files: dict[str, str] = {}
+        tables = {
+            name: pa.concat_tables(parts, promote_options="permissive").combine_chunks()
+            for name, parts in _gathered(chunk.tables for chunk in chunks).items()
+        }
+        arrays = {name: np.concatenate(parts) for name, parts in _gathered(chunk.arrays for chunk in chunks).items()}
+        contents = {f"{name}.parquet": parquet_bytes(table) for name, table in tables.items()}
+        if arrays:
+            contents[ARRAYS] = npz_bytes(arrays, zipfile.ZIP_DEFLATED)
         with self._writing():
-            for name in dict.fromkeys(name for chunk in chunks for name in chunk.tables):
-                parts = [chunk.tables[name] for chunk in chunks if name in chunk.tables]
-                tables[name] = pa.concat_tables(parts, promote_options="permissive").combine_chunks()
-                files |= self._write(f"{name}.parquet", parquet_bytes(tables[name]))
-            for name in dict.fromkeys(name for chunk in chunks for name in chunk.arrays):
-                pieces = [chunk.arrays[name] for chunk in chunks if name in chunk.arrays]
-                arrays[name] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-            if arrays:
-                files |= self._write(ARRAYS, npz_bytes(arrays, zipfile.ZIP_DEFLATED))
-        return tables, arrays, files
+            for name, content in contents.items():
+                write_atomically(self.path / name, content)
+        return tables, arrays, {name: digest(content) for name, content in contents.items()}
 
     def write_manifest(self, content: Mapping[str, Any]) -> None:
         """Replace the manifest."""
         with self._writing():
             write_manifest(self.path, content)
-
-    def _write(self, name: str, content: bytes) -> dict[str, str]:
-        write_atomically(self.path / name, content)
-        return {name: digest(content)}
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -171,3 +154,12 @@ class ResultFolder:
                 f"{self.path} cannot be written: {reason[:1].lower()}{reason[1:]}; finished chunks are kept, {cure} and"
                 f" go on with {RESUME}"
             ) from error
+
+
+def _gathered(parts: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """What chunks hold, by name, in their order."""
+    found: dict[str, list[Any]] = {}
+    for part in parts:
+        for name, value in part.items():
+            found.setdefault(name, []).append(value)
+    return found

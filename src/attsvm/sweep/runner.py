@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 
 import torch
 
-from attsvm.sweep.backends import Backend, Order, Processes
+from attsvm.sweep.backends import Backend, DaskCluster, Order, Processes
 from attsvm.sweep.chunks import Chunk, DamagedChunkError
 from attsvm.sweep.clock import KINDS
-from attsvm.sweep.configuration import Configuration, differences
 from attsvm.sweep.folder import ResultFolder
 from attsvm.sweep.manifest import new_manifest, now, versions
 from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Done, Sweep, Task
+from attsvm.sweep.task import Configuration, Done, Sweep, Task, differences
 
 C = TypeVar("C", bound=Configuration)
 
@@ -65,11 +64,14 @@ def run(
     before = check_folder(sweep, configuration, folder=folder, resume=resume, overwrite=overwrite, device=device)
     store = _store(sweep, configuration, folder, device)
     tell = progress or (lambda done, total: None)
-    session = _Session(sweep, configuration, store, str(device), backend or Processes(), tell, say)
+    state = {"started": now(), **(before or {})}
+    session = _Session(sweep, configuration, store, str(device), backend or Processes(), tell, say, state)
     with store.open():
         if overwrite:
             store.clear()
-        return session.run(before)
+        if before is None:
+            store.write_manifest(session.manifest())
+        return session.run()
 
 
 def check_folder(
@@ -106,33 +108,30 @@ class _Session:
     backend: Backend
     tell: Progress
     say: Callable[[str], None] | None
+    before: Mapping[str, Any]  # the manifest that was there, or only when this began
     began: float = field(default_factory=time.perf_counter)
-    before: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
     chunks: dict[str, Chunk] = field(default_factory=dict)
     computed: int = 0
 
-    def run(self, before: dict[str, Any] | None) -> SweepResult:
-        self.before = {"started": now(), **(before or {})}
+    def __post_init__(self) -> None:
         self.notes = list(self.before.get("notes", ()))
         earlier = self.before.get("versions")
         changed = differences(earlier, versions(*_LIBRARIES)) if earlier else ""
         if changed and not self.before.get("complete"):  # then equal bytes are not promised
             self._note(f"resumed with {changed}: earlier chunks were computed by other versions")
-        if before is None:
-            self.store.write_manifest(self._manifest())
+
+    def run(self) -> SweepResult:
         try:
             for tasks in self._rounds():
                 self._finish(tasks)
         except BaseException:
             with contextlib.suppress(OSError):  # it records the time spent and the notes; the chunks are stored already
-                self.store.write_manifest(self._manifest())
+                self.store.write_manifest(self.manifest())
             raise
         tables, arrays, files = self.store.join(list(self.chunks.values()))
-        finished = self.before.get("finished") if not self.computed else None
-        manifest = self._manifest() | {
+        manifest = self.manifest() | {
             "complete": True,
-            "finished": finished or now(),
+            "finished": now() if self.computed else self.before.get("finished") or now(),
             "tables": {name: table.num_rows for name, table in tables.items()},
             "arrays": {name: list(array.shape) for name, array in arrays.items()},
             "files": files,
@@ -141,18 +140,15 @@ class _Session:
         return SweepResult(self.sweep.id, self.store.path, tables, arrays, manifest)
 
     def _rounds(self) -> Iterator[Sequence[Task]]:
-        finished: list[Task] = []
+        done: list[Done] = []
         tasks = list(self.sweep.tasks(self.configuration))
         while tasks:
             names = [task.name for task in tasks]
             if len(set(names)) < len(names) or any(name in self.chunks for name in names):
                 raise ValueError(f"tasks of {self.sweep.id} must have names of their own; got {names}")
             yield tasks
-            if self.sweep.more is None:
-                return
-            finished += tasks
-            done = [Done(task, self.chunks[task.name].counts) for task in finished]
-            tasks = list(self.sweep.more(self.configuration, done))
+            done += [Done(task, self.chunks[task.name].counts) for task in tasks]
+            tasks = [] if self.sweep.more is None else list(self.sweep.more(self.configuration, done))
 
     def _finish(self, tasks: Sequence[Task]) -> None:
         """Compute what one round lacks, in whatever order it finishes, and keep it in the order of the tasks."""
@@ -166,9 +162,8 @@ class _Session:
         light = replace(self.sweep, tasks=list, more=None, prepare=None)  # what workers do not need is not sent there
         orders = [Order(light, self.configuration, task, self.device, self.store.fingerprint) for task in missing]
         if orders:
-            telling = getattr(self.backend, "telling", None)
-            backend = self.backend if telling is None or self.say is None else telling(self._say)
-            with contextlib.closing(backend(orders)) as results:
+            told = (self._say,) if self.say is not None and isinstance(self.backend, DaskCluster) else ()
+            with contextlib.closing(self.backend(orders, *told)) as results:
                 for place, content in results:
                     found[missing[place].name] = self.store.write(missing[place], content)
                     self.computed += 1
@@ -194,11 +189,9 @@ class _Session:
         if self.say is not None:
             self.say(f"{self.sweep.id}: {sentence}")
 
-    def _manifest(self) -> dict[str, Any]:
-        counts: dict[str, int] = {}
-        for chunk in self.chunks.values():
-            for reason, count in chunk.counts.items():
-                counts[reason] = counts.get(reason, 0) + count
+    def manifest(self) -> dict[str, Any]:
+        reasons = dict.fromkeys(reason for chunk in self.chunks.values() for reason in chunk.counts)
+        counts = {reason: sum(chunk.counts.get(reason, 0) for chunk in self.chunks.values()) for reason in reasons}
         spent = {name: chunk.spent for name, chunk in self.chunks.items()}
         total = {kind: sum(each[kind] for each in spent.values()) for kind in KINDS}
         idle = bool(self.before.get("complete")) and not self.computed  # reading a finished result is no computing

@@ -61,7 +61,7 @@ def test_one_token_an_input_leaves_nothing_to_separate():
 
 
 @pytest.mark.parametrize(("request_", "word"), [
-    (None, "object"), ([1], "list"), ({}, "problem"), ({"problem": {}}, "selected"),
+    (None, "object"), ([1], "object; got .1."), ({}, "problem"), ({"problem": {}}, "selected"),
     ({"problem": {}, "selected": [], "norm": "cosy"}, "cosy"), ({"problem": {}, "selected": [], "norm": {}}, "dict"),
     ({"problem": {}, "selected": [], "norm": "x" * 10_000}, "str"),
 ])  # fmt: skip
@@ -137,5 +137,5 @@ def test_a_run_is_measured_by_hand():
 
 @pytest.mark.parametrize("weights", ["2", [1], [1, 2, 3], [1, True], [1, None], [1e301, 0], [10**400, 0], {}])
 def test_weights_that_are_none_are_refused(weights):
-    with pytest.raises(ValueError, match="weights must be"):
+    with pytest.raises(ValueError, match=r"weights(\[.\])? must be"):
         asked("single-input-local", [0], weights=weights)

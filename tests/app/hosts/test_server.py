@@ -9,7 +9,7 @@ import pytest
 
 from attsvm.app import PlaygroundServer, open_server
 from attsvm.app.bundle import module_text
-from attsvm.app.handler import MOST_BYTES
+from attsvm.app.server import MOST_BYTES
 from attsvm.data import example
 
 from .requests import QUESTION, ask, certificate, raw, received, refused, serving

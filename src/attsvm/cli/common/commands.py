@@ -92,7 +92,8 @@ def interrupted(kept: str) -> NoReturn:
 
 def _out_of_memory(error: Exception) -> bool:
     torch = sys.modules.get("torch")  # not loaded here: a command that did not need it cannot have run it full
-    return isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError))
+    on_gpu = torch is not None and isinstance(error, torch.OutOfMemoryError)
+    return on_gpu or isinstance(error, MemoryError) or "can't allocate memory" in str(error)  # as torch says on a CPU
 
 
 def _sentence(error: Exception) -> str:

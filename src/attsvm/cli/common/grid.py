@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 import attsvm
-from attsvm.cli.common.registry import OptimizerOptions, loss_named, norm_named, optimizer_named, parameterization_named
+from attsvm.cli.common import registry
 from attsvm.cli.common.report import number, print_table
+from attsvm.data.checks import check_count
 from attsvm.sweep import Configuration, Piece, Sweep, Task, chunked
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _KNOWN = {
     "data": tuple(DATA), "stream": ("numpy", "counter"), "initial": ("zeros", "drawn"),
     "head": ("linear", "relu", "quadratic"), "store": ("", "selected", "weights", "diagnosis"),
 }  # fmt: skip
+_POSITIVE = ("n", "T", "d", "seeds", "chunk", "steps", "every")
 CELL = ("n", "T", "d", "seed", "head", "parameterization", "optimizer")  # what tells the cells of the grid apart
 _APART = 2**32  # the elements of one cell's stream lie so far from those of the next
 
@@ -64,31 +66,40 @@ class Grid(Configuration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in _KNOWN.items():
-            for value in np.atleast_1d(getattr(self, name)):
-                if value not in known:
-                    listed = ", ".join(filter(None, known))
-                    raise ValueError(f"{name} must be one of {listed}; got {str(value)!r}")
-        for name in ("n", "T", "d", "seeds", "chunk", "steps", "every"):
-            for value in np.atleast_1d(getattr(self, name)):
-                if value < 1:
+        for name, given in vars(self).items():
+            values = given if isinstance(given, tuple) else (given,)
+            if len(set(values)) < len(values):
+                raise ValueError(f"{name} must list every value once; got {list(values)}")
+            for value in values:
+                if name in _KNOWN and value not in _KNOWN[name]:
+                    raise ValueError(f"{name} must be one of {', '.join(filter(None, _KNOWN[name]))}; got {value!r}")
+                if name in _POSITIVE and value < 1:
                     raise ValueError(f"{name} must be positive; got {value}")
-        loss_named(self.loss)
+        if not 0 < self.saturated < 1:
+            raise ValueError(f"saturated must lie strictly between 0 and 1; got {self.saturated}")
+        check_count(self.rank, "rank", 0)
+        registry.loss_named(self.loss)
         for name in self.norm:
-            norm_named(name)
-        for kind in self.parameterization:
-            if self.initial == "zeros" and isinstance(self.parameterization_of(kind), attsvm.KeyQuery):
-                raise ValueError('initial must be "drawn" where K and Q are trained: descent never leaves K = Q = 0')
+            registry.norm_named(name)
+        kinds = [self.parameterization_of(kind) for kind in self.parameterization]
+        factors = [kind for kind in kinds if isinstance(kind, attsvm.KeyQuery)]
+        if factors and self.initial == "zeros":
+            raise ValueError('initial must be "drawn" where K and Q are trained: descent never leaves K = Q = 0')
+        if self.rank and not factors:
+            raise ValueError(f'rank belongs to parameterization "kq"; got {self.rank}')
         for name in self.optimizer:
+            rule = registry.OPTIMIZERS.get(name)
+            if rule is not None and rule.needs is not None:
+                raise ValueError(f"optimizer {name} needs {rule.needs}, which a sweep does not have")
             self.optimizer_of(name)
 
     def parameterization_of(self, kind: str) -> Any:
         """`Weights()`, or `KeyQuery` of the rank that is asked for."""
-        return parameterization_named(kind, (self.rank or None) if kind in ("kq", "key-query") else None)
+        return registry.parameterization_named(kind, (self.rank or None) if kind in ("kq", "key-query") else None)
 
     def optimizer_of(self, name: str) -> Any:
         """The optimizer of this name with the step size that is asked for."""
-        return optimizer_named(name, OptimizerOptions(step_size=self.step_size or None))
+        return registry.optimizer_named(name, registry.OptimizerOptions(step_size=self.step_size or None))
 
 
 def tasks(configuration: Grid) -> Sequence[Task]:
@@ -116,7 +127,7 @@ def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
     training: dict[str, Any] = {
         "parameterization": configuration.parameterization_of(cell["parameterization"]),
         "optimizer": configuration.optimizer_of(cell["optimizer"]),
-        "loss": loss_named(configuration.loss),
+        "loss": registry.loss_named(configuration.loss),
         "initial": "zeros" if configuration.initial == "zeros" else None,
     }
     run = attsvm.fit(
@@ -127,27 +138,25 @@ def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
     selected, rows = run.selected, torch.arange(task.values["first"], task.values["last"])
     best = attsvm.optimal_token_set(data, head).gather(-1, selected.unsqueeze(-1)).squeeze(-1).all(-1)
     rest = 1 - run.attention.amax(-1)
-    solutions: dict[str, list[Any]] = {name: [] for name in SOLUTIONS}
-    for place, name in enumerate(configuration.norm):
-        norm = norm_named(name)
-        solution = attsvm.solve(attsvm.svm.AttentionSVM(data, selected), norm)
-        if place == 0:
-            local = attsvm.theory.is_locally_optimal(data, head, selected, norm, solution)
-        value = solution.certificate.primal_value
-        found = {
-            "element": rows, "norm": name, "solved": solution.solved, "infeasible": solution.infeasible,
-            "margin": (1 / value).masked_fill(~solution.solved, math.nan), "gap": solution.certificate.relative_gap,
-            "cosine": attsvm.direction_cosine(run.weights, solution.weights).masked_fill(~solution.solved, math.nan),
-        }  # fmt: skip
-        for key, column in {**cell, **found}.items():
-            solutions[key].append(np.repeat(column, len(rows)) if isinstance(column, str | int) else _plain(column))
+    norms = [registry.norm_named(name) for name in configuration.norm]
+    solved = [attsvm.solve(attsvm.AttentionSVM(data, selected), norm) for norm in norms]
+    local = attsvm.is_locally_optimal(data, head, selected, norms[0], solved[0])
+    solutions = {
+        **cell, "element": rows.repeat(len(norms)), "norm": np.repeat(configuration.norm, len(rows)),
+        "solved": torch.cat([one.solved for one in solved]), "margin": torch.cat([_margin(one) for one in solved]),
+        "infeasible": torch.cat([one.infeasible for one in solved]),
+        "gap": torch.cat([one.certificate.relative_gap for one in solved]),
+        "cosine": torch.cat([
+            attsvm.direction_cosine(run.weights, one.weights).masked_fill(~one.solved, math.nan) for one in solved
+        ]),
+    }  # fmt: skip
     runs = {
         **cell, "element": rows, "optimal": best, "saturated": (rest <= configuration.saturated).all(-1),
         "steps": run.steps_taken, "locally_optimal": local.holds, "undecided": local.undecided,
     }  # fmt: skip
     size = f"n{cell['n']}-T{cell['T']}-d{cell['d']}"
     arrays = {f"{name}-{size}": getattr(run, name) for name in configuration.store if name in ("selected", "weights")}
-    tables = {"runs": runs, "solutions": {key: np.concatenate(parts) for key, parts in solutions.items()}}
+    tables = {"runs": runs, "solutions": solutions}
     if "diagnosis" in configuration.store:
         if training["initial"] is None:
             training["initial"] = attsvm.initial_parameters(data, training["parameterization"], seed=seeds)
@@ -157,21 +166,23 @@ def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
 
 def _diagnosed(diagnosis: Any, own: Mapping[str, Any], selected: torch.Tensor) -> dict[str, dict[str, Any]]:
     """One row for each run, and one for each run and condition."""
-    limit, count = diagnosis.limit, len(diagnosis.conditions)
+    limit, tested = diagnosis.limit, diagnosis.conditions
     diagnoses = {
         **own, "standing": np.array([one.name.lower() for one in diagnosis.standing]),
         "as_predicted": (diagnosis.predicted == selected).all(-1), "predicted_locally_optimal": limit.locally_optimal,
-        "predicted_margin": (1 / limit.solution.certificate.primal_value).masked_fill(~limit.solution.solved, math.nan),
+        "predicted_margin": _margin(limit.solution),
     }  # fmt: skip
-    columns = {
-        name: [_plain(getattr(one, name)) for one in diagnosis.conditions] for name in ("holds", "certain", "margin")
-    }
-    named = np.repeat([one.name for one in diagnosis.conditions], len(selected))
-    conditions = {**own, "element": np.tile(_plain(own["element"]), count), "condition": named}
-    return {
-        "diagnoses": diagnoses,
-        "conditions": conditions | {name: np.concatenate(parts) for name, parts in columns.items()},
-    }
+    columns = ("holds", "certain", "margin")
+    conditions = {
+        **own, "element": own["element"].repeat(len(tested)),
+        "condition": np.repeat([one.name for one in tested], len(selected)),
+        **{name: np.concatenate([_plain(getattr(one, name)) for one in tested]) for name in columns},
+    }  # fmt: skip
+    return {"diagnoses": diagnoses, "conditions": conditions}
+
+
+def _margin(solution: attsvm.SVMSolution) -> torch.Tensor:
+    return (1 / solution.certificate.primal_value).masked_fill(~solution.solved, math.nan)
 
 
 def cells(result: SweepResult) -> Iterator[dict[str, Any]]:

@@ -66,16 +66,18 @@ class OptimizerOptions:
 
 @dataclass(frozen=True)
 class _Rule:
-    """One optimizer: its class, its own norm, the step size and momentum that are usual, and which options it takes."""
+    """One optimizer: its class, its norm, usual momentum and step size, the options it takes and the one it needs."""
 
     kind: str
     norm: str | None = None
     momentum: float | None = None
     takes: tuple[str, ...] = ()
+    needs: str | None = None
     step_size: float = 0.1
 
 
 _MOMENTUM = ("momentum",)
+_NEEDED = {"norm": f"one of {', '.join(NORMS)}, l1.5 or spectral2 and the like", "p": "strictly between 1 and infinity"}
 OPTIMIZERS: Mapping[str, _Rule] = {
     "gd": _Rule("GradientDescent"),
     "ngd": _Rule("NormalizedGradientDescent"),
@@ -86,10 +88,10 @@ OPTIMIZERS: Mapping[str, _Rule] = {
     "newton-schulz": _Rule("descent.NewtonSchulzDescent", None, 0.95, _MOMENTUM),
     "row": _Rule("SteepestDescent", "norms.LargestRow", 0.0, _MOMENTUM),
     "column": _Rule("SteepestDescent", "norms.LargestColumn", 0.0, _MOMENTUM),
-    "steepest": _Rule("SteepestDescent", None, 0.0, ("norm", "momentum")),
+    "steepest": _Rule("SteepestDescent", None, 0.0, ("norm", "momentum"), needs="norm"),
     "joint": _Rule("descent.JointSteepestDescent", "Frobenius", 0.0, ("norm", "momentum")),
-    "mirror": _Rule("MirrorDescent", takes=("p",)),
-    "normalized-mirror": _Rule("NormalizedMirrorDescent", takes=("p",)),
+    "mirror": _Rule("MirrorDescent", takes=("p",), needs="p"),
+    "normalized-mirror": _Rule("NormalizedMirrorDescent", takes=("p",), needs="p"),
     "adam": _Rule("Adam"),
     "lion": _Rule("descent.Lion"),
     "polyak": _Rule("PolyakDescent", step_size=1.0),
@@ -123,11 +125,8 @@ def optimizer_named(name: str, options: OptimizerOptions) -> Optimizer:
         if getattr(options, option) is not None and option not in rule.takes:
             owners = ", ".join(other for other, entry in OPTIMIZERS.items() if option in entry.takes)
             raise ValueError(f"--{option} does nothing with --optimizer {name}; it belongs to {owners}")
-    if name == "steepest" and options.norm is None:
-        listed = ", ".join(NORMS)
-        raise ValueError(f"--optimizer steepest needs --norm: one of {listed}, l1.5 or spectral2 and the like")
-    if "p" in rule.takes and options.p is None:
-        raise ValueError("--optimizer mirror and normalized-mirror need --p, strictly between 1 and infinity")
+    if rule.needs is not None and getattr(options, rule.needs) is None:
+        raise ValueError(f"--optimizer {name} needs --{rule.needs}: {_NEEDED[rule.needs]}")
     norm = norm_named(options.norm) if options.norm else _made(rule.norm) if rule.norm else None
     momentum = rule.momentum if options.momentum is None else options.momentum
     arguments = (norm, options.p, _schedule(options, rule.step_size), momentum)

@@ -17,9 +17,8 @@ from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.model import HeadModel, Sentence
 from attsvm.heads.report.records import HeadReport
-from attsvm.sweep.configuration import Configuration
 from attsvm.sweep.manifest import from_plain, to_plain
-from attsvm.sweep.task import Done, Piece, Sweep, Task
+from attsvm.sweep.task import Configuration, Done, Piece, Sweep, Task
 
 if TYPE_CHECKING:
     from attsvm.sweep import SweepResult
