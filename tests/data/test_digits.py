@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from attsvm.data import TokenDataset, digits, digits_patches, one_hot_positions, patches_to_images
+from attsvm.data import TokenDataset, digits_patches, one_hot_positions, patches_to_images
 
 from .helpers import assert_same, same_bits
 
@@ -129,10 +127,3 @@ def test_largest_count() -> None:
     assert digits_patches(count=356).n == 356
     with pytest.raises(ValueError, match=r"digit 0, count = 357 needs 179$"):
         digits_patches(count=357)
-
-
-def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    digits._load.cache_clear()
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(ImportError, match="the digits come with scikit-learn; install it with"):
-        digits_patches(count=2)

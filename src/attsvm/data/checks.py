@@ -171,16 +171,14 @@ def _axes_taken(item: Any) -> int:
     return array.ndim if array.dtype == torch.bool else 1
 
 
-def checked_index(index: object, shape: tuple[int | None, ...], size: int, device: torch.device) -> Tensor:
-    """`index` as int64 on `device`: integers in 0..size - 1 in this shape, whose last axis may be free (None)."""
+def checked_index(index: object, shape: tuple[int | str, ...], size: int, device: torch.device) -> Tensor:
+    """`index` as int64 on `device`: integers in 0..size - 1 in this shape, whose last axis may be free ("k")."""
     tensor = as_tensor(index, "index")
     if tensor.dtype not in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
         raise ValueError(f"index must hold integers; got {type_name(tensor)}")
-    same = len(tensor.shape) == len(shape) and all(
-        expected in (None, got) for expected, got in zip(shape, tensor.shape, strict=True)
-    )
-    if not same or tensor.shape[-1] == 0:
-        expected = ", ".join("k" if length is None else str(length) for length in shape)
+    fits = [want in ("k", got) for want, got in zip(shape, tensor.shape, strict=False)]
+    if tensor.ndim != len(shape) or not all(fits) or tensor.shape[-1] == 0:
+        expected = ", ".join(map(str, shape))
         raise ValueError(f"index must have shape [{expected}] with at least one entry; got {list(tensor.shape)}")
     tensor = tensor.to(device, torch.int64)
     where = _first((tensor < 0) | (tensor >= size))
@@ -248,8 +246,9 @@ def check_axes(tokens: Tensor) -> None:
             raise ValueError(f"tokens must have at least one {name}; got shape {list(tokens.shape)}")
 
 
-def check_prompt_weights(weights: Tensor, tokens: Tensor) -> None:
-    """Raise unless `weights` is ``[d, dv]`` or ``[*batch, d, dv]`` for `tokens` ``[*batch, n, T, dv]``."""
+def as_prompt_weights(value: object, tokens: Tensor) -> Tensor:
+    """`value` as a tensor ``[d, dv]`` or ``[*batch, d, dv]`` that fits `tokens` ``[*batch, n, T, dv]``."""
+    weights = as_floating(value, "weights")
     own, batch, width = tuple(weights.shape[-2:]), tuple(tokens.shape[:-3]), tokens.shape[-1]
     if len(own) < 2 or own[1] != width or 0 in own or tuple(weights.shape) not in (own, (*batch, *own)):
         raise ValueError(
@@ -258,6 +257,7 @@ def check_prompt_weights(weights: Tensor, tokens: Tensor) -> None:
         )
     check_same_kind(weights, "weights", tokens, "the tokens")
     check_finite(weights, "weights", ("row", "column"))
+    return weights
 
 
 def _first(wrong: Tensor) -> list[int] | None:

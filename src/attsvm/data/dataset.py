@@ -5,7 +5,8 @@ from __future__ import annotations
 import numbers
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attsvm.data import checks
-from attsvm.data.checks import ArrayOrList, as_floating, as_tensor, check_axes, check_dataset, place
+from attsvm.data.checks import ArrayOrList as Array
+from attsvm.data.checks import as_floating, as_tensor, check_axes, check_dataset, place
 from attsvm.data.files import read_arrays, write_arrays
 
 _FIELDS = ("tokens", "queries", "labels", "mask", "values", "head")
@@ -29,15 +31,6 @@ class TokenDataset:
     Several queries may share one sequence of tokens: input ``i = sequence * queries_per_sequence + position``, so that
     causal data store each token once. Tensors and NumPy arrays are not copied.
 
-    Arguments:
-        tokens: keys, ``[*batch, n / queries_per_sequence, T, d]``.
-        queries: ``[*batch, n, dq]``.
-        labels: +1 or -1, ``[*batch, n]``.
-        mask: True where a token is real, ``[*batch, n, T]``; None means all are.
-        values: what the prediction head reads, ``[*batch, n / queries_per_sequence, T, dv]``; None means the tokens.
-        head: the vector v of a linear prediction head that belongs to the data, ``[*batch, dv]``, or None.
-        queries_per_sequence: how many consecutive inputs share one sequence of tokens.
-
     Raises:
         ValueError: naming the argument, what was expected, what came and where.
 
@@ -47,38 +40,36 @@ class TokenDataset:
     (1, 3, 3, 2, ())
     """
 
-    tokens: Float[Tensor, "*batch sequences T d"]
+    tokens: Float[Tensor, "*batch sequences T d"]  #: keys, of n / queries_per_sequence sequences
     queries: Float[Tensor, "*batch n dq"]
-    labels: Float[Tensor, "*batch n"]
-    mask: Bool[Tensor, "*batch n T"] | None
-    values: Float[Tensor, "*batch sequences T dv"]
-    head: Float[Tensor, "*batch dv"] | None
-    queries_per_sequence: int
+    labels: Float[Tensor, "*batch n"]  #: +1 or -1
+    mask: Bool[Tensor, "*batch n T"] | None  #: True where a token is real; None means all are
+    values: Float[Tensor, "*batch sequences T dv"]  #: what the prediction head reads; None means the tokens
+    head: Float[Tensor, "*batch dv"] | None  #: the vector v of a linear prediction head that belongs to the data
+    queries_per_sequence: int  #: how many consecutive inputs share one sequence of tokens
 
     def __init__(
         self,
-        tokens: ArrayOrList,
-        queries: ArrayOrList,
-        labels: ArrayOrList,
-        mask: ArrayOrList | None = None,
-        values: ArrayOrList | None = None,
-        head: ArrayOrList | None = None,
+        tokens: Array,
+        queries: Array,
+        labels: Array,
+        mask: Array | None = None,
+        values: Array | None = None,
+        head: Array | None = None,
         queries_per_sequence: int = 1,
     ) -> None:
         keys = as_floating(tokens, "tokens")
-        fields: dict[str, Any] = {
-            "tokens": keys,
-            "queries": as_floating(queries, "queries"),
-            "labels": as_tensor(labels, "labels"),
-            "mask": None if mask is None else checks.as_mask(mask, "mask"),
-            "values": keys if values is None or values is tokens else as_floating(values, "values"),
-            "head": None if head is None else as_floating(head, "head"),
-            "queries_per_sequence": queries_per_sequence,
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(  # past the frozen dataclass
+            tokens=keys,
+            queries=as_floating(queries, "queries"),
+            labels=as_tensor(labels, "labels"),
+            mask=None if mask is None else checks.as_mask(mask, "mask"),
+            values=keys if values is None or values is tokens else as_floating(values, "values"),
+            head=None if head is None else as_floating(head, "head"),
+            queries_per_sequence=queries_per_sequence,
+        )
         check_dataset(self)
-        object.__setattr__(self, "labels", self.labels.to(self.dtype))
+        vars(self).update(labels=self.labels.to(self.dtype))
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -192,9 +183,9 @@ class TokenDataset:
             return self
         return self._map(lambda tensor: tensor[None] if axes == 0 else tensor.flatten(0, axes - 1))
 
-    def take_inputs(self, index: ArrayOrList) -> TokenDataset:
+    def take_inputs(self, index: Array) -> TokenDataset:
         """The inputs `index` ``[*batch, k]`` of each data set, each with its own copy of its tokens."""
-        chosen = checks.checked_index(index, (*self.batch_shape, None), self.n, self.device)
+        chosen = checks.checked_index(index, (*self.batch_shape, "k"), self.n, self.device)
         sequence = chosen // self.queries_per_sequence
         tokens = checks.gather_inputs(self.tokens, sequence)
         values = tokens if self.values is self.tokens else checks.gather_inputs(self.values, sequence)
@@ -202,24 +193,21 @@ class TokenDataset:
         rows = {name: checks.gather_inputs(getattr(self, name), chosen) for name in own}
         return replace_unchecked(self, tokens=tokens, values=values, queries_per_sequence=1, **rows)
 
-    def tokens_of(self, index: ArrayOrList) -> Float[Tensor, "*batch n d"]:
+    def tokens_of(self, index: Array) -> Float[Tensor, "*batch n d"]:
         """The key x_{i, index_i} of every input, for `index` ``[*batch, n]``: ``[*batch, n, d]``."""
         chosen = checks.checked_index(index, (*self.batch_shape, self.n), self.T, self.device)
         wide = chosen.reshape(*self.batch_shape, self.sequences, self.queries_per_sequence, 1)
         rows = self.tokens.gather(-2, wide.expand(*wide.shape[:-1], self.d))
         return rows.reshape(*self.batch_shape, self.n, self.d)
 
-    def with_head(self, head: ArrayOrList | None) -> TokenDataset:
+    def with_head(self, head: Array | None) -> TokenDataset:
         """The same data with the vector of another linear prediction head."""
-        changed = replace_unchecked(self, head=None if head is None else as_floating(head, "head"))
-        check_dataset(changed)
-        return changed
+        return replace(self, head=None if head is None else as_floating(head, "head"))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to .npz or .safetensors; `load` gives back the same bits."""
-        return write_arrays(
-            path, self._own(), {"kind": "TokenDataset", "queries_per_sequence": self.queries_per_sequence}
-        )
+        about = {"kind": "TokenDataset", "queries_per_sequence": self.queries_per_sequence}
+        return write_arrays(path, self._own(), about)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TokenDataset:
@@ -240,13 +228,13 @@ class TokenDataset:
     @classmethod
     def self_attention(
         cls,
-        tokens: ArrayOrList,
-        labels: ArrayOrList,
+        tokens: Array,
+        labels: Array,
         *,
         query_token: int = 0,
-        mask: ArrayOrList | None = None,
-        values: ArrayOrList | None = None,
-        head: ArrayOrList | None = None,
+        mask: Array | None = None,
+        values: Array | None = None,
+        head: Array | None = None,
     ) -> TokenDataset:
         """The query is one of the input's own tokens, z_i = x_{i, query_token} (the first by convention)."""
         keys = as_floating(tokens, "tokens")
@@ -261,12 +249,7 @@ class TokenDataset:
 
     @classmethod
     def sequence(
-        cls,
-        tokens: ArrayOrList,
-        labels: ArrayOrList,
-        *,
-        values: ArrayOrList | None = None,
-        head: ArrayOrList | None = None,
+        cls, tokens: Array, labels: Array, *, values: Array | None = None, head: Array | None = None
     ) -> TokenDataset:
         """Every position k of every sequence is an input with z = x_k over the whole sequence; tokens are stored once.
 
@@ -284,12 +267,7 @@ class TokenDataset:
 
     @classmethod
     def causal(
-        cls,
-        tokens: ArrayOrList,
-        labels: ArrayOrList,
-        *,
-        values: ArrayOrList | None = None,
-        head: ArrayOrList | None = None,
+        cls, tokens: Array, labels: Array, *, values: Array | None = None, head: Array | None = None
     ) -> TokenDataset:
         """As `sequence`, but position k sees its prefix x_1..x_k only."""
         whole = cls.sequence(tokens, labels, values=values, head=head)
@@ -299,12 +277,12 @@ class TokenDataset:
     @classmethod
     def prompt(
         cls,
-        tokens: ArrayOrList,
-        labels: ArrayOrList,
-        weights: ArrayOrList | None = None,
+        tokens: Array,
+        labels: Array,
+        weights: Array | None = None,
         *,
-        mask: ArrayOrList | None = None,
-        head: ArrayOrList | None = None,
+        mask: Array | None = None,
+        head: Array | None = None,
     ) -> TokenDataset:
         """Prompt attention, logits X_i W^T p with W fixed and p trained: keys X W^T, values X, dq = 1, query 1.
 
@@ -314,15 +292,12 @@ class TokenDataset:
             tokens: ``[*batch, n, T, dv]``.
             weights: W, ``[*batch, d, dv]`` or ``[d, dv]``; None means the identity.
         """
-        values = as_floating(tokens, "tokens")
+        keys = values = as_floating(tokens, "tokens")
         check_axes(values)
         checks.check_finite(values, "tokens", ("input", "token", "coordinate"))
-        keys = values
         if weights is not None:
-            fixed = as_floating(weights, "weights")
-            checks.check_prompt_weights(fixed, values)
-            spread = fixed if fixed.ndim == 2 else fixed[..., None, :, :]
-            keys = values @ spread.mT
+            fixed = checks.as_prompt_weights(weights, values)
+            keys = values @ (fixed if fixed.ndim == 2 else fixed.unsqueeze(-3)).mT
         queries = torch.ones(*values.shape[:-2], 1, dtype=values.dtype, device=values.device)
         return cls(keys, queries, labels, mask, None if keys is values else values, head)
 
@@ -362,9 +337,8 @@ def _check_names(path: str | os.PathLike[str], arrays: Mapping[str, Tensor]) -> 
 
 def replace_unchecked(data: TokenDataset, **changes: Any) -> TokenDataset:
     """A copy with some fields exchanged, its validation left to the caller."""
-    made = object.__new__(TokenDataset)
-    for name in (*_FIELDS, "queries_per_sequence"):
-        object.__setattr__(made, name, changes.get(name, getattr(data, name)))
+    made = copy(data)
+    vars(made).update(changes)
     return made
 
 

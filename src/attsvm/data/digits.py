@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import numbers
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -50,7 +48,6 @@ def digits_patches(
 
     Raises:
         ValueError: if an argument does not fit, or `count` is more than there are.
-        ImportError: if scikit-learn is missing.
 
     >>> digits_patches(patch=2, classes=(3, 8), count=20)
     TokenDataset(n=20, T=16, d=4, dq=4, float64, cpu)
@@ -101,7 +98,7 @@ def _drawn(classes: tuple[int, int], count: int | None, seed: Seed) -> np.ndarra
             raise ValueError(f"classes must be digits 0..9; got {digit!r}")
     if classes[0] == classes[1]:
         raise ValueError(f"classes must be two different digits; got {classes[0]} twice")
-    _, target = _load()
+    target = _load()[1]
     rows = [np.flatnonzero(target == digit) for digit in classes]
     if count is None:
         return np.sort(np.concatenate(rows))
@@ -118,11 +115,9 @@ def _drawn(classes: tuple[int, int], count: int | None, seed: Seed) -> np.ndarra
 
 @lru_cache(maxsize=1)
 def _load() -> tuple[np.ndarray, np.ndarray]:
-    try:
-        datasets: Any = importlib.import_module("sklearn.datasets")
-    except ImportError:
-        raise ImportError("the digits come with scikit-learn; install it with: pip install scikit-learn") from None
-    bunch = datasets.load_digits()
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
     return bunch.images / 16.0, bunch.target
 
 

@@ -2,11 +2,13 @@
 
 Element b of a batch is drawn from stream (seed, b), in float64 on the CPU, and then moved to the device and precision
 asked for: the same seed gives the same data everywhere. A seed ``Counter(7)`` draws on the device itself.
+All take n, T, d, dq, batch and seed as `random_sphere` does, and raise a ValueError for what does not fit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,7 +59,7 @@ def random_sphere(
         head, tokens, queries = unit(stream, d), unit(stream, n, T, d), unit(stream, n, dq)
         return {"head": head, "tokens": tokens, "queries": queries, "labels": _fair_labels(stream, n)}
 
-    return draw_dataset(draw, batch, seed, device).to(device, dtype)
+    return draw_dataset(draw, batch, seed, device, dtype)
 
 
 def random_gaussian(
@@ -74,14 +76,9 @@ def random_gaussian(
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> TokenDataset:
-    """Independent normal entries: tokens, queries and head N(0, scale^2), labels fair +-1.
+    """Independent normal entries: tokens, queries and head N(0, scale^2), each scale positive, labels fair +-1.
 
-    Arguments:
-        n, T, d, dq, batch, seed: as in `random_sphere`.
-        token_scale, query_scale, head_scale: standard deviations, positive.
-
-    Raises:
-        ValueError: as `random_sphere`, and if a scale is not positive.
+    All else as in `random_sphere`.
     """
     n, T, d, dq = _checked_sizes(n, T, d, dq)
     for scale, name in ((token_scale, "token_scale"), (query_scale, "query_scale"), (head_scale, "head_scale")):
@@ -95,7 +92,7 @@ def random_gaussian(
             "labels": _fair_labels(stream, n),
         }
 
-    return draw_dataset(draw, batch, seed, device).to(device, dtype)
+    return draw_dataset(draw, batch, seed, device, dtype)
 
 
 def orthonormal_tokens(
@@ -111,11 +108,7 @@ def orthonormal_tokens(
 ) -> TokenDataset:
     """Tokens of each input orthonormal, X_i X_i^T = I, uniform among such frames; v and z on the sphere, fair labels.
 
-    Arguments:
-        n, T, d, dq, batch, seed: as in `random_sphere`, with T <= d.
-
-    Raises:
-        ValueError: as `random_sphere`, and if T > d.
+    All else as in `random_sphere`, with T <= d.
     """
     n, T, d, dq = _checked_sizes(n, T, d, dq)
     if d < T:
@@ -125,7 +118,7 @@ def orthonormal_tokens(
         head, tokens = unit(stream, d), _orthonormalized(stream.standard_normal((n, T, d)))
         return {"head": head, "tokens": tokens, "queries": unit(stream, n, dq), "labels": _fair_labels(stream, n)}
 
-    return draw_dataset(draw, batch, seed, device).to(device, dtype)
+    return draw_dataset(draw, batch, seed, device, dtype)
 
 
 def equal_scores(
@@ -142,16 +135,9 @@ def equal_scores(
 ) -> TokenDataset:
     """Condition B2 of [TaSVM, global convergence]: all non-optimal tokens of an input share one score.
 
-    Sphere data whose component along v is replaced: Y_i v^T x_it = c_i, and c_i + gap for one token of each
-    input, chosen uniformly; c_i is the mean score that the input had. Scores are equal up to the rounding of `dtype`;
-    the tokens no longer have norm 1.
-
-    Arguments:
-        n, T, d, dq, batch, seed: as in `random_sphere`.
-        gap: how much the optimal token out-scores the others.
-
-    Raises:
-        ValueError: as `random_sphere`, and if gap is not positive.
+    `random_sphere` data whose component along v is replaced: Y_i v^T x_it = c_i, and c_i + gap (positive) for one token
+    of each input, chosen uniformly; c_i is the mean score that the input had. Scores are equal up to the rounding of
+    `dtype`; the tokens no longer have norm 1.
     """
     n, T, d, dq = _checked_sizes(n, T, d, dq)
     check_positive(gap, "gap")
@@ -169,28 +155,29 @@ def equal_scores(
         tokens = tokens + (labels[..., None] * wanted)[..., None] * along
         return {"head": head, "tokens": tokens, "queries": queries, "labels": labels}
 
-    return draw_dataset(draw, batch, seed, device).to(device, dtype)
+    return draw_dataset(draw, batch, seed, device, dtype)
 
 
 def unit(stream: np.random.Generator | Numbers, *shape: int) -> np.ndarray:
     """Vectors of the last axis uniform on the unit sphere."""
     normal = stream.standard_normal(shape)
-    vectors: np.ndarray = normal / _dot(normal, normal)[..., None] ** 0.5
-    return vectors
+    return normal / _dot(normal, normal)[..., None] ** 0.5
 
 
 def draw_dataset(
-    draw: Callable[[Numbers], dict[str, np.ndarray]], batch: Batch, seed: Seed, device: torch.device | str = "cpu"
+    draw: Callable[[Numbers], dict[str, np.ndarray]],
+    batch: Batch,
+    seed: Seed,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float64,
 ) -> TokenDataset:
     """The data set whose element b is what `draw` makes of stream (seed, b): tokens, queries, labels and head."""
-    parts = draw_batch(draw, batch, seed, device=device)
-    return TokenDataset(parts["tokens"], parts["queries"], parts["labels"], head=parts["head"])
+    parts: dict[str, Any] = draw_batch(draw, batch, seed, device=device)
+    return TokenDataset(**parts).to(device, dtype)
 
 
 def _dot(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    # Product, then sum: BLAS and einsum round differently from machine to machine.
-    summed: np.ndarray = (left * right).sum(-1)
-    return summed
+    return (left * right).sum(-1)  # BLAS and einsum round differently from machine to machine
 
 
 def _fair_labels(stream: Numbers, n: int) -> np.ndarray:
@@ -212,5 +199,4 @@ def _orthonormalized(vectors: np.ndarray) -> np.ndarray:
 
 def _checked_sizes(n: int, T: int, d: int, dq: int | None) -> tuple[int, int, int, int]:
     named = (("n", n), ("T", T), ("d", d), ("dq", d if dq is None else dq))
-    inputs, tokens, dimension, query = (check_count(size, name) for name, size in named)
-    return inputs, tokens, dimension, query
+    return tuple(check_count(size, name) for name, size in named)  # type: ignore[return-value]
