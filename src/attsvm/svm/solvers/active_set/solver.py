@@ -24,7 +24,7 @@ _SHARE = 16  # problems that are worth a thread
 class ActiveSet(Solver):
     """Dual active set (Goldfarb-Idnani) on Gram rows, compiled; each thread solves its problems one after the other.
 
-    The answer is refined with the rows themselves; a problem that resists runs again on an orthonormal basis of them.
+    The answer is refined with the rows themselves; a problem that resists is solved on them, by SciPy's `nnls`.
     Every problem is solved to round-off. Where ||W|| ||A_k|| / |b_k| passes about 1e15 * accuracy (a nearly infeasible
     problem, rows of very different size) float64 cannot hold margins that precisely; a larger accuracy then accepts
     the answer.

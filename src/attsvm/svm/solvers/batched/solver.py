@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +19,7 @@ from attsvm.svm.solvers.active_set.solver import ActiveSet
 from attsvm.svm.solvers.base import INFEASIBLE, OPTIMAL, UNSURE, ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.batched.guesses import active_set, interior_point, supported
 from attsvm.svm.solvers.batched.polish import polish, polish_ray
-from attsvm.svm.solvers.batched.rows import Guess, ScaledRows, scale
+from attsvm.svm.solvers.batched.rows import ScaledRows, scale
 
 _CHUNK_BYTES = 1e9  # of each batch of m x m matrices; about six such batches are alive at once
 
@@ -58,65 +57,42 @@ class BatchedFrobenius(Solver):
 
 def _solve_chunk(problem: AttentionSVM, m: int, accuracy: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Weights, duals, verdicts and steps of problems few enough to be held at once, of at most m rows each."""
-    scaled, back = scale(problem, m)
-    broken, trivial = (back.lone != 0).any(1), ~scaled.asking.any(1)
-    answers = _Answers(scaled, torch.where(broken, INFEASIBLE, torch.where(trivial, OPTIMAL, UNSURE)).to(torch.int8))
-    gram = scaled.gram()
-    if supported(gram):
-        answers.improve(gram, active_set, accuracy)
-    answers.improve(gram, interior_point, accuracy)
-    infeasible = (answers.verdicts == INFEASIBLE)[:, None]
-    # the ray has b'^T lam' = 1 in scaled units, b' = b factor unit
-    lam = answers.multipliers * torch.where(infeasible, back.factor * back.unit, back.factor / back.unit)
-    lam = torch.where(broken[:, None], back.lone, lam)
-    weights = torch.where(infeasible[..., None], 0.0, answers.weights / back.unit[:, :, None])
-    duals = torch.zeros_like(problem.right_hand_side).flatten(1).scatter_(1, back.index, lam)
-    return weights, duals.view_as(problem.right_hand_side), answers.verdicts, answers.steps
-
-
-class _Answers:
-    """What is known of every problem of a chunk, in scaled rows."""
-
-    def __init__(self, rows: ScaledRows, verdicts: Tensor) -> None:
-        self.rows, self.verdicts = rows, verdicts
-        self.weights = rows.queries.new_zeros(len(rows), rows.differences.shape[2], rows.queries.shape[2])
-        self.multipliers = torch.zeros_like(rows.right_hand_side)
-        self.steps = torch.zeros(len(rows), dtype=torch.int64, device=verdicts.device)
-
-    def improve(self, gram: Tensor, guess_active: Callable[[Tensor, ScaledRows], Guess], accuracy: float) -> None:
-        """Guess and polish the problems that are still open, and write down what passes."""
-        left = (self.verdicts == UNSURE).nonzero()[:, 0]
+    rows, back = scale(problem, m)
+    broken, trivial = (back.lone != 0).any(1), ~rows.asking.any(1)
+    verdicts = torch.where(broken, INFEASIBLE, torch.where(trivial, OPTIMAL, UNSURE)).to(torch.int8)
+    weights = rows.queries.new_zeros(len(rows), problem.data.d, problem.data.dq)
+    lam, steps = torch.zeros_like(rows.right_hand_side), torch.zeros_like(verdicts, dtype=torch.int64)
+    gram = rows.gram()
+    for guess_active in (active_set, interior_point) if supported(gram) else (interior_point,):
+        left = (verdicts == UNSURE).nonzero()[:, 0]
         if left.numel() == 0:
-            return
-        whole = left.numel() == len(self.verdicts)
-        rows, gram = (self.rows, gram) if whole else (self.rows[left], gram[left])
-        guess = guess_active(gram, rows)
-        for attempt in (guess.hopeless, ~guess.hopeless):  # rays first where one is likely, then the other way round
-            for wanted, verdict in ((attempt, INFEASIBLE), (~attempt, OPTIMAL)):
-                self._settle(left, gram, rows, guess, wanted, verdict, accuracy)
-        self.steps[left] = guess.steps
+            break
+        guess = guess_active(*_part(gram, rows, left))
+        steps[left] = guess.steps
+        likely, unlikely = guess.hopeless, ~guess.hopeless
+        # Rays first where one is likely and weights elsewhere, then the other way round.
+        tries = (likely, INFEASIBLE), (unlikely, OPTIMAL), (unlikely, INFEASIBLE), (likely, OPTIMAL)
+        for wanted, verdict in tries:
+            some = (wanted & (verdicts[left] == UNSURE)).nonzero()[:, 0]
+            if some.numel() == 0:
+                continue
+            where, (own, listed) = left[some], _part(gram, rows, left[some])
+            u, s = guess.multipliers[some], guess.slacks[some]
+            if verdict == INFEASIBLE:
+                found, good = polish_ray(own, listed, u, s)
+            else:
+                active = listed.present & (listed.equalities | (u > s))
+                matrices, found, good = polish(own, listed, active, accuracy)
+                weights[where[good]] = matrices[good]
+            lam[where[good]], verdicts[where[good]] = found[good], verdict
+    infeasible = (verdicts == INFEASIBLE)[:, None]
+    # the ray has b'^T lam' = 1 in scaled units, b' = b factor unit
+    lam = lam * torch.where(infeasible, back.factor * back.unit, back.factor / back.unit)
+    lam = torch.where(broken[:, None], back.lone, lam)
+    duals = torch.zeros_like(problem.right_hand_side).flatten(1).scatter_(1, back.index, lam)
+    return weights / back.unit[:, :, None], duals.view_as(problem.right_hand_side), verdicts, steps
 
-    def _settle(
-        self,
-        left: Tensor,
-        gram: Tensor,
-        rows: ScaledRows,
-        guess: Guess,
-        wanted: Tensor,
-        verdict: int,
-        accuracy: float,
-    ) -> None:
-        """Polish the wanted ones of `left` that are still open, and write down the rays or solutions that pass."""
-        some = (wanted & (self.verdicts[left] == UNSURE)).nonzero()[:, 0]
-        if some.numel() == 0:
-            return
-        if some.numel() < len(left):
-            gram, rows = gram[some], rows[some]
-        u, s = guess.multipliers[some], guess.slacks[some]
-        if verdict == INFEASIBLE:
-            found, good = polish_ray(gram, rows, u, s)
-        else:
-            weights, found, good = polish(gram, rows, rows.present & (rows.equalities | (u > s)), accuracy)
-            self.weights[left[some[good]]] = weights[good]
-        where = left[some[good]]
-        self.multipliers[where], self.verdicts[where] = found[good], verdict
+
+def _part(gram: Tensor, rows: ScaledRows, index: Tensor) -> tuple[Tensor, ScaledRows]:
+    """Gram matrices and rows of some problems; those given where these are all."""
+    return (gram, rows) if len(index) == len(rows) else (gram[index], rows[index])
