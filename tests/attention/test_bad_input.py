@@ -108,7 +108,7 @@ def test_rank(rank: object) -> None:
 
 
 def test_starts_must_agree_between_factors() -> None:
-    with pytest.raises(ValueError, match=r"query must have as many starts as key, \[3\]; got \[2\]"):
+    with pytest.raises(ValueError, match=r"parameters must have the same starts; got key \[3\] and query \[2\]"):
         gradient(
             DATA[0],
             {"key": torch.ones(3, 4, 2).double(), "query": torch.ones(2, 4, 2).double()},

@@ -190,7 +190,7 @@ def test_shared_pairs_give_the_same_maps():
 def test_what_does_not_fit_is_refused():
     data = random_sphere(n=3, T=3, d=3, seed=0)
     kept = torch.zeros(3, 3, dtype=torch.bool)
-    with pytest.raises(ValueError, match="input 0 of data set 0 has none"):
+    with pytest.raises(ValueError, match="every input; input 0 has none"):
         TwoScales(data, kept)
     with pytest.raises(ValueError, match="float64"):
         TwoScales(data.to(dtype=torch.float32), kept)

@@ -80,16 +80,16 @@ def gradient(
         raise ValueError(f"parameters of {kind} must be {', '.join(shapes)}; got {', '.join(given)}")
     flat, own = data.flatten(), as_head(head, data).flatten()
     matrices: dict[str, Tensor] = {}
-    lead: tuple[int, ...] = ()
+    leads: dict[tuple[int, ...], str] = {}
     for name, shape in shapes.items():
-        matrices[name], own_lead = folded(data, given[name], shape, name, "rows, columns")
-        if len(matrices) > 1 and own_lead != lead:
-            first = next(iter(matrices))
-            raise ValueError(f"{name} must have as many starts as {first}, {list(lead)}; got {list(own_lead)}")
+        matrices[name], lead = folded(data, given[name], shape, name, "rows, columns")
         check_finite(as_floating(given[name], name), name, ("row", "column"))
-        lead = own_lead
+        leads[lead] = name
+    if len(leads) > 1:
+        said = " and ".join(f"{name} {list(each)}" for each, name in leads.items())
+        raise ValueError(f"parameters must have the same starts; got {said}")
     if train_head:
-        own = own.broadcast(tuple(next(iter(matrices.values())).shape[:2]))
+        own = own.broadcast(tuple(matrices[name].shape[:2]))
     attended = attend(flat, own, flat_logits(flat, kind.weights(matrices)))
     result = risk_gradient(flat, own, as_loss(loss), attended, train_head=train_head, kept=kind.kept)
     each = {**kind.from_logits(flat, matrices, result), **result.head}

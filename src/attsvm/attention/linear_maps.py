@@ -58,22 +58,16 @@ def flat_mixture(
     data: TokenDataset, tokens: Float[Tensor, "batch sequences T d"], rows: Float[Tensor, "starts batch n T"]
 ) -> Float[Tensor, "starts batch n d"]:
     """``sum_t rows_it x_it`` for every input: keys or values, weighted by one number per token."""
-    if data.queries_per_sequence == 1:
-        return torch.einsum("sbnt,bntd->sbnd", rows, tokens)
-    starts, batch = rows.shape[:2]
-    grouped = rows.reshape(starts, batch, data.sequences, data.queries_per_sequence, data.T)
-    return torch.einsum("sbgpt,bgtd->sbgpd", grouped, tokens).reshape(starts, batch, data.n, tokens.shape[-1])
+    grouped = rows.unflatten(2, (data.sequences, data.queries_per_sequence))
+    return torch.einsum("sbgpt,bgtd->sbgpd", grouped, tokens).flatten(2, 3)
 
 
 def flat_products(
     data: TokenDataset, tokens: Float[Tensor, "batch sequences T d"], vectors: Float[Tensor, "starts batch n d"]
 ) -> Float[Tensor, "starts batch n T"]:
     """``x_it^T vector_i`` for every input and token."""
-    if data.queries_per_sequence == 1:
-        return torch.einsum("bntd,sbnd->sbnt", tokens, vectors)
-    starts, batch = vectors.shape[:2]
-    grouped = vectors.reshape(starts, batch, data.sequences, data.queries_per_sequence, tokens.shape[-1])
-    return torch.einsum("bgtd,sbgpd->sbgpt", tokens, grouped).reshape(starts, batch, data.n, data.T)
+    grouped = vectors.unflatten(2, (data.sequences, data.queries_per_sequence))
+    return torch.einsum("bgtd,sbgpd->sbgpt", tokens, grouped).flatten(2, 3)
 
 
 @dataclass(frozen=True, eq=False)

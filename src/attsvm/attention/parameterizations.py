@@ -21,10 +21,8 @@ from attsvm.data.counter import Numbers
 class Parameterization(ABC):
     """How trained parameters make up W ``[starts, batch, d, dq]``, and how a gradient in W reaches them."""
 
-    @property
-    def kept(self) -> Bool[Tensor, "batch n T"] | None:
-        """Sets of tokens outside which `from_logits` needs the gradient in its own scale; None where it does not."""
-        return None
+    #: sets of tokens outside which `from_logits` needs the gradient in its own scale; None where it does not
+    kept: Bool[Tensor, "batch n T"] | None = None
 
     @abstractmethod
     def shapes(self, data: TokenDataset) -> dict[str, tuple[int, int]]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from attsvm.attention.losses import Loss, LossLike, as_loss
 from attsvm.attention.prediction_heads import Head, LinearHead, as_head
 from attsvm.data import TokenDataset
+from attsvm.data.checks import place
 
 
 def token_scores(data: TokenDataset, head: object = None) -> Float[Tensor, "*batch n T"]:
@@ -30,11 +31,9 @@ def token_scores(data: TokenDataset, head: object = None) -> Float[Tensor, "*bat
 
 def flat_scores(data: TokenDataset, head: Head) -> Float[Tensor, "batch n T"]:
     """`token_scores` for data with one batch axis and a prediction head that was flattened with it."""
-    batch, sequences, length, dv = data.values.shape
-    each = head.output(data.values.reshape(batch, sequences * length, dv)).reshape(batch, sequences, 1, length)
-    spread = each.expand(batch, sequences, data.queries_per_sequence, length).reshape(batch, data.n, length)
-    scores = spread * data.labels.unsqueeze(-1)
-    return data.fill_masked(scores, -math.inf)
+    each = head.output(data.values.flatten(1, 2)).unflatten(1, (data.sequences, 1, data.T))
+    spread = each.expand(-1, -1, data.queries_per_sequence, -1).flatten(1, 2)
+    return data.fill_masked(spread * data.labels.unsqueeze(-1), -math.inf)
 
 
 def log_excess(data: TokenDataset, head: Head, loss: Loss, log_attention: Tensor) -> Float[Tensor, "starts batch"]:
@@ -83,11 +82,8 @@ def optimal_tokens(data: TokenDataset, head: object = None) -> Int[Tensor, "*bat
     tied = best.sum(-1) > 1
     if bool(tied.any()):
         where = torch.nonzero(tied)[0].tolist()
-        names = torch.nonzero(best[tuple(where)]).flatten().tolist()
-        element = "".join(f"element {index}, " for index in where[:-1])
-        raise ValueError(
-            f"the optimal token of {element}input {where[-1]} is not unique: tokens {names} tie; use optimal_token_set"
-        )
+        names, at = torch.nonzero(best[tuple(where)]).flatten().tolist(), place(where, ("input",))
+        raise ValueError(f"the optimal token of {at} is not unique: tokens {names} tie; use optimal_token_set")
     return best.to(torch.uint8).argmax(-1)
 
 
@@ -145,7 +141,6 @@ def _squared_diameters(data: TokenDataset) -> Float[Tensor, "batch n"]:
     gaps = torch.cdist(data.tokens, data.tokens, compute_mode="donot_use_mm_for_euclid_dist").square()
     if data.mask is None:
         return gaps.amax((-1, -2)).repeat_interleave(data.queries_per_sequence, -1)
-    batch, sequences, length, _ = gaps.shape
-    real = data.mask.reshape(batch, sequences, data.queries_per_sequence, length)
+    real = data.mask.unflatten(1, (data.sequences, data.queries_per_sequence))
     pairs = real.unsqueeze(-1) & real.unsqueeze(-2)
-    return gaps.unsqueeze(2).expand_as(pairs).masked_fill(~pairs, 0).amax((-1, -2)).reshape(batch, data.n)
+    return gaps.unsqueeze(2).expand_as(pairs).masked_fill(~pairs, 0).amax((-1, -2)).flatten(1)

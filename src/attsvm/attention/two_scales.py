@@ -24,7 +24,7 @@ from attsvm.attention.linear_maps import SharedPairs, flat_adjoint, flat_logits
 from attsvm.attention.parameterizations import Parameterization
 from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset
-from attsvm.data.checks import check_shape
+from attsvm.data.checks import check_shape, place
 from attsvm.data.counter import Numbers
 from attsvm.data.machine import check_fits
 
@@ -114,8 +114,8 @@ class TwoScales(Parameterization):
     """
 
     space: FiniteSpace
-    sets: Bool[Tensor, "batch n T"]
     pairs: SharedPairs | None
+    kept: Bool[Tensor, "batch n T"]
 
     def __init__(
         self,
@@ -127,24 +127,19 @@ class TwoScales(Parameterization):
         if data.dtype != torch.float64:
             raise ValueError("TwoScales needs data in float64")
         check_shape(kept, "kept", (*data.batch_shape, data.n, data.T), "batch, n, T")
-        sets = (kept & data.real).reshape(-1, data.n, data.T)
+        sets = kept & data.real
         if not bool(sets.any(-1).all()):
-            where = torch.nonzero(~sets.any(-1))[0].tolist()
-            raise ValueError(f"kept must hold a token of every input; input {where[1]} of data set {where[0]} has none")
-        object.__setattr__(self, "space", space or FiniteSpace.of(data, kept & data.real))
-        object.__setattr__(self, "sets", sets)
-        object.__setattr__(self, "pairs", pairs)
-
-    @property
-    def kept(self) -> Bool[Tensor, "batch n T"]:
-        return self.sets
+            at = place(torch.nonzero(~sets.any(-1))[0].tolist(), ("input",))
+            raise ValueError(f"kept must hold a token of every input; {at} has none")
+        space = space or FiniteSpace.of(data, sets)
+        vars(self).update(space=space, pairs=pairs, kept=sets.reshape(-1, data.n, data.T))
 
     def __repr__(self) -> str:
-        digest = hashlib.blake2b(self.sets.cpu().numpy().tobytes(), digest_size=4).hexdigest()
-        return f"TwoScales({int(self.sets.sum())} kept tokens, {digest})"
+        digest = hashlib.blake2b(self.kept.cpu().numpy().tobytes(), digest_size=4).hexdigest()
+        return f"TwoScales({int(self.kept.sum())} kept tokens, {digest})"
 
     def shapes(self, data: TokenDataset) -> dict[str, tuple[int, int]]:
-        made, own = list(self.sets.shape), [math.prod(data.batch_shape), data.n, data.T]
+        made, own = list(self.kept.shape), [math.prod(data.batch_shape), data.n, data.T]
         if own != made:
             raise ValueError(f"TwoScales belongs to the data it was made with, {made}; got {own}")
         return {"finite": (data.d, data.dq), "growing": (data.d, data.dq)}
@@ -178,7 +173,7 @@ class TwoScales(Parameterization):
         if risk.outside is None:
             raise ValueError("TwoScales needs the gradient outside its kept sets; pass kept= to risk_gradient")
         rows = risk.outside.mantissa
-        reference = self.sets.to(torch.uint8).argmax(-1, keepdim=True).expand(*rows.shape[:-1], 1)
+        reference = self.kept.to(torch.uint8).argmax(-1, keepdim=True).expand(*rows.shape[:-1], 1)
         outside = rows.scatter_add(-1, reference, -rows.sum(-1, keepdim=True))
         both = self._adjoint(data, torch.cat([risk.logits.mantissa, outside]))  # one pass over tokens and basis
         inside, shadow = self.space.project(both).split(len(rows))

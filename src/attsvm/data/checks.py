@@ -90,10 +90,11 @@ def check_finite(tensor: Tensor, name: str, axes: Sequence[str]) -> None:
     raise ValueError(f"{name} must be finite; got {float(tensor[tuple(where)])}{at}")
 
 
-def check_shape(tensor: Tensor, name: str, shape: Sequence[int], meaning: str) -> None:
-    """Raise unless `tensor` has exactly this shape; `meaning` names its axes."""
-    if tuple(tensor.shape) != tuple(shape):
-        raise ValueError(f"{name} must have shape {list(shape)} ({meaning}); got {list(tensor.shape)}")
+def check_shape(tensor: Tensor, name: str, shape: Sequence[int | str], meaning: str) -> None:
+    """Raise unless `tensor` has this shape, in which a name is any size of at least 1; `meaning` names its axes."""
+    fits = [got > 0 if isinstance(want, str) else got == want for want, got in zip(shape, tensor.shape, strict=False)]
+    if tensor.ndim != len(shape) or not all(fits):
+        raise ValueError(f"{name} must have shape [{', '.join(map(str, shape))}] ({meaning}); got {list(tensor.shape)}")
 
 
 def check_same_kind(tensor: Tensor, name: str, like: Tensor, whose: str = "the data") -> None:
@@ -172,14 +173,11 @@ def _axes_taken(item: Any) -> int:
 
 
 def checked_index(index: object, shape: tuple[int | str, ...], size: int, device: torch.device) -> Tensor:
-    """`index` as int64 on `device`: integers in 0..size - 1 in this shape, whose last axis may be free ("k")."""
+    """`index` as int64 on `device`: integers in 0..size - 1 in this shape, in which a name is any size."""
     tensor = as_tensor(index, "index")
     if tensor.dtype not in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
         raise ValueError(f"index must hold integers; got {type_name(tensor)}")
-    fits = [want in ("k", got) for want, got in zip(shape, tensor.shape, strict=False)]
-    if tensor.ndim != len(shape) or not all(fits) or tensor.shape[-1] == 0:
-        expected = ", ".join(map(str, shape))
-        raise ValueError(f"index must have shape [{expected}] with at least one entry; got {list(tensor.shape)}")
+    check_shape(tensor, "index", shape, "batch, then at least one entry")
     tensor = tensor.to(device, torch.int64)
     where = _first((tensor < 0) | (tensor >= size))
     if where is not None:
@@ -202,13 +200,7 @@ def check_dataset(data: TokenDataset) -> None:
     row = "input" if shared == 1 else "sequence"
     check_finite(data.tokens, "tokens", (row, "token", "coordinate"))
 
-    if tuple(data.queries.shape[:-1]) != (*batch, n):
-        raise ValueError(
-            f"queries must have shape [{', '.join(map(str, (*batch, n, 'dq')))}] (batch, n, dq) to fit tokens of shape"
-            f" {list(data.tokens.shape)}; got {list(data.queries.shape)}"
-        )
-    if data.dq == 0:
-        raise ValueError("queries must have at least one coordinate; got dq = 0")
+    check_shape(data.queries, "queries", (*batch, n, "dq"), f"batch, n, dq >= 1, for tokens {list(data.tokens.shape)}")
     check_same_kind(data.queries, "queries", data.tokens, "the tokens")
     check_finite(data.queries, "queries", ("input", "coordinate"))
 
@@ -226,9 +218,7 @@ def check_dataset(data: TokenDataset) -> None:
             raise ValueError(f"mask must leave a token in every input; it hides all of {place(hidden, ('input',))}")
 
     if data.values is not data.tokens:
-        if data.values.shape[:-1] != data.tokens.shape[:-1] or data.dv == 0:
-            expected = ", ".join(map(str, (*data.tokens.shape[:-1], "dv")))
-            raise ValueError(f"values must have shape [{expected}] (batch, n, T, dv); got {list(data.values.shape)}")
+        check_shape(data.values, "values", (*data.tokens.shape[:-1], "dv"), "batch, n, T, dv")
         check_same_kind(data.values, "values", data.tokens, "the tokens")
         check_finite(data.values, "values", (row, "token", "coordinate"))
     if data.head is not None:

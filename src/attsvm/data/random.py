@@ -7,7 +7,6 @@ All take n, T, d, dq, batch and seed as `random_sphere` does, and raise a ValueE
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 from attsvm.data.checks import check_count, check_positive
 from attsvm.data.counter import Numbers
 from attsvm.data.dataset import TokenDataset
-from attsvm.data.streams import Batch, Seed, draw_batch
+from attsvm.data.streams import Batch, Draw, Seed, draw_batch
 
 
 def random_sphere(
@@ -165,11 +164,7 @@ def unit(stream: np.random.Generator | Numbers, *shape: int) -> np.ndarray:
 
 
 def draw_dataset(
-    draw: Callable[[Numbers], dict[str, np.ndarray]],
-    batch: Batch,
-    seed: Seed,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float64,
+    draw: Draw, batch: Batch, seed: Seed, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float64
 ) -> TokenDataset:
     """The data set whose element b is what `draw` makes of stream (seed, b): tokens, queries, labels and head."""
     parts: dict[str, Any] = draw_batch(draw, batch, seed, device=device)

@@ -17,6 +17,7 @@ from attsvm.data.counter import Counter, CounterNumbers, Numbers
 
 Seed = int | Sequence[int | tuple[int, int]] | torch.Generator | Counter
 Batch = int | tuple[int, ...] | None
+Draw = Callable[[Numbers], Mapping[str, Any]]
 
 _MANY = 20_000  # streams from which on compiled code, which takes a second to load, is faster than NumPy's generators
 _CACHED = 2**17  # numbers that stay in a processor's cache while they are made into a data set
@@ -121,12 +122,7 @@ def stream_keys(seed: Seed, batch_shape: tuple[int, ...]) -> list[tuple[int, int
 
 
 def draw_batch(
-    draw: Callable[[Any], Mapping[str, Any]],
-    batch: Batch,
-    seed: Seed,
-    *,
-    purpose: int | None = None,
-    device: torch.device | str = "cpu",
+    draw: Draw, batch: Batch, seed: Seed, *, purpose: int | None = None, device: torch.device | str = "cpu"
 ) -> dict[str, Tensor]:
     """The arrays ``[streams, ...]`` that `draw` makes of `Numbers` of many streams: float64 tensors ``[*batch, ...]``.
 

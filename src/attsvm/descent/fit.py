@@ -128,7 +128,7 @@ def fit(
     configuration["engine"] = f"{chosen!r}, not a compiled one: {reason}" if reason else repr(chosen)
     recorder = Recorder(task, record_steps(record, first, steps), keep)
     with one_thread(chosen.torch_threads and runs * task.data.tokens.numel() <= TINY):
-        done = _descend(task, now, chosen.prepare(task, runs), recorder, first, steps, progress)
+        done = _descend(task, now, chosen.prepare(task, runs), recorder, range(first, steps), progress)
     history, seconds = recorder.history(lead), time.perf_counter() - began
     if resume is not None:
         history, seconds = resume.history.followed_by(history), seconds + resume.seconds
@@ -147,15 +147,14 @@ def _descend(
     now: Progress,
     advance: Advance,
     recorder: Recorder,
-    first: int,
-    steps: int,
+    todo: range,
     progress: Callable[[int, int], None] | None,
 ) -> int:
-    """Take the steps after `first`, up to `steps` or until every run has stopped; returns the number reached.
+    """Take the steps `todo`, or as many as until every run has stopped; returns the number reached.
 
     An engine is asked for one stretch at a time, which ends where something is recorded or the stopping rule looks.
     """
-    done = first
+    done, steps = todo.start, todo.stop
     if recorder.wants(done):
         recorder.record(done, now)
     while done < steps and bool(now.active.any()):

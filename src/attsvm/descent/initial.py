@@ -102,11 +102,7 @@ _WIDEST = 1000  # columns of K and Q for each of the d or dq rows
 
 
 def check_size(
-    data: TokenDataset,
-    parameterization: Parameterization,
-    starts: int | None,
-    records: int = 0,
-    keep: Collection[str] = (),
+    data: TokenDataset, kind: Parameterization, starts: int | None, records: int = 0, keep: Collection[str] = ()
 ) -> None:
     """Refuse a run that cannot fit into memory, before anything is allocated.
 
@@ -115,11 +111,11 @@ def check_size(
     """
     if starts is not None and (not isinstance(starts, int) or isinstance(starts, bool) or starts < 1):
         raise ValueError(f"starts must be a positive integer or None; got {starts!r}")
-    own, attention = sum(map(math.prod, parameterization.shapes(data).values())), data.n * data.T
+    own, attention = sum(map(math.prod, kind.shapes(data).values())), data.n * data.T
     kept = {"risk": 1, "norm": 1, "attention": attention, "weights": data.d * data.dq, "parameters": own}
     row = sum(size for name, size in kept.items() if name in keep)
     runs, size = (starts or 1) * math.prod(data.batch_shape), data.tokens.element_size()
-    rank, widest = getattr(parameterization, "rank", None), _WIDEST * max(data.d, data.dq)
+    rank, widest = getattr(kind, "rank", None), _WIDEST * max(data.d, data.dq)
     if rank is not None and rank > widest:
         raise ValueError(
             f"rank must be at most {_WIDEST} times d or dq, here {widest:,}; got {rank:,}:"

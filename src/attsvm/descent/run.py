@@ -65,11 +65,11 @@ class History:
         """This history and a later part of the same run, whose first record repeats this one's last."""
         if len(self) == 0:
             return later
-        fresh, mine, theirs = later.step > self.step[-1], self.tensors(), later.tensors()
-        both = {
-            name: (mine[name].to(new.device), new) for name, new in theirs.items() if name in mine
-        }  # loaded: on CPU
-        return History.of({name: torch.cat([old, new[fresh.to(new.device)]]) for name, (old, new) in both.items()})
+        fresh, mine = later.step > self.step[-1], self.tensors()
+        both = {name: (mine[name], new) for name, new in later.tensors().items() if name in mine}
+        # A loaded history is on the CPU.
+        joined = {name: [old.to(new.device), new[fresh.to(new.device)]] for name, (old, new) in both.items()}
+        return History.of({name: torch.cat(parts) for name, parts in joined.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,11 +134,8 @@ class Run:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write everything to .npz or .safetensors, atomically."""
         arrays = {name: getattr(self, name) for name in _TENSORS}
-        for group, values in (
-            ("parameters", self.parameters),
-            ("state", self.state),
-            ("history", self.history.tensors()),
-        ):
+        groups = {"parameters": self.parameters, "state": self.state, "history": self.history.tensors()}
+        for group, values in groups.items():
             arrays |= {f"{group}/{name}": value for name, value in values.items()}
         about = {"kind": "Run", "step": self.step, "seconds": self.seconds}
         return write_arrays(path, arrays, {**about, "configuration": json.dumps(self.configuration)})

@@ -145,6 +145,15 @@ def blended(state: State, kept: State, kind: str, name: str, new: ScaledTensor, 
     return mean
 
 
+def joint_size(logs: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    """The logarithm of ``(sum_k size_k^2)^(1/2)``, and the share of each size in it; 0 where all sizes are.
+
+    From the logarithm ``[starts, batch]`` of the size of each parameter.
+    """
+    total = torch.logsumexp(2 * torch.stack(list(logs.values())), 0) / 2
+    return total, {name: (log - total).exp().masked_fill(torch.isinf(total), 0.0) for name, log in logs.items()}
+
+
 def as_matrix(parameter: Tensor) -> Tensor:
     """A parameter ``[starts, batch, ...]`` as matrices, the form in which norms take it; vectors become columns."""
     rows = parameter.shape[2] if parameter.ndim > 2 else 1

@@ -4,14 +4,14 @@ weights in two parts, one that converges and one that grows."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from attsvm.attention import LinearHead, ScaledTensor, TwoScales
-from attsvm.descent.optimizers.base import Optimizer, State, Step, blended
+from attsvm.descent.optimizers.base import Optimizer, State, Step, blended, joint_size
 from attsvm.descent.schedules import Schedule
 
 if TYPE_CHECKING:
@@ -73,17 +73,10 @@ class PolyakDescent(Optimizer):
         raise ValueError(f"PolyakDescent needs {needed}; use NormalizedGradientDescent instead")
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
-        log_norms = torch.stack([gradient.log_norm() for gradient in now.gradients.values()])
-        total = 0.5 * torch.logsumexp(2 * log_norms, dim=0)
-        log_step = now.log_excess() - total
-        length = (now.size * log_step.clamp(max=100.0).exp()).clamp(max=self.largest_displacement)
-        still = torch.isinf(total)
-        length = torch.where(still, torch.zeros_like(length), length)
-        moved: dict[str, Tensor] = {}
-        for name, gradient in now.gradients.items():
-            share = torch.where(still, torch.zeros_like(total), (gradient.log_norm() - total).exp())
-            moved[name] = now.parameters[name] - now.spread(length * share, name) * gradient.normalized()
-        return moved, state
+        total, shares = joint_size({name: gradient.log_norm() for name, gradient in now.gradients.items()})
+        polyak = now.size * (now.log_excess() - total).clamp(max=100.0).exp().nan_to_num(0.0)  # NaN where both are zero
+        step = replace(now, size=polyak.clamp(max=self.largest_displacement))
+        return step.along({name: gradient.normalized() for name, gradient in now.gradients.items()}, shares), state
 
 
 @dataclass(frozen=True, repr=False)

@@ -169,13 +169,7 @@ class TorchOptimizer(Optimizer):
         return not any(self._all.get(name, name == "lr") for name in self.powers)
 
     def _one(
-        self,
-        place: Any,
-        live: torch.optim.Optimizer,
-        now: Step,
-        moved: dict[str, Tensor],
-        gradients: Mapping[str, Tensor],
-        memory: State,
+        self, place: Any, live: torch.optim.Optimizer, now: Step, moved: State, gradients: State, memory: State
     ) -> None:
         """One step at one place; `moved` and `memory` are changed there."""
         leaves = [leaf for group in live.param_groups for leaf in group["params"]]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attsvm.attention import ScaledTensor
 from attsvm.data.checks import check_count
-from attsvm.descent.optimizers.base import Optimizer, State, Step, as_matrix, blended
+from attsvm.descent.optimizers.base import Optimizer, State, Step, as_matrix, blended, joint_size
 from attsvm.descent.schedules import Schedule
 from attsvm.norms import Entrywise, Norm, Spectral
 
@@ -76,10 +76,7 @@ class JointSteepestDescent(SteepestDescent):
 
     def lengths(self, means: Mapping[str, ScaledTensor]) -> dict[str, Tensor]:
         sizes = {name: self.norm.dual_value(as_matrix(mean.mantissa)) for name, mean in means.items()}
-        logs = {name: size.log() + means[name].log_scale for name, size in sizes.items()}
-        total = torch.logsumexp(2 * torch.stack(list(logs.values())), 0) / 2
-        still = torch.isinf(total)
-        return {name: (log - total).masked_fill(still, 0.0).exp() for name, log in logs.items()}
+        return joint_size({name: size.log() + means[name].log_scale for name, size in sizes.items()})[1]
 
 
 @dataclass(frozen=True, repr=False)
