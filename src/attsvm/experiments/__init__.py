@@ -6,27 +6,14 @@ What an experiment needs besides (tasks, configurations, backends) comes from `a
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from attsvm.experiments.attention_sparsity import ATTENTION_SPARSITY
 from attsvm.experiments.base import Experiment
-from attsvm.experiments.bent_prompts import JOINT_TRAINING, LOSS_COMPARISON
 from attsvm.experiments.checks import Check, Verdict
-from attsvm.experiments.cones import CONES
-from attsvm.experiments.dimensions import CONVERGENCE_TYPES, FIRST_GRADIENT
-from attsvm.experiments.factor_laws import LOGIT_GROWTH, WEIGHT_DECAY
-from attsvm.experiments.fused_heads import FUSED_HEADS
-from attsvm.experiments.geometry import ADAM, FACTOR_GEOMETRY, OPTIMIZER_GEOMETRY
-from attsvm.experiments.multi_token import MULTI_TOKEN
-from attsvm.experiments.next_token import NEXT_TOKEN_ACYCLIC, NEXT_TOKEN_CYCLIC
-from attsvm.experiments.next_token_text import NEXT_TOKEN_TEXT
-from attsvm.experiments.prompts import DESCENT_VS_NORMALIZED, MULTI_INPUT, SINGLE_INPUT
-from attsvm.experiments.quadratic_head import QUADRATIC_HEAD
-from attsvm.experiments.rank import RANK
-from attsvm.experiments.regularization import REGULARIZATION_PATH
 from attsvm.experiments.seeds import AcrossSeeds, Judged, run_seeds
-from attsvm.experiments.weights_and_factors import CAUSAL, HYPERPLANES, LOCAL_CONVERGENCE, TRAJECTORIES
 from attsvm.sweep.backends import Backend, DaskCluster, Processes
 from attsvm.sweep.result import SweepResult, describe_columns
 from attsvm.sweep.runner import check_folder, run
@@ -38,14 +25,15 @@ __all__ = [
     "chunked", "cut", "describe_columns", "run",
 ]  # fmt: skip
 
-_MMTS = (SINGLE_INPUT, MULTI_INPUT, DESCENT_VS_NORMALIZED, JOINT_TRAINING, LOSS_COMPARISON, ATTENTION_SPARSITY)
-_TASVM = (TRAJECTORIES, HYPERPLANES, CONVERGENCE_TYPES, LOCAL_CONVERGENCE, RANK, MULTI_TOKEN, QUADRATIC_HEAD)
-_BOTH_AND_TALK = (REGULARIZATION_PATH, FIRST_GRADIENT, CONES, CAUSAL)
-_NEW = (OPTIMIZER_GEOMETRY, FACTOR_GEOMETRY, ADAM, NEXT_TOKEN_ACYCLIC, NEXT_TOKEN_CYCLIC, NEXT_TOKEN_TEXT)
-_FACTORS = (LOGIT_GROWTH, WEIGHT_DECAY, FUSED_HEADS)
-_ALL: tuple[Experiment[Any], ...] = (*_MMTS, *_TASVM, *_BOTH_AND_TALK, *_NEW, *_FACTORS)
+_NAMES = (
+    "prompts bent_prompts attention_sparsity weights_and_factors dimensions rank multi_token quadratic_head"
+    " regularization cones"  # from the papers
+    " geometry next_token next_token_text factor_laws fused_heads"  # new
+)
+_FILES = [vars(import_module(f"attsvm.experiments.{name}")) for name in _NAMES.split()]
+_ALL = [each for file in _FILES for each in file.values() if isinstance(each, Experiment)]
 
-EXPERIMENTS = MappingProxyType({each.id: each for each in _ALL})
+EXPERIMENTS: Mapping[str, Experiment[Any]] = MappingProxyType({each.id: each for each in _ALL})
 """Every experiment by its id."""
 
 

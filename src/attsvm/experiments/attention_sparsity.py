@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attsvm.experiments.base import Study, described
+from attsvm.experiments.base import Study
 from attsvm.experiments.checks import Check, claim
 from attsvm.experiments.common import stacked
 from attsvm.sweep import Piece, SweepResult, Task
@@ -36,10 +36,9 @@ class AttentionSparsity(Study):
     test_share: float = 0.2
     kept_images: int = 60  # test images whose hidden states are stored, for the first model (`attsvm.heads` reads them)
 
-    runs_field: ClassVar[str | None] = "models"
-
-    def quick(self) -> Self:
-        return self.with_values(models=1, epochs=30, recorded=(0, 1, 2, 5, 10, 20, 30), kept_images=20)
+    runs_field = "models"
+    smaller: ClassVar = {"models": 1, "epochs": 30, "recorded": (0, 1, 2, 5, 10, 20, 30), "kept_images": 20}
+    imports = ("sklearn.datasets", "torch._dynamo")
 
     def tasks(self) -> Sequence[Task]:
         return [Task(f"model-{number:03d}", {"model": number}) for number in range(self.models)]
@@ -156,18 +155,15 @@ def _kept(model: VisionTransformer, images: Tensor) -> dict[str, Tensor]:
 
 ATTENTION_SPARSITY = AttentionSparsity().experiment(
     "attention-sparsity", "MMTS, talk", "Attention sparsifies", seconds=100,
-    imports=("sklearn.datasets", "torch._dynamo"),
     shows="in a small ViT on digits the [CLS] attention sparsifies while its key-query weights grow",
-    columns=described(
-        "heads", "model epoch layer head accuracy entropy top_mass norm nuclear_norm margin_low margin_median",
-        model="number of the model", epoch="epochs of training done", layer="layer, from 0", head="head, from 0",
-        accuracy="of the model on the test images",
-        entropy="of the attention of [CLS] over log T, mean over the test images",
-        top_mass="largest attention of [CLS] on one token, mean over the test images",
-        norm="Frobenius norm of K Q^T with biases and scale inside", nuclear_norm="nuclear norm of the same",
-        margin_low="lead of the top logit of [CLS] over the norm, 10 % quantile over the test images",
-        margin_median="lead of the top logit of [CLS] over the norm, median over the test images",
-    ),
+    table="heads: model epoch layer head accuracy entropy top_mass norm nuclear_norm margin_low margin_median",
+    model="number of the model", epoch="epochs of training done", layer="layer, from 0", head="head, from 0",
+    accuracy="of the model on the test images",
+    entropy="of the attention of [CLS] over log T, mean over the test images",
+    top_mass="largest attention of [CLS] on one token, mean over the test images",
+    norm="Frobenius norm of K Q^T with biases and scale inside", nuclear_norm="nuclear norm of the same",
+    margin_low="lead of the top logit of [CLS] over the norm, 10 % quantile over the test images",
+    margin_median="lead of the top logit of [CLS] over the norm, median over the test images",
 )  # fmt: skip
 
 

@@ -48,6 +48,12 @@ class Experiment(Sweep[C]):
 class Study(Configuration):
     """A configuration with the methods that make it an experiment; those of a `Sweep` are described there."""
 
+    smaller: ClassVar[Mapping[str, Any]] = {}  # what `quick` changes
+    imports: ClassVar[Sequence[str]] = ("numba",)  # modules that `compute` imports late
+
+    def quick(self) -> Self:
+        return self.with_values(**self.smaller)
+
     def tasks(self) -> Sequence[Task]:
         raise NotImplementedError
 
@@ -61,9 +67,13 @@ class Study(Configuration):
         """What a result of this configuration must show, from stored tables and arrays alone."""
         raise NotImplementedError
 
+    def numbers(self, task: Task) -> range:
+        """Of the data sets of a chunk."""
+        return range(task.values["first"], task.values["last"])
+
     def seeds(self, task: Task) -> list[tuple[int, int]]:
         """The stream (seed, number) of every data set of a chunk: cutting the chunks otherwise draws the same data."""
-        return [(self.seed, number) for number in range(task.values["first"], task.values["last"])]
+        return [(self.seed, number) for number in self.numbers(task)]
 
     def judged(self, result: SweepResult) -> Sequence[Check]:
         """The checks of a result of whatever configuration it has; an earlier version may have known fewer fields."""
@@ -71,13 +81,21 @@ class Study(Configuration):
         stored = {name: _tuples(value) for name, value in result.configuration.items() if name in names}
         return self.with_values(**stored).checks(result)
 
-    def experiment(self, identity: str, source: str, title: str, **words: Any) -> Experiment[Self]:
-        """The experiment of which this is the default; `words` are the other arguments of `Experiment`."""
-        own = type(self)
+    def experiment(self, identity: str, source: str, title: str, /, **words: Any) -> Experiment[Self]:
+        """The experiment of which this is the default.
+
+        `words` are further fields of `Experiment`, ``table="name: column column"``, and what each of these columns
+        holds, but for those that many experiments have.
+        """
+        own, (table, names) = type(self), words["table"].split(": ")
         return Experiment(
             id=identity, source=source, title=title, default=self, tasks=own.tasks, compute=own.compute, more=own.more,
-            checks=self.judged, **words,
+            checks=self.judged, imports=own.imports, **{name: words[name] for name in _WORDS if name in words},
+            columns={table: {name: words.get(name) or _COLUMNS[name] for name in names.split()}},
         )  # fmt: skip
+
+
+_WORDS = ("shows", "seconds", "public_seconds", "public_tasks", "public_factor")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +105,8 @@ class DataSets(Study):
     datasets: int = 100  # how many
     chunk_size: int = 50  # how many of them one task computes
 
-    runs_field: ClassVar[str | None] = "datasets"
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=20)
+    runs_field = "datasets"
+    smaller: ClassVar = {"datasets": 20}
 
     def tasks(self) -> Sequence[Task]:
         return self.chunks()
@@ -120,8 +136,3 @@ _COLUMNS = {
     "step": "steps taken",
 }
 """What columns hold that several experiments have."""
-
-
-def described(table: str, names: str, **own: str) -> dict[str, dict[str, str]]:
-    """The columns of one table for `Experiment`: `names` in their order, and words for those that are its `own`."""
-    return {table: {name: own.get(name) or _COLUMNS[name] for name in names.split()}}

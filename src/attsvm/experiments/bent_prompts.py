@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from torch import Tensor
 from attsvm.attention import Exponential, Linear, Logistic, Loss
 from attsvm.data import TokenDataset, example, starting_points
 from attsvm.descent import NormalizedGradientDescent, fit
-from attsvm.experiments.base import Study, described
+from attsvm.experiments.base import Study
 from attsvm.experiments.checks import Check, claim
-from attsvm.experiments.common import long_table, path_steps, recorded, stacked
+from attsvm.experiments.common import long_table, path_steps, recorded, stacked, together
 from attsvm.experiments.naive import naive_descent
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
@@ -47,6 +48,7 @@ class JointTraining(Study):
 
     steps: int = 1000
     step_size: float = 0.1
+    imports = ()
 
     def tasks(self) -> Sequence[Task]:
         return [Task(variant, {"variant": variant}) for variant in ("tight", "relaxed")]
@@ -67,11 +69,8 @@ class JointTraining(Study):
             data, prompt[:, 0], step_size=self.step_size, additive=_PROMPT_ADDITIVE, initial_head=head, **told
         )
         prediction = joint_prediction(data, run.selected.cpu())
-        assert run.history.parameters is not None
-        paths = {
-            "exact": (recorded(run).cpu().squeeze(-1), run.history.parameters["head"].cpu()),
-            "naive": naive,
-        }
+        trained: Any = run.history.parameters
+        paths = {"exact": (recorded(run).cpu().squeeze(-1), trained["head"].cpu()), "naive": naive}
         tables = []
         for gradient, (prompts, heads) in paths.items():
             softmax, logistic = _probabilities(data, prompts, heads, run.selected.cpu())
@@ -92,17 +91,12 @@ class JointTraining(Study):
     def checks(self, result: SweepResult) -> Sequence[Check]:
         """Both limits of the prompt, the limit of the head, both probabilities, and the naive loop."""
         last, late = self.steps, min(_LATE, self.steps)
-
-        def value(column: str, variant: str, step: int = last, gradient: str = "exact") -> float:
-            return float(result.column("history", column, variant=variant, gradient=gradient, step=step)[0])
-
-        prompts = {variant: value("cosine_prompt", variant) for variant in ("tight", "relaxed")}
-        heads = np.array([value("cosine_head", variant) for variant in prompts])
-        settled = value("cosine_prompt", "relaxed", late)
-        naive = [value("cosine_prompt", "relaxed", step, "naive") for step in (late, last)]
-        least = np.array(
-            [[value(f"{kind}_probability", variant) for variant in prompts] for kind in ("softmax", "logistic")]
-        ).min(1)
+        ends = partial(result.column, "history", gradient="exact", step=last)  # a number for each variant
+        prompts = dict(zip(("tight", "relaxed"), ends("cosine_prompt"), strict=True))
+        heads = ends("cosine_head")
+        settled = ends("cosine_prompt", variant="relaxed", step=late)[0]
+        naive = [ends("cosine_prompt", variant="relaxed", gradient="naive", step=step)[0] for step in (late, last)]
+        least = np.array([ends(f"{kind}_probability").min() for kind in ("softmax", "logistic")])
         limits = [result.arrays[f"{variant}_prompt_ray"] for variant in prompts]
         expected = np.array([[4 / 3, 1 / 3], [1.0, 0.0]])
         return [
@@ -147,10 +141,7 @@ class LossComparison(Study):
     def compute(self, task: Task, device: torch.device) -> Piece:
         """All values of C side by side, with the exact gradient and, for the paper's 1000 steps, in the naive loop."""
         name, batch = task.values["loss"], len(self.scores)
-        parts = [example("loss-comparison", C=score) for score in self.scores]
-        names = ("tokens", "queries", "labels", "values", "head")
-        fields: dict[str, Any] = {name: torch.stack([getattr(part, name) for part in parts]) for name in names}
-        data = TokenDataset(**fields)
+        data = together([example("loss-comparison", C=score) for score in self.scores])
         steps, figure, loss = path_steps(self.steps), min(_FIGURE, self.steps), _LOSSES[name]
         run = fit(
             data.to(device), optimizer=NormalizedGradientDescent(self.step_size), loss=loss, initial="zeros",
@@ -175,14 +166,12 @@ class LossComparison(Study):
         last, scores = self.steps, np.array(self.scores)
         figure, soon = min(_FIGURE, last), min(_DELAYED, last)
         delayed = 100.0 in scores
-
-        def cosines(step: int, gradient: str = "exact", **where: object) -> np.ndarray:
-            return result.column("history", "cosine", step=step, gradient=gradient, **where)
-
-        moderate = cosines(figure)[result.column("history", "C", step=figure, gradient="exact") <= 10]
-        end = cosines(last)
-        early = np.concatenate([cosines(soon, C=100.0, loss=loss) for loss in ("logistic", "exponential")])
-        stuck = cosines(figure, "naive", C=100.0, loss="logistic")
+        exact = partial(result.column, "history", gradient="exact")
+        moderate = exact("cosine", step=figure)[exact("C", step=figure) <= 10]
+        end = exact("cosine", step=last)
+        largest = [exact("cosine", step=soon, C=100.0, loss=loss) for loss in ("logistic", "exponential")]
+        early = np.concatenate(largest)
+        stuck = exact("cosine", gradient="naive", step=figure, C=100.0, loss="logistic")
         beside = {loss: result.arrays[f"{loss}_paths"][-1, :, 1] for loss in _LOSSES}
         away = max(float(np.abs(found - finite_part(loss, scores)).max()) for loss, found in beside.items())
         return [
@@ -211,26 +200,22 @@ def finite_part(loss: str, scores: np.ndarray) -> np.ndarray:
 
 
 JOINT_TRAINING = JointTraining().experiment(
-    "joint-training", "MMTS", "Prompt and head together", seconds=3, imports=(),
+    "joint-training", "MMTS", "Prompt and head together", seconds=3,
     shows="p turns to the SVM of the selected tokens, or to the relaxed one where an input supports no label margin",
-    columns=described(
-        "history", "variant gradient step cosine_prompt cosine_head softmax_probability logistic_probability"
-        " norm_prompt norm_head",
-        variant="tight: all inputs support the label margin; relaxed: the third does not",
-        cosine_prompt="direction cosine of p to the solution that the theory predicts",
-        cosine_head="direction cosine of v to the label SVM",
-        softmax_probability="attention on the token selected in the end, mean over the inputs",
-        logistic_probability="probability of the right label, mean over the inputs", norm_prompt="Euclidean norm of p",
-        norm_head="Euclidean norm of v",
-    ),
+    table="history: variant gradient step cosine_prompt cosine_head softmax_probability logistic_probability"
+    " norm_prompt norm_head",
+    variant="tight: all inputs support the label margin; relaxed: the third does not",
+    cosine_prompt="direction cosine of p to the solution that the theory predicts",
+    cosine_head="direction cosine of v to the label SVM",
+    softmax_probability="attention on the token selected in the end, mean over the inputs",
+    logistic_probability="probability of the right label, mean over the inputs", norm_prompt="Euclidean norm of p",
+    norm_head="Euclidean norm of v",
 )  # fmt: skip
 LOSS_COMPARISON = LossComparison().experiment(
     "loss-comparison", "MMTS", "Losses and unequal scores", seconds=4,
     shows="unequal scores bend the way, more so for losses that saturate, yet every run turns to the same SVM",
-    columns=described(
-        "history", "loss gradient C step norm cosine",
-        loss="linear: -x, logistic: log(1 + exp(-x)), exponential: exp(-x)",
-        C="score of the first input's good token; the second's is 1",
-        cosine="direction cosine to the max-margin prompt (1, 0)",
-    ),
+    table="history: loss gradient C step norm cosine",
+    loss="linear: -x, logistic: log(1 + exp(-x)), exponential: exp(-x)",
+    C="score of the first input's good token; the second's is 1",
+    cosine="direction cosine to the max-margin prompt (1, 0)",
 )  # fmt: skip

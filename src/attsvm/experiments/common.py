@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -84,10 +85,17 @@ def _array(values: object) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
-def recorded(run: Run) -> Float[Tensor, "records *batch d dq"]:
-    """The weights of a run at every recorded step."""
-    assert run.history.weights is not None
-    return run.history.weights
+def recorded(run: Run, what: str = "weights") -> Float[Tensor, "records *batch _ _"]:
+    """The weights ``[d, dq]`` of a run at every recorded step, or its attention ``[n, T]``."""
+    found: Tensor = getattr(run.history, what)
+    return found
+
+
+def together(parts: Sequence[TokenDataset]) -> TokenDataset:
+    """Data sets of one size as a batch."""
+    names = ("tokens", "queries", "labels", "values", "head")
+    fields: dict[str, Any] = {name: torch.stack([getattr(part, name) for part in parts]) for name in names}
+    return TokenDataset(**fields)
 
 
 def scored(data: TokenDataset) -> dict[str, Tensor]:

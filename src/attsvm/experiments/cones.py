@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Self
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from attsvm.attention import optimal_tokens
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.data.dataset import repeated
-from attsvm.experiments.base import DataSets, described
+from attsvm.experiments.base import DataSets
 from attsvm.experiments.checks import Check, claim
 from attsvm.experiments.common import long_table, stacked, streams_apart
 from attsvm.svm import AttentionSVM, solve
@@ -36,9 +36,7 @@ class Cones(DataSets):
     directions: int = 16  # random directions for each opening and radius
     steps: int = 5000
     chunk_size: int = 10
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=10, directions=4, steps=3000)
+    smaller: ClassVar = {"datasets": 10, "directions": 4, "steps": 3000}
 
     def tasks(self) -> Sequence[Task]:
         return self.chunks("data")
@@ -124,12 +122,10 @@ def _selections(data: TokenDataset, seed: tuple[int, int]) -> dict[str, Tensor]:
 CONES = Cones().experiment(
     "cones", "TaSVM, talk", "Cones of attraction", seconds=350,
     shows="descent started near W_mm and far out returns to it exactly where alpha is locally optimal",
-    columns=described(
-        "cells", "dataset kind opening radius returned unsaturated cosine",
-        kind="of the selection: global, local, or separable but not locally optimal",
-        opening="1 - cosine of the start to W_mm", radius="norm of the start",
-        returned="share of starts that ended with every input above 0.9 attention on the selection",
-        unsaturated="share of starts whose attention was still spread in the end; counted as not returned",
-        cosine="smallest final cosine to W_mm",
-    ),
+    table="cells: dataset kind opening radius returned unsaturated cosine",
+    kind="of the selection: global, local, or separable but not locally optimal",
+    opening="1 - cosine of the start to W_mm", radius="norm of the start",
+    returned="share of starts that ended with every input above 0.9 attention on the selection",
+    unsaturated="share of starts whose attention was still spread in the end; counted as not returned",
+    cosine="smallest final cosine to W_mm",
 )  # fmt: skip

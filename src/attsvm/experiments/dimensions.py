@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from attsvm import theory
 from attsvm.attention import gradient, optimal_tokens
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import fit
-from attsvm.experiments.base import DataSets, described
+from attsvm.experiments.base import DataSets
 from attsvm.experiments.checks import NOT_RISING, Check, claim, rises
 from attsvm.experiments.common import recorded, stacked, streams_apart
 from attsvm.svm import AttentionSVM
@@ -66,14 +67,11 @@ class ConvergenceTypes(_Dimensions):
     everywhere: int = 50  # data sets of each dimension: do all tokens support *every* SVM?
     steps: int = 20_000
     saturation: float = 0.999  # least attention on the selected token of every input that counts as saturated
-
-    def quick(self) -> Self:
-        return self.with_values(dimensions=(2, 10, 20, 84, 320), datasets=40, everywhere=8, steps=5000, chunk_size=40)
+    smaller: ClassVar = {"dimensions": (2, 10, 20, 84, 320), "datasets": 40, "everywhere": 8, "steps": 5000}
 
     def compute(self, task: Task, device: torch.device) -> Piece:
         """Train from zero and from a random start, and tell the types of the selections that were reached."""
-        d, first, last = (task.values[name] for name in ("d", "first", "last"))
-        seeds = self.seeds(task)
+        d, seeds = task.values["d"], self.seeds(task)
         data, spanned, left, right = self._drawn(task, device)
         bound = 1 / np.sqrt(d)
         drawn = [stream.uniform(-bound, bound, (d, d)) for stream in streams_apart(seeds)]
@@ -83,7 +81,7 @@ class ConvergenceTypes(_Dimensions):
         }
         best = optimal_tokens(data)
         supported = theory.all_tokens_support(data).holds
-        asked = max(0, min(last, self.everywhere) - first)
+        asked = max(0, min(task.values["last"], self.everywhere) - task.values["first"])
         everywhere = torch.full((len(seeds),), float("nan"), dtype=torch.float64)
         if asked:
             everywhere[:asked] = theory.all_tokens_support_everywhere(spanned[:asked].to("cpu")).holds.double()
@@ -96,7 +94,7 @@ class ConvergenceTypes(_Dimensions):
             undecided += int(local.undecided.sum())
             kind = np.where((selected == best).all(-1), TYPES[0], np.where(local.holds.numpy(), TYPES[1], TYPES[2]))
             tables.append({
-                "d": d, "dataset": np.arange(first, last), "start": name,
+                "d": d, "dataset": self.numbers(task), "start": name,
                 "type": np.where((largest >= self.saturation).all(-1).numpy(), kind, TYPES[3]),
                 "least_attention": largest.amin(-1), "separable": local.feasible, "all_support": supported,
                 "all_support_everywhere": everywhere,
@@ -146,36 +144,31 @@ class FirstGradient(_Dimensions):
     record: int = 5  # steps from one look to the next: is the run where the optimal tokens are ranked first?
     large_step: float = 100.0  # norm of W(1) where the first step is a large one
     chunk_size: int = 100
-
-    def quick(self) -> Self:
-        return self.with_values(dimensions=(5, 20, 80, 320), datasets=60, chunk_size=60)
+    smaller: ClassVar = {"dimensions": (5, 20, 80, 320), "datasets": 60, "chunk_size": 60}
 
     def compute(self, task: Task, device: torch.device) -> Piece:
         """Judge the first gradient, then run from zero in small steps and after one large step along it."""
         spanned = self._drawn(task, device)[1]
-        numbers = [number for _, number in self.seeds(task)]
         condition = theory.favourable_first_gradient(spanned)
         best = optimal_tokens(spanned)
-        zero = torch.zeros(len(numbers), spanned.d, spanned.dq, dtype=torch.float64, device=device)
+        zero = torch.zeros(*spanned.batch_shape, spanned.d, spanned.dq, dtype=torch.float64, device=device)
         ahead = -self.large_step * gradient(spanned, zero)["weights"].normalized().double()
-        table: dict[str, Tensor | list[int] | int] = {
-            "d": task.values["d"], "dataset": numbers, "favourable": condition.holds, "margin": condition.margin,
-        }  # fmt: skip
         problem = AttentionSVM(spanned, best)
+        table = {"favourable": condition.holds, "margin": condition.margin}
         for name, start in (("small", zero), ("large", ahead)):
             run = fit(spanned, steps=self.steps, initial=start, record=self.record, keep=("weights",))
             table[f"{name}_optimal"] = (run.selected == best).all(-1)
             table[f"{name}_stayed"] = theory.in_margin_cone(recorded(run)[1:], problem, 0.0).all(0)
-        return Piece({"datasets": table})
+        return Piece({"datasets": {"d": task.values["d"], "dataset": self.numbers(task), **table}})
 
     def checks(self, result: SweepResult) -> Sequence[Check]:
         """Favourable gradients become likely with d; after a large first step such runs stay in the cone."""
-        favourable = [result.column("datasets", "favourable", d=d) for d in self.dimensions]
+        column = partial(result.column, "datasets")
+        favourable = [column("favourable", d=d) for d in self.dimensions]
         shares = [float(each.mean()) for each in favourable]
-        reached_from_zero = [result.column("datasets", "small_optimal", d=d) for d in self.dimensions]
-        stayed = result.column("datasets", "large_stayed", favourable=True)
-        reached = result.column("datasets", "large_optimal", favourable=True)
-        left = ~result.column("datasets", "small_stayed", favourable=True)
+        reached_from_zero = [column("small_optimal", d=d) for d in self.dimensions]
+        stayed, reached = (column(name, favourable=True) for name in ("large_stayed", "large_optimal"))
+        left = ~column("small_stayed", favourable=True)
         both = [
             (reach[good].mean(), reach[~good].mean())
             for good, reach in zip(favourable, reached_from_zero, strict=True)
@@ -204,25 +197,21 @@ class FirstGradient(_Dimensions):
 CONVERGENCE_TYPES = ConvergenceTypes().experiment(
     "convergence-types", "TaSVM", "Types of convergence", seconds=130,
     shows="as d grows runs end at the global optimum, and all tokens become support tokens",
-    columns=described(
-        "runs", "d dataset start type least_attention separable all_support all_support_everywhere",
-        start="W(0): zero or random (PyTorch's default)",
-        type="how the run ended: global, local, not local or not saturated",
-        separable="whether some weights separate the selection that was reached",
-        all_support="B1: all tokens support the SVM of the optimal selection",
-        all_support_everywhere="the same for every separable selection: 1, 0, or NaN where not asked",
-    ),
+    table="runs: d dataset start type least_attention separable all_support all_support_everywhere",
+    start="W(0): zero or random (PyTorch's default)",
+    type="how the run ended: global, local, not local or not saturated",
+    separable="whether some weights separate the selection that was reached",
+    all_support="B1: all tokens support the SVM of the optimal selection",
+    all_support_everywhere="the same for every separable selection: 1, 0, or NaN where not asked",
 )  # fmt: skip
 FIRST_GRADIENT = FirstGradient().experiment(
     "first-gradient", "TaSVM", "The first gradient", seconds=14,
     shows="the first gradient ranks the optimal tokens first more and more often as d grows",
-    columns=described(
-        "datasets", "d dataset favourable margin small_optimal small_stayed large_optimal large_stayed",
-        favourable="whether minus the gradient at zero ranks the optimal token of every input first",
-        margin="smallest margin of that direction, normalized",
-        small_optimal="whether descent from zero in small steps ends at the optimal selection",
-        small_stayed="whether it ranked the optimal tokens first at every recorded step after zero",
-        large_optimal="the same after a first step of large norm along the gradient",
-        large_stayed="the same after a first step of large norm along the gradient",
-    ),
+    table="datasets: d dataset favourable margin small_optimal small_stayed large_optimal large_stayed",
+    favourable="whether minus the gradient at zero ranks the optimal token of every input first",
+    margin="smallest margin of that direction, normalized",
+    small_optimal="whether descent from zero in small steps ends at the optimal selection",
+    small_stayed="whether it ranked the optimal tokens first at every recorded step after zero",
+    large_optimal="the same after a first step of large norm along the gradient",
+    large_stayed="the same after a first step of large norm along the gradient",
 )  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from attsvm.attention import KeyQuery, gradient
 from attsvm.data import random_sphere
 from attsvm.descent import JointSteepestDescent, Optimizer, SteepestDescent, fit
 from attsvm.descent.schedules import Constant, Geometric, InverseSqrt, Schedule
-from attsvm.experiments.base import DataSets, described
+from attsvm.experiments.base import DataSets
 from attsvm.experiments.checks import Check, claim, reported
 from attsvm.experiments.common import long_table, spread_steps, stacked
 from attsvm.norms import Frobenius, Gamma2, LargestRow, MaxEntry, Norm, Nuclear, Projective, Spectral, direction_cosine
@@ -39,6 +39,7 @@ class Laws(DataSets):
     steps: int = 3000
     datasets: int = 20
     chunk_size: int = 20
+    imports = ("numba", "clarabel")
 
     def tasks(self) -> Sequence[Task]:
         return [task for rule in RULES for task in self.chunks(rule.lower().replace(" ", "-"), rule=rule)]
@@ -61,9 +62,7 @@ class LogitGrowth(Laws):
     decay: float = 0.1
     threshold: float = 100.0
     records: int = 240
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=6, steps=1000)
+    smaller: ClassVar = {"datasets": 6, "steps": 1000}
 
     def compute(self, task: Task, device: torch.device) -> Piece:
         """Train with falling steps, constant steps and decay; hold gap and logits against the law and its bounds."""
@@ -139,9 +138,7 @@ class WeightDecay(Laws):
     radii: tuple[float, ...] = (1.0, 4.0, 16.0)
     shrink: float = 0.998
     steps: int = 4000
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=6, radii=(1.0, 4.0), steps=2000, shrink=0.997)
+    smaller: ClassVar = {"datasets": 6, "radii": (1.0, 4.0), "steps": 2000, "shrink": 0.997}
 
     def compute(self, task: Task, device: torch.device) -> Piece:
         """Train under each decay; compare with the ball and, where it can be followed, with the path in it."""
@@ -201,26 +198,22 @@ class WeightDecay(Laws):
 
 _RULE = "steps on K and on Q: gradient (normalized each, or jointly), Muon, rows, sign"
 LOGIT_GROWTH = LogitGrowth().experiment(
-    "logit-growth", "new", "The law of logit growth", seconds=60, imports=("numba", "clarabel"),
+    "logit-growth", "new", "The law of logit growth", seconds=60,
     shows="gaps grow like gamma r^2, never faster; weight decay ends it, and long steps stay below",
-    columns=described(
-        "history", "rule steps dataset step gap law bound logit logit_bound plateau passing passed",
-        rule=_RULE, steps="falling like 1/sqrt t, constant, or falling with weight decay", step="number of steps taken",
-        gap="least margin of the selected tokens", law="c gamma r^2", bound="no run from this start has a larger gap",
-        logit="largest |logit|", logit_bound="no run from this start has a larger one",
-        plateau="the law at r = 1/decay; inf without decay",
-        passing="step at which the largest |logit| should pass the threshold, from the solution alone",
-        passed="first recorded step at which it does",
-    ),
+    table="history: rule steps dataset step gap law bound logit logit_bound plateau passing passed",
+    rule=_RULE, steps="falling like 1/sqrt t, constant, or falling with weight decay", step="number of steps taken",
+    gap="least margin of the selected tokens", law="c gamma r^2", bound="no run from this start has a larger gap",
+    logit="largest |logit|", logit_bound="no run from this start has a larger one",
+    plateau="the law at r = 1/decay; inf without decay",
+    passing="step at which the largest |logit| should pass the threshold, from the solution alone",
+    passed="first recorded step at which it does",
 )  # fmt: skip
 WEIGHT_DECAY = WeightDecay().experiment(
-    "weight-decay", "new", "Weight decay picks the radius", seconds=60, imports=("numba", "clarabel"),
+    "weight-decay", "new", "Weight decay picks the radius", seconds=60,
     shows="training with decoupled weight decay ends on the regularization path, at a radius that the decay names",
-    columns=described(
-        "points", "rule radius dataset norm gap risk path_risk cosine",
-        rule=_RULE, radius="R, which chooses the decay", norm="norm of W that belongs to the steps, over R",
-        gap="Frank-Wolfe gap over the ball of radius R, relative to the largest possible decrease",
-        risk="where training ends", path_risk="lowest risk found in the ball; missing where the norm has no projection",
-        cosine="direction cosine of W and the point of the path",
-    ),
+    table="points: rule radius dataset norm gap risk path_risk cosine",
+    rule=_RULE, radius="R, which chooses the decay", norm="norm of W that belongs to the steps, over R",
+    gap="Frank-Wolfe gap over the ball of radius R, relative to the largest possible decrease",
+    risk="where training ends", path_risk="lowest risk found in the ball; missing where the norm has no projection",
+    cosine="direction cosine of W and the point of the path",
 )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from attsvm.attention import Parameterization, ScaledTensor
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import InverseSqrt, SteepestDescent, fit
-from attsvm.experiments.base import DataSets, described
+from attsvm.experiments.base import DataSets
 from attsvm.experiments.checks import Check, claim
 from attsvm.experiments.common import long_table, recorded, spread_steps, stacked
 from attsvm.norms import Spectral, SpectralOfHeads
@@ -93,9 +93,8 @@ class FusedConfiguration(DataSets):
     step_size: float = 0.3
     datasets: int = 20
     chunk_size: int = 20
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=6, steps=1000)
+    smaller: ClassVar = {"datasets": 6, "steps": 1000}
+    imports = ("numba", "clarabel")
 
     def draw(self, seeds: Sequence[tuple[int, int]]) -> TokenDataset:
         """The data sets, the query of input i in the block of head i // n."""
@@ -110,7 +109,7 @@ class FusedConfiguration(DataSets):
         data, norm = self.draw(seeds), SpectralOfHeads(self.heads)
         marks = spread_steps(10, self.steps, 60)
         sums = np.concatenate([[0.0], np.cumsum(schedule.sizes(0, self.steps))])[marks[1:]]
-        axes = {"step": marks[1:], "dataset": [number for _, number in seeds], "head": range(self.heads)}
+        axes = {"step": marks[1:], "dataset": self.numbers(task), "head": range(self.heads)}
         history, counts = [], {}
         for stored, way in zip(STORED, (FusedHeads, SeparateHeads), strict=True):
             run = fit(
@@ -190,20 +189,18 @@ def _inputs(data: TokenDataset, head: int, n: int) -> TokenDataset:
 
 
 FUSED_HEADS = FusedConfiguration().experiment(
-    "fused-heads", "new", "Fused or per-head Muon", seconds=20, imports=("numba", "clarabel"),
+    "fused-heads", "new", "Fused or per-head Muon", seconds=20,
     shows="Muon on the keys of all heads in one matrix solves another SVM, in which heads share one rate of growth",
-    columns=described(
-        "history", "stored step dataset head gap law norm low high efficiency_fused efficiency_per_head"
-        " relative_gap price",
-        stored="keys of all heads in one matrix (fused), or one matrix per head", step="number of steps taken",
-        head="number of the head", gap="least margin of the head's selected tokens",
-        law="gamma S^2, gamma of the fused problem or of the head alone",
-        norm="norm of fused heads of the W in the end, by its semidefinite program",
-        low="bound below it: largest spectral norm of a signed sum of the heads",
-        high="bound above it, from the absolute values of the heads",
-        efficiency_fused="least margin at norm 1 over the best possible, in the norm of fused heads",
-        efficiency_per_head="the same in the largest spectral norm of a head",
-        relative_gap="certified relative duality gap of the fused solution",
-        price="smallest fused norm over the largest that a head needs alone",
-    ),
+    table="history: stored step dataset head gap law norm low high efficiency_fused efficiency_per_head"
+    " relative_gap price",
+    stored="keys of all heads in one matrix (fused), or one matrix per head", step="number of steps taken",
+    head="number of the head", gap="least margin of the head's selected tokens",
+    law="gamma S^2, gamma of the fused problem or of the head alone",
+    norm="norm of fused heads of the W in the end, by its semidefinite program",
+    low="bound below it: largest spectral norm of a signed sum of the heads",
+    high="bound above it, from the absolute values of the heads",
+    efficiency_fused="least margin at norm 1 over the best possible, in the norm of fused heads",
+    efficiency_per_head="the same in the largest spectral norm of a head",
+    relative_gap="certified relative duality gap of the fused solution",
+    price="smallest fused norm over the largest that a head needs alone",
 )  # fmt: skip

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from attsvm import descent
 from attsvm.attention import KeyQuery, Parameterization, Weights, optimal_tokens
 from attsvm.data import random_sphere
 from attsvm.descent import InverseSqrt, NormalizedGradientDescent, SteepestDescent, fit
-from attsvm.experiments.base import DataSets, Experiment, described
+from attsvm.experiments.base import DataSets, Experiment
 from attsvm.experiments.checks import Check, claim, reported
 from attsvm.experiments.common import stacked
 from attsvm.norms import Entrywise, Frobenius, LargestColumn, LargestRow, MaxEntry, Norm, Spectral, SpectralOfRank
@@ -53,9 +53,8 @@ class Geometry(DataSets):
     datasets: int = 1000
     steps: int = 2000
     chunk_size: int = 125
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=10, steps=500, chunk_size=10)
+    smaller: ClassVar = {"datasets": 10, "steps": 500, "chunk_size": 10}
+    imports = ("numba", "clarabel")
 
     @abstractmethod
     def rows(self) -> dict[str, Row]:
@@ -88,7 +87,7 @@ class Geometry(DataSets):
             counts[f"{label} SVM of the reached selection infeasible"] = int(solution.infeasible.sum())
             counts[f"{label} SVM not decided"] = int((~solution.solved & ~solution.infeasible).sum())
             tables.append({
-                "optimizer": name, "dataset": [number for _, number in seeds], "norm": label, "cosine": found.cosine,
+                "optimizer": name, "dataset": self.numbers(task), "norm": label, "cosine": found.cosine,
                 "efficiency": found.efficiency, "unique": solution.unique,
                 "relative_gap": solution.certificate.relative_gap,
                 "least_attention": run.attention.amax(-1).amin(-1), "optimal": best,
@@ -157,9 +156,7 @@ class OptimizerGeometry(Geometry):
     steps: int = 6000
     step_size: float = 0.3
     chunk_size: int = 25
-
-    def quick(self) -> Self:
-        return self.with_values(n=4, T=5, d=6, datasets=6, steps=3000)
+    smaller: ClassVar = {"n": 4, "T": 5, "d": 6, "datasets": 6, "steps": 3000}
 
     def rows(self) -> dict[str, Row]:
         schedule = InverseSqrt(self.step_size)
@@ -262,25 +259,25 @@ class AdamGeometry(Geometry):
         return {name: NORMS[name] for name in ("Frobenius", "nuclear", "spectral", "l_3", "max entry", "projective")}
 
 
-_COLUMNS = described(
-    "pairs", "optimizer dataset norm cosine efficiency unique relative_gap least_attention optimal",
-    optimizer="which rule trained what", norm="in which the SVM of the reached selection was solved",
-    cosine="direction cosine of the trained W and that solution",
-    efficiency="margin of W at norm 1 over the best possible, in that norm",
-    unique="whether the solution is proved to be the only one",
-    relative_gap="certified relative duality gap of the solution",
-    optimal="whether the reached selection is the optimal one",
-)  # fmt: skip
+_PAIRS = {
+    "table": "pairs: optimizer dataset norm cosine efficiency unique relative_gap least_attention optimal",
+    "optimizer": "which rule trained what", "norm": "in which the SVM of the reached selection was solved",
+    "cosine": "direction cosine of the trained W and that solution",
+    "efficiency": "margin of W at norm 1 over the best possible, in that norm",
+    "unique": "whether the solution is proved to be the only one",
+    "relative_gap": "certified relative duality gap of the solution",
+    "optimal": "whether the reached selection is the optimal one",
+}  # fmt: skip
 OPTIMIZER_GEOMETRY = OptimizerGeometry().experiment(
-    "optimizer-geometry", "new", "Geometry of optimizers", seconds=400, imports=("numba", "clarabel"), columns=_COLUMNS,
+    "optimizer-geometry", "new", "Geometry of optimizers", seconds=400, **_PAIRS,
     shows="whether each optimizer turns to the max-margin solution in its own norm (a measurement, not a theorem)",
 )  # fmt: skip
 FACTOR_GEOMETRY = FactorGeometry().experiment(
-    "factor-geometry", "new", "Optimizers of K and Q", seconds=2700, imports=("numba", "clarabel"), columns=_COLUMNS,
+    "factor-geometry", "new", "Optimizers of K and Q", seconds=2700, **_PAIRS,
     shows="which norm the optimizers of transformers follow on K and Q, and on W (a measurement, not a theorem)",
 )  # fmt: skip
 ADAM = AdamGeometry().experiment(
-    "adam", "new", "Which norm Adam follows", seconds=400, imports=("numba", "clarabel"), columns=_COLUMNS,
+    "adam", "new", "Which norm Adam follows", seconds=400, **_PAIRS,
     shows="how the norm that fits Adam best depends on its memory and on epsilon (a measurement, not a theorem)",
 )  # fmt: skip
 GEOMETRIES: Mapping[str, Experiment[Any]] = {each.id: each for each in (OPTIMIZER_GEOMETRY, FACTOR_GEOMETRY, ADAM)}

@@ -31,7 +31,7 @@ from attsvm.attention import ReluHead, TwoScales
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import InverseSqrt, NormalizedGradientDescent, Optimizer, Run, TwoPartDescent, fit
 from attsvm.descent.optimizers.base import State, Step
-from attsvm.experiments.base import Study, described
+from attsvm.experiments.base import Study
 from attsvm.experiments.checks import Check, allowance, claim, reported
 from attsvm.experiments.common import FARTHER_APART, streams_apart
 from attsvm.norms import direction_cosine
@@ -78,10 +78,8 @@ class MultiToken(Study):
     threshold: float = 1e-3
     ambiguous: float = 1e-6
 
-    runs_field: ClassVar[str | None] = "accepted"
-
-    def quick(self) -> Self:
-        return self.with_values(accepted=20, draws=100, chunk_size=500, decaying_steps=8000)
+    runs_field = "accepted"
+    smaller: ClassVar = {"accepted": 20, "draws": 100, "chunk_size": 500, "decaying_steps": 8000}
 
     def with_runs(self, runs: int) -> Self:
         """As many accepted draws for each d, and four times as many draws of the other protocols."""
@@ -314,15 +312,13 @@ MULTI_TOKEN = MultiToken().experiment(
     "multi-token", "TaSVM", "Several tokens kept", seconds=150,
     shows="behind a ReLU head trained weights are near W_fin + C W_svm, closer than to either SVM alone",
     public_seconds=9.6 * 3600, public_tasks="paper", public_factor=100.0,
-    columns=described(
-        "draws", "protocol d draw outcome distance_generalized distance_svm distance_one_token distance_outside"
-        " silent largest_masked kept",
-        protocol="paper, public constant, decaying or split", draw="number of the draw", outcome="accepted, or why not",
-        distance_generalized="1 - cosine of the trained W and W_fin + C W_svm",
-        distance_svm="1 - cosine of the trained W and W_svm alone",
-        distance_one_token="1 - cosine of the trained W and the SVM of the most probable tokens",
-        distance_outside="1 - cosine of the trained W and W_svm, both outside S_fin",
-        silent="split: 1 where an input that drops a token has no gradient at a recorded step, 0 elsewhere",
-        largest_masked="largest probability among the dropped tokens", kept="number of tokens kept, over all inputs",
-    ),
+    table="draws: protocol d draw outcome distance_generalized distance_svm distance_one_token distance_outside"
+    " silent largest_masked kept",
+    protocol="paper, public constant, decaying or split", draw="number of the draw", outcome="accepted, or why not",
+    distance_generalized="1 - cosine of the trained W and W_fin + C W_svm",
+    distance_svm="1 - cosine of the trained W and W_svm alone",
+    distance_one_token="1 - cosine of the trained W and the SVM of the most probable tokens",
+    distance_outside="1 - cosine of the trained W and W_svm, both outside S_fin",
+    silent="split: 1 where an input that drops a token has no gradient at a recorded step, 0 elsewhere",
+    largest_masked="largest probability among the dropped tokens", kept="number of tokens kept, over all inputs",
 )  # fmt: skip

@@ -6,7 +6,8 @@ naive gradient is round-off, and once its norm falls below `additive` the steps 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -60,22 +61,14 @@ def naive_descent(
 
 
 def both_gradients(
-    data: TokenDataset,
-    starts: Float[Tensor, "*lead d 1"],
-    device: torch.device,
-    *,
-    steps: int,
-    record: Sequence[int],
-    step_size: float,
-    additive: float = PUBLIC_ADDITIVE,
+    data: TokenDataset, starts: Tensor, device: torch.device, step_size: float, additive: float, **told: Any
 ) -> dict[str, Float[Tensor, "records *lead d 1"]]:
     """Normalized descent with the exact gradient and in the naive loop: the recorded prompts of both, by name.
 
-    `starts` are p(0), ``[*starts, *batch, d, 1]``; the others are as for `naive_descent`.
+    `starts` are p(0), ``[*starts, *batch, d, 1]``; `told` are `steps` and `record`, for `fit` and `naive_descent`.
     """
-    rule = NormalizedGradientDescent(step_size)
-    run = fit(data.to(device), optimizer=rule, initial=starts.to(device), steps=steps, record=record)
-    naive, _ = naive_descent(data, starts[..., 0], steps=steps, record=record, step_size=step_size, additive=additive)
+    run = fit(data.to(device), optimizer=NormalizedGradientDescent(step_size), initial=starts.to(device), **told)
+    naive, _ = naive_descent(data, starts[..., 0], step_size=step_size, additive=additive, **told)
     return {"exact": recorded(run).cpu(), "naive": naive.unsqueeze(-1)}
 
 

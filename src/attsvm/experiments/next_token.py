@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -29,9 +30,9 @@ from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset, streams
 from attsvm.data.random import unit
 from attsvm.descent import GradientDescent, Optimizer, TwoPartDescent, fit
-from attsvm.experiments.base import DataSets, described
+from attsvm.experiments.base import DataSets
 from attsvm.experiments.checks import Check, claim, reported, turning
-from attsvm.experiments.common import FARTHER_APART, long_table, recorded, spread_steps, stacked
+from attsvm.experiments.common import FARTHER_APART, long_table, recorded, spread_steps, stacked, together
 from attsvm.next_token import PriorityGraph, finite_part, from_ids, priority_graph
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
@@ -71,9 +72,7 @@ class RandomSamples(DataSets):
     alike: int = 1  # number of tokens of a level
     steps: int = 1000  # of every run
     chunk_size: int = 250
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=10)
+    smaller: ClassVar = {"datasets": 10}
 
     def tasks(self) -> Sequence[Task]:
         return [
@@ -108,11 +107,7 @@ class RandomSamples(DataSets):
     def compute(self, task: Task, device: torch.device) -> Piece:
         """Predict the limits, train three times, compare outside and inside of S_fin."""
         graphs = self.draw(task)
-        names = ("tokens", "queries", "labels", "values", "head")
-        parts: dict[str, Any] = {
-            name: torch.stack([getattr(graph.data.dataset, name) for graph in graphs]) for name in names
-        }
-        data = TokenDataset(**parts).to(device)
+        data = together([graph.data.dataset for graph in graphs]).to(device)
         kept = torch.stack([graph.kept for graph in graphs]).to(device)
         solution = solve(AttentionSVM(data, selected_set=kept, rows=data.real))
         solved, infeasible = solution.solved.cpu().numpy(), solution.infeasible.cpu().numpy()
@@ -128,7 +123,7 @@ class RandomSamples(DataSets):
             "finite_certified": [one.certified for one in finite],
         }
         steps = spread_steps(10, self.steps, 12, self.steps // 2)
-        axes = {"step": steps, "dataset": range(task.values["first"], task.values["last"])}
+        axes = {"step": steps, "dataset": self.numbers(task)}
         tables = []
         for gradient in GRADIENTS:
             measured = {
@@ -170,16 +165,13 @@ class RandomSamples(DataSets):
     def checks(self, result: SweepResult) -> Sequence[Check]:
         """All runs turn to W_svm outside S_fin, and inside to W_fin; without cycles S_fin = {0}: nothing to split."""
         steps = self.steps
-
-        def ends(column: str, gradient: str = "split") -> np.ndarray:
-            """At the last step, of the data sets whose Graph-SVM was solved."""
-            return result.column("runs", column, gradient=gradient, step=steps, feasible=True)
-
+        solved = partial(result.column, "runs", feasible=True)  # of the data sets whose Graph-SVM was
+        ends = partial(solved, gradient="split", step=steps)
         feasible, infeasible, K, d = (
             result.column("runs", name, gradient="split", step=steps) for name in ("feasible", "infeasible", "K", "d")
         )
         undecided, clashing = int((~feasible & ~infeasible).sum()), int((infeasible & (d >= K)).sum())
-        cosine, summed, plain = (ends("cosine", gradient) for gradient in GRADIENTS)
+        cosine, summed, plain = (ends("cosine", gradient=gradient) for gradient in GRADIENTS)
         grown = ends("growth") >= GROWN
         far = cosine[grown]
         common = [
@@ -193,7 +185,7 @@ class RandomSamples(DataSets):
                   f" {len(cosine) - len(far)} did not come that far", np.mean(~(far >= COSINE)) <= 0.01,
                   "more than 1 % are below .999", enough=len(far) > 0, why="no run came that far"),
             turning("all data sets turn to W_svm outside S_fin", "cosine to 1 (theorem)",
-                    lambda step: result.column("runs", "cosine", gradient="split", step=step, feasible=True),
+                    lambda step: solved("cosine", gradient="split", step=step),
                     np.unique(result.column("runs", "step")), steps, enough=steps >= _ENOUGH),
             reported("plain descent: cosine with W_svm outside S_fin", "(tends to 1 like 1/log t)",
                      f"median {np.median(plain):.3f}, least {plain.min():.3f}"),
@@ -219,27 +211,27 @@ class RandomSamples(DataSets):
                   f"{medians[0]:.1e}, {medians[1]:.1e}; below .999: {below[0]:.1%}, {below[1]:.1%}",
                   medians[0] < medians[1], "that of the summed gradient is not larger"),
             reported("plain descent: largest distance from W_fin over 1 + ||W_fin||", "(tends to 0 like 1/t)",
-                     f"{ends('finite_distance', 'plain').max():.1e}"),
+                     f"{ends('finite_distance', gradient='plain').max():.1e}"),
         ]  # fmt: skip
 
 
-_COLUMNS = described(
-    "runs", "K d n T dataset feasible infeasible relative_gap finite_dimension finite_norm finite_certified gradient"
-    " step cosine growth finite_distance",
-    K="tokens of the vocabulary", d="dimension of an embedding", n="windows", T="tokens of a window",
-    dataset="number of the data set of this shape",
-    feasible="whether the certificate proves a solution of the Graph-SVM",
-    infeasible="whether the certificate proves that relations clash",
-    relative_gap="certified relative duality gap of W_svm", finite_dimension="dimension of S_fin",
-    finite_norm="||W_fin||", finite_certified="whether W_fin is proved to within 1e-6 (1 + ||W_fin||)",
-    gradient="split, summed first or plain", step="step of training",
-    cosine="of W and W_svm, both outside S_fin; NaN where relations clash",
-)  # fmt: skip
+_RUNS = {
+    "table": "runs: K d n T dataset feasible infeasible relative_gap finite_dimension finite_norm finite_certified"
+    " gradient step cosine growth finite_distance",
+    "K": "tokens of the vocabulary", "d": "dimension of an embedding", "n": "windows", "T": "tokens of a window",
+    "dataset": "number of the data set of this shape",
+    "feasible": "whether the certificate proves a solution of the Graph-SVM",
+    "infeasible": "whether the certificate proves that relations clash",
+    "relative_gap": "certified relative duality gap of W_svm", "finite_dimension": "dimension of S_fin",
+    "finite_norm": "||W_fin||", "finite_certified": "whether W_fin is proved to within 1e-6 (1 + ||W_fin||)",
+    "gradient": "split, summed first or plain", "step": "step of training",
+    "cosine": "of W and W_svm, both outside S_fin; NaN where relations clash",
+}  # fmt: skip
 NEXT_TOKEN_ACYCLIC = RandomSamples(alike=1).experiment(
-    "next-token-acyclic", "new", "Next tokens in a strict order", seconds=150, columns=_COLUMNS,
+    "next-token-acyclic", "new", "Next tokens in a strict order", seconds=150, **_RUNS,
     shows="without cycles of priority attention ends on one token, and W turns to the Graph-SVM",
 )  # fmt: skip
 NEXT_TOKEN_CYCLIC = RandomSamples(alike=3).experiment(
-    "next-token-cyclic", "new", "Next tokens that share", seconds=200, columns=_COLUMNS,
+    "next-token-cyclic", "new", "Next tokens that share", seconds=200, **_RUNS,
     shows="tokens in a cycle of priorities share probability: W tends to W_fin + C W_svm, if the gradient is split",
 )  # fmt: skip

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attsvm import next_token
-from attsvm.experiments.base import Study, described
+from attsvm.experiments.base import Study
 from attsvm.experiments.checks import Check, claim, reported, rises
 from attsvm.experiments.next_token import DISTANCE
 from attsvm.next_token import LimitPrediction, NextTokenData
@@ -40,10 +40,8 @@ class BundledText(Study):
     steps: int = 2000  # of training
     fresh: int = 200  # windows from the rest of the text, all of whose words are known
 
-    runs_field: ClassVar[str | None] = "draws"
-
-    def quick(self) -> Self:
-        return self.with_values(dimensions=(16, 48, 96), fresh=50)
+    runs_field = "draws"
+    smaller: ClassVar = {"dimensions": (16, 48, 96), "fresh": 50}
 
     def tasks(self) -> Sequence[Task]:
         return [Task(f"d{d:03d}", {"d": d}) for d in self.dimensions]
@@ -159,18 +157,16 @@ def _asked(limit: LimitPrediction, weights: Tensor, fresh: list[list[str]]) -> t
 NEXT_TOKEN_TEXT = BundledText().experiment(
     "next-token-text", "new", "What a layer learns from a text", seconds=40,
     shows="in few dimensions priorities clash; in enough, the trained layer is the automaton that the graph predicts",
-    columns=described(
-        "texts", "d draw K samples left_out relations strict components shared feasible infeasible clash cosine"
-        " growth finite_distance largest_seen largest_by_graph largest_by_svm by_graph by_svm open",
-        d="dimension of an embedding", draw="number of the draw of embeddings", K="different words",
-        samples="windows whose next word occurs in them", left_out="windows whose next word does not",
-        relations="edges of the priority graphs", strict="those between components", components="of all graphs",
-        shared="components of several words", feasible="whether the certificate proves a solution of the Graph-SVM",
-        infeasible="whether the certificate proves that relations clash", clash="relations in the proof of a clash",
-        cosine="of the trained W and W_svm outside S_fin; NaN where nothing was trained, as below",
-        largest_seen="largest total variation between trained attention and automaton, windows of the text",
-        largest_by_graph="the same, fresh windows that the graph decides",
-        largest_by_svm="the same, fresh windows that W_svm decides", by_graph="fresh windows that the graph decides",
-        by_svm="fresh windows that W_svm decides", open="fresh windows of which the limit leaves open how words share",
-    ),
+    table="texts: d draw K samples left_out relations strict components shared feasible infeasible clash cosine"
+    " growth finite_distance largest_seen largest_by_graph largest_by_svm by_graph by_svm open",
+    d="dimension of an embedding", draw="number of the draw of embeddings", K="different words",
+    samples="windows whose next word occurs in them", left_out="windows whose next word does not",
+    relations="edges of the priority graphs", strict="those between components", components="of all graphs",
+    shared="components of several words", feasible="whether the certificate proves a solution of the Graph-SVM",
+    infeasible="whether the certificate proves that relations clash", clash="relations in the proof of a clash",
+    cosine="of the trained W and W_svm outside S_fin; NaN where nothing was trained, as below",
+    largest_seen="largest total variation between trained attention and automaton, windows of the text",
+    largest_by_graph="the same, fresh windows that the graph decides",
+    largest_by_svm="the same, fresh windows that W_svm decides", by_graph="fresh windows that the graph decides",
+    by_svm="fresh windows that W_svm decides", open="fresh windows of which the limit leaves open how words share",
 )  # fmt: skip

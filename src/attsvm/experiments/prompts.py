@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,10 +12,10 @@ import torch
 from attsvm.attention import optimal_tokens
 from attsvm.data import example, starting_points
 from attsvm.descent import GradientDescent, NormalizedGradientDescent, Optimizer, fit
-from attsvm.experiments.base import DataSets, Study, described
+from attsvm.experiments.base import DataSets, Study
 from attsvm.experiments.checks import Check, claim
 from attsvm.experiments.common import long_table, offsets_of, path_steps, recorded, scored, stacked
-from attsvm.experiments.naive import both_gradients
+from attsvm.experiments.naive import PUBLIC_ADDITIVE, both_gradients
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Piece, SweepResult, Task
@@ -41,7 +42,8 @@ class SingleInput(Study):
         variant, steps = task.values["variant"], path_steps(self.steps)
         name = f"single-input-{variant}"
         data, starts = example(name), starting_points(name).weights
-        paths = both_gradients(data, starts, device, steps=self.steps, record=steps, step_size=self.step_size)
+        told = {"steps": self.steps, "record": steps}
+        paths = both_gradients(data, starts, device, self.step_size, PUBLIC_ADDITIVE, **told)
         problems = [AttentionSVM(data, [token]) for token in (0, 1)]
         rays = [solve(problem).require_solved().weights for problem in problems]
         tables = [
@@ -63,15 +65,15 @@ class SingleInput(Study):
     def checks(self, result: SweepResult) -> Sequence[Check]:
         """Where each start ends, whether it stays there, and whether the naive loop does."""
         last, late = self.steps, min(_LATE, self.steps)
-
-        def cosines(column: str, variant: str, step: int = last, gradient: str = "exact") -> np.ndarray:
-            return result.column("history", column, variant=variant, gradient=gradient, step=step)
-
-        before, far = (cosines("cosine_second", "local", step)[4:] for step in (late, last))
-        naive = [cosines("cosine_second", "local", step, "naive")[4:] for step in (late, last)]
+        first, second = (partial(result.column, "history", f"cosine_{name}") for name in ("first", "second"))
+        (before, far), naive = (
+            [second(variant="local", gradient=name, step=step)[4:] for step in (late, last)]
+            for name in ("exact", "naive")
+        )
+        end = {"gradient": "exact", "step": last}
         ends = {
-            "third score .9: all six starts on the optimal ray": cosines("cosine_first", "global"),
-            "third score 0: the first four starts on the optimal ray": cosines("cosine_first", "local")[:4],
+            "third score .9: all six starts on the optimal ray": first(variant="global", **end),
+            "third score 0: the first four starts on the optimal ray": first(variant="local", **end)[:4],
             "third score 0: the last two starts on the ray of token 1": far,
         }
         return [
@@ -100,14 +102,12 @@ class MultiInput(DataSets):
         data = example("multi-input", batch=len(seeds), seed=seeds)
         starts = starting_points("multi-input").weights
         spread = starts.unsqueeze(1).expand(-1, len(seeds), -1, -1)
-        paths = both_gradients(
-            data, spread, device, steps=self.steps, record=steps, step_size=self.step_size, additive=_ADDITIVE
-        )
+        paths = both_gradients(data, spread, device, self.step_size, _ADDITIVE, steps=self.steps, record=steps)
         problem = AttentionSVM(data, optimal_tokens(data))
         solution = solve(problem)
         # Every tenth step while paths are kept step by step; a hundred data sets need no finer table.
         kept = [place for place, step in enumerate(steps) if step > 200 or step % 10 == 0 or step == self.steps]
-        axes = {"step": np.array(steps)[kept], "start": starts[:, 0, 0], "dataset": [number for _, number in seeds]}
+        axes = {"step": np.array(steps)[kept], "start": starts[:, 0, 0], "dataset": self.numbers(task)}
         tables = [
             long_table(axes, gradient=gradient, norm=torch.linalg.matrix_norm(path[kept]),
                        cosine=direction_cosine(path[kept], solution.weights))
@@ -126,11 +126,9 @@ class MultiInput(DataSets):
 
     def checks(self, result: SweepResult) -> Sequence[Check]:
         """All starts of the picture on the ray; the same for all data sets; the naive loop."""
-
-        def cosines(**where: object) -> np.ndarray:
-            return result.column("history", "cosine", step=self.steps, **{"gradient": "exact", **where})
-
-        picture, every, naive = cosines(dataset=0), cosines(), cosines(gradient="naive")
+        cosines = partial(result.column, "history", "cosine", step=self.steps)
+        every, naive = (cosines(gradient=name) for name in ("exact", "naive"))
+        picture = cosines(gradient="exact", dataset=0)
         return [
             claim("the picture's data set: all six starts on the SVM ray", f"converge to it (> .999 at {self.steps})",
                   f"least cosine {picture.min():.5f}", picture.min() > 0.999, "a cosine is at most .999 in the end"),
@@ -167,10 +165,9 @@ class DescentVsNormalized(DataSets):
         tables = []
         for rule, optimizer in rules.items():
             run = fit(data, optimizer=optimizer, initial=initial, steps=self.steps, record=steps)
-            attention, weights = run.history.attention, recorded(run)
-            assert attention is not None
+            attention, weights = recorded(run, "attention"), recorded(run)
             tables.append(long_table(
-                {"step": steps, "start": starts[:, 0, 0], "dataset": [number for _, number in seeds]},
+                {"step": steps, "start": starts[:, 0, 0], "dataset": self.numbers(task)},
                 rule=rule, probability=attention[..., 0].mean(-1), missing=attention[..., 1:].sum(-1).mean(-1),
                 norm=torch.linalg.matrix_norm(weights), cosine=direction_cosine(weights, solution.weights),
             ))  # fmt: skip
@@ -180,14 +177,11 @@ class DescentVsNormalized(DataSets):
     def checks(self, result: SweepResult) -> Sequence[Check]:
         """The paper's two numbers, from p(0) = 0 on all data sets."""
         step = min(_FIGURE, self.steps)
-
-        def at(column: str, rule: str) -> np.ndarray:
-            return result.column("history", column, rule=rule, step=step, start=0.0)
-
-        gradient, normalized = (at("probability", rule) for rule in _RULES)
-        missing = at("missing", "normalized")
-        lengths = [at("norm", rule) for rule in _RULES]
-        picture = int(np.flatnonzero(at("dataset", "gradient") == 0)[0])
+        at = partial(result.column, "history", step=step, start=0.0)
+        gradient, normalized = (at("probability", rule=rule) for rule in _RULES)
+        missing = at("missing", rule="normalized")
+        lengths = [at("norm", rule=rule) for rule in _RULES]
+        picture = int(np.flatnonzero(at("dataset", rule="gradient") == 0)[0])
         return [
             claim("gradient descent: softmax probability at the paper's last step", f"paper: about .97 at {step}",
                   f"picture {gradient[picture]:.4f}; least {gradient.min():.3f}, largest {gradient.max():.3f}",
@@ -209,31 +203,25 @@ class DescentVsNormalized(DataSets):
 SINGLE_INPUT = SingleInput().experiment(
     "single-input", "MMTS", "One input, six starts", seconds=3,
     shows="all starts turn to the optimal token, or two of them to a locally optimal one, and stay there",
-    columns=described(
-        "history", "variant gradient start step norm cosine_first cosine_second",
-        variant="global: the third token scores .9, local: it scores 0", start="c of the start p(0) = (0, c)",
-        cosine_first="direction cosine to the max-margin prompt of token 0, the optimal one",
-        cosine_second="direction cosine to the max-margin prompt of token 1",
-    ),
+    table="history: variant gradient start step norm cosine_first cosine_second",
+    variant="global: the third token scores .9, local: it scores 0", start="c of the start p(0) = (0, c)",
+    cosine_first="direction cosine to the max-margin prompt of token 0, the optimal one",
+    cosine_second="direction cosine to the max-margin prompt of token 1",
 )  # fmt: skip
 MULTI_INPUT = MultiInput().experiment(
     "multi-input", "MMTS", "Several inputs, one prompt", seconds=6,
     shows="every start turns to the one direction that separates the optimal tokens of all inputs",
-    columns=described(
-        "history", "dataset gradient start step norm cosine",
-        dataset="number of the data set; 0 is the picture's", start="c of the start p(0) = (c, 0)",
-        cosine="direction cosine to the max-margin prompt of the optimal tokens",
-    ),
+    table="history: dataset gradient start step norm cosine",
+    dataset="number of the data set; 0 is the picture's", start="c of the start p(0) = (c, 0)",
+    cosine="direction cosine to the max-margin prompt of the optimal tokens",
 )  # fmt: skip
 DESCENT_VS_NORMALIZED = DescentVsNormalized().experiment(
     "descent-vs-normalized", "MMTS", "Gradient against normalized gradient descent", seconds=6,
     shows="normalized steps saturate attention long before plain gradient descent does",
-    columns=described(
-        "history", "dataset rule start step probability missing norm cosine",
-        dataset="number of the data set; 0 is the picture's",
-        rule="gradient: W -= step gradient; normalized: the gradient divided by its norm",
-        start="c of the start p(0) = (c, 0)", probability="attention on the optimal token, mean over the inputs",
-        missing="1 - probability, summed over the other tokens, so that it is right far below round-off",
-        cosine="direction cosine to the max-margin prompt of the optimal tokens",
-    ),
+    table="history: dataset rule start step probability missing norm cosine",
+    dataset="number of the data set; 0 is the picture's",
+    rule="gradient: W -= step gradient; normalized: the gradient divided by its norm",
+    start="c of the start p(0) = (c, 0)", probability="attention on the optimal token, mean over the inputs",
+    missing="1 - probability, summed over the other tokens, so that it is right far below round-off",
+    cosine="direction cosine to the max-margin prompt of the optimal tokens",
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ import torch
 from attsvm.attention import QuadraticHead
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import CompiledEngine, Geometric, SteepestDescent, fit
-from attsvm.experiments.base import Study, described
+from attsvm.experiments.base import Study
 from attsvm.experiments.checks import Check, claim
 from attsvm.experiments.common import long_table, streams_apart
 from attsvm.norms import MaxEntry
@@ -39,10 +39,8 @@ class QuadraticSweep(Study):
     ratio: float = 0.997
     dropped: float = 1e-6  # probability at which a token counts as dropped
 
-    runs_field: ClassVar[str | None] = "datasets"
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=10)
+    runs_field = "datasets"
+    smaller: ClassVar = {"datasets": 10}
 
     def tasks(self) -> Sequence[Task]:
         return [Task(f"penalty-{place:03d}", {"penalty": penalty}) for place, penalty in enumerate(self.penalties)]
@@ -91,11 +89,9 @@ class QuadraticSweep(Study):
 QUADRATIC_HEAD = QuadraticSweep().experiment(
     "quadratic-head", "TaSVM", "Quadratic head", seconds=2,
     shows="the number of tokens kept grows with lambda, exactly as a projection onto the simplex says",
-    columns=described(
-        "tokens", "penalty dataset input place attention predicted kept predicted_kept",
-        penalty="lambda", input="number of the input", place="of the token, by falling predicted probability",
-        attention="probability after training",
-        predicted="probability predicted: the projection of gamma / (2 lambda) onto the simplex",
-        kept="whether training kept the token", predicted_kept="whether it was predicted to be kept",
-    ),
+    table="tokens: penalty dataset input place attention predicted kept predicted_kept",
+    penalty="lambda", input="number of the input", place="of the token, by falling predicted probability",
+    attention="probability after training",
+    predicted="probability predicted: the projection of gamma / (2 lambda) onto the simplex",
+    kept="whether training kept the token", predicted_kept="whether it was predicted to be kept",
 )  # fmt: skip

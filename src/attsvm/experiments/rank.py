@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attsvm.attention import token_scores
 from attsvm.data import random_sphere
-from attsvm.experiments.base import Study, described
+from attsvm.experiments.base import Study
 from attsvm.experiments.checks import Check, allowance, claim, reported
 from attsvm.experiments.common import NORMS, stacked
 from attsvm.svm import AttentionSVM, solve
@@ -35,10 +35,8 @@ class Rank(Study):
     cap: int = 2000
     batch: int = 100  # how many more are drawn at a time
 
-    runs_field: ClassVar[str | None] = "draws"
-
-    def quick(self) -> Self:
-        return self.with_values(draws=20, cap=100, batch=20)
+    runs_field = "draws"
+    smaller: ClassVar = {"draws": 20, "cap": 100, "batch": 20}
 
     def tasks(self) -> Sequence[Task]:
         return [_task("paper", n, T, d, 0, self.draws) for n, T in self.shapes for d in self.dimensions]
@@ -144,17 +142,15 @@ RANK = Rank().experiment(
     "rank", "TaSVM", "Rank of the solutions", seconds=20,
     shows="Frobenius solutions have rank min(n, d), nuclear ones less; inseparable draws are counted",
     public_seconds=317.0, public_tasks="paper", public_factor=30.0,
-    columns=described(
-        "solutions", "n T d stage norm draw feasible infeasible relative_gap "
-        + " ".join(f"rank_{each:g}" for each in TOLERANCES),
-        n="inputs",
-        T="tokens per input",
-        stage="paper: among the paper's draws; more: drawn on because too few were separable",
-        norm="norm of the SVM",
-        draw="number of the draw in its cell",
-        feasible="whether the certificate proves a solution",
-        infeasible="whether the certificate proves that there is none",
-        relative_gap="certified relative duality gap",
-        **{f"rank_{t:g}": f"singular values above {t:g} times the largest; 0 where infeasible" for t in TOLERANCES},
-    ),
+    table="solutions: n T d stage norm draw feasible infeasible relative_gap "
+    + " ".join(f"rank_{each:g}" for each in TOLERANCES),
+    n="inputs",
+    T="tokens per input",
+    stage="paper: among the paper's draws; more: drawn on because too few were separable",
+    norm="norm of the SVM",
+    draw="number of the draw in its cell",
+    feasible="whether the certificate proves a solution",
+    infeasible="whether the certificate proves that there is none",
+    relative_gap="certified relative duality gap",
+    **{f"rank_{t:g}": f"singular values above {t:g} times the largest; 0 where infeasible" for t in TOLERANCES},
 )  # fmt: skip

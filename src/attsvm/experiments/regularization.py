@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from attsvm.attention import KeyQuery, ReluHead, optimal_tokens
 from attsvm.data import TokenDataset, example, random_sphere, starting_points
 from attsvm.descent import fit
-from attsvm.experiments.base import Study, described
+from attsvm.experiments.base import Study
 from attsvm.experiments.checks import Check, claim
 from attsvm.experiments.common import long_table, recorded, spread_steps, stacked, streams_apart
 from attsvm.norms import Nuclear, direction_cosine
@@ -45,10 +45,8 @@ class RegularizationPaths(Study):
     radii: int = 19
     steps: int = 10_000  # of normalized gradient descent (step 0.1), drawn against its norm
 
-    runs_field: ClassVar[str | None] = "datasets"
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=4, radii=7, steps=4000)
+    runs_field = "datasets"
+    smaller: ClassVar = {"datasets": 4, "radii": 7, "steps": 4000}
 
     @property
     def grid(self) -> list[float]:
@@ -170,12 +168,10 @@ def _at_end(result: SweepResult, name: str, source: str, end: int) -> np.ndarray
 REGULARIZATION_PATH = RegularizationPaths().experiment(
     "regularization-path", "MMTS, TaSVM", "Regularization paths", seconds=60,
     shows="the best weights in a ball turn to the max-margin solution as the ball grows; descent is drawn beside it",
-    columns=described(
-        "points", "path source dataset point radius distance",
-        path="W, KQ, joint tight, joint relaxed or relu",
-        source="path: the best weights in a ball; descent: normalized gradient descent",
-        point="number of the radius or of the recorded step",
-        radius="R, or the norm of the iterate (nuclear for KQ, Frobenius otherwise)",
-        distance="1 - cosine to the max-margin solution; for KQ the distance to the nuclear solution set",
-    ),
+    table="points: path source dataset point radius distance",
+    path="W, KQ, joint tight, joint relaxed or relu",
+    source="path: the best weights in a ball; descent: normalized gradient descent",
+    point="number of the radius or of the recorded step",
+    radius="R, or the norm of the iterate (nuclear for KQ, Frobenius otherwise)",
+    distance="1 - cosine to the max-margin solution; for KQ the distance to the nuclear solution set",
 )  # fmt: skip

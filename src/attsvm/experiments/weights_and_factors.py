@@ -7,10 +7,10 @@ that was chosen for its clarity; the tables hold many that were not chosen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from attsvm.attention import KeyQuery, Weights, optimal_token_set, optimal_token
 from attsvm.data import TokenDataset, example, random_sphere
 from attsvm.data.streams import Purpose, streams
 from attsvm.descent import NormalizedGradientDescent, Run, fit
-from attsvm.experiments.base import DataSets, described
+from attsvm.experiments.base import DataSets
 from attsvm.experiments.checks import Check, Verdict, allowance, claim, turning
 from attsvm.experiments.common import NORMS, long_table, offsets_of, path_steps, recorded, scored, spread_steps, stacked
 from attsvm.norms import direction_cosine
@@ -43,21 +43,22 @@ _EQUAL = 1e-3  # cosines that differ by less say nothing about which solution is
 _LONG = 20_000  # steps that are enough to judge directions of causal runs
 
 
-def _both_svms(
-    data: TokenDataset, run: Run, kind: str, numbers: Sequence[int], /, **own: object
-) -> tuple[dict[str, SVMSolution], dict[str, np.ndarray]]:
-    """Both SVMs of the selection that a run reached, and a row for each record and data set with its `own` columns."""
-    problem = AttentionSVM(data, run.selected)
-    solutions = {name: solve(problem, norm) for name, norm in NORMS.items()}
+def _both_svms(data: TokenDataset, run: Run) -> dict[str, SVMSolution]:
+    """Both SVMs of the selection that a run reached."""
+    return {name: solve(AttentionSVM(data, run.selected), norm) for name, norm in NORMS.items()}
+
+
+def _rows(
+    run: Run, kind: str, numbers: Sequence[int], solutions: Mapping[str, SVMSolution], /, **own: object
+) -> dict[str, np.ndarray]:
+    """A row for each record and data set: the cosines to both solutions, and `own` columns."""
     cosines = {f"cosine_{name}": direction_cosine(recorded(run), each.weights) for name, each in solutions.items()}
-    axes = {"step": run.history.step, "dataset": numbers}
-    return solutions, long_table(axes, parameterization=kind, **cosines, **own)
+    return long_table({"step": run.history.step, "dataset": numbers}, parameterization=kind, **cosines, **own)
 
 
 def selected_attention(run: Run) -> Float[Tensor, "records *batch n"]:
     """Attention at every recorded step on the tokens that are selected in the end."""
-    attention = run.history.attention
-    assert attention is not None
+    attention = recorded(run, "attention")
     chosen = run.selected.expand(len(attention), *run.selected.shape).unsqueeze(-1)
     return attention.gather(-1, chosen).squeeze(-1)
 
@@ -81,7 +82,7 @@ class PlaneRuns(DataSets):
         """Train W and (K, Q), solve both SVMs of what each selects, follow the cosines."""
         drawn = task.name == "picture"
         seeds = [(self.picture_seed, 0)] if drawn else self.seeds(task)
-        numbers = [PICTURE] if drawn else [number for _, number in seeds]
+        numbers = [PICTURE] if drawn else self.numbers(task)
         data = example(self.example, batch=len(seeds), seed=seeds).to(device)
         steps = self.steps if drawn else self.long_steps
         record = path_steps(steps) if drawn else spread_steps(10, steps, 60, self.steps)
@@ -94,16 +95,17 @@ class PlaneRuns(DataSets):
         counts: dict[str, int] = {}
         for kind, norm in _OWN.items():
             run = train(initial="zeros") if kind == "W" else train(parameterization=KeyQuery(), initial=factors)
-            solutions, table = _both_svms(
-                data, run, kind, numbers, norm=torch.linalg.matrix_norm(recorded(run)),
-                least_probability=selected_attention(run).amin(-1),
-                optimal=(run.selected == optimal_tokens(data)).all(-1),
-            )  # fmt: skip
+            solutions = _both_svms(data, run)
             local = is_locally_optimal(data, None, run.selected, NORMS[norm], solution=solutions[norm])
-            tables.append(table | {"locally_optimal": np.tile(local.holds.cpu().numpy(), len(run.history))})
+            tables.append(_rows(
+                run, kind, numbers, solutions, norm=torch.linalg.matrix_norm(recorded(run)),
+                least_probability=selected_attention(run).amin(-1), locally_optimal=local.holds,
+                optimal=(run.selected == optimal_tokens(data)).all(-1),
+            ))  # fmt: skip
             for name, each in solutions.items():
                 counts[f"{kind}: {name} SVM of the reached selection not solved"] = int((~each.solved).sum())
-            counts[f"{kind}: selection changed after the paper's steps"] = _changed(run, self.steps)
+            changed = recorded(run, "attention")[run.history.step == self.steps][0].argmax(-1) != run.selected
+            counts[f"{kind}: selection changed after the paper's steps"] = int(changed.any(-1).sum())
             if drawn:
                 own = solutions[norm].weights
                 arrays |= {
@@ -140,13 +142,6 @@ class PlaneRuns(DataSets):
                         partial(_unchosen, result, columns[0], kind), marks, self.long_steps, enough=far),
             ]  # fmt: skip
         return found
-
-
-def _changed(run: Run, steps: int) -> int:
-    """Number of data sets whose selection after `steps` is not the final one."""
-    assert run.history.attention is not None
-    at_steps = run.history.attention[run.history.step == steps][0].argmax(-1)
-    return int((at_steps != run.selected).any(-1).sum())
 
 
 def _unchosen(result: SweepResult, column: str, kind: str, step: int) -> np.ndarray:
@@ -186,9 +181,7 @@ class LocalConvergence(DataSets):
     steps: int = 2000
     record: int = 50
     long_steps: int = 20_000
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=20, long_steps=4000)
+    smaller: ClassVar = {"datasets": 20, "long_steps": 4000}
 
     def tasks(self) -> Sequence[Task]:
         runs = [(kind, 0.0, run) for run in ("paper", "long") for kind in _OWN] + [("KQ", PUBLIC_RIDGE, "long")]
@@ -211,13 +204,15 @@ class LocalConvergence(DataSets):
             steps=self.steps if paper else self.long_steps, record=equal if paper else apart,
         )  # fmt: skip
         probability = selected_attention(run)
-        solutions, table = _both_svms(
-            data, run, kind, [number for _, number in seeds], ridge=ridge, run=length,
+        solutions = _both_svms(data, run)
+        table = _rows(
+            run, kind, self.numbers(task), solutions, ridge=ridge, run=length,
             least_probability=probability.amin(-1), mean_probability=probability.mean(-1),
             optimal=(run.selected == optimal_tokens(data)).all(-1),
         )  # fmt: skip
-        left = {f"{name} SVM of the reached selection not solved": ~each.solved for name, each in solutions.items()}
-        return Piece({"history": table}, counts={why: int(mask.sum()) for why, mask in left.items()})
+        why = "SVM of the reached selection not solved"
+        counts = {f"{name} {why}": int((~each.solved).sum()) for name, each in solutions.items()}
+        return Piece({"history": table}, counts=counts)
 
     def checks(self, result: SweepResult) -> Sequence[Check]:
         """Cosines at the end of the paper's run, what the ridge does, the share of optima."""
@@ -280,9 +275,7 @@ class Causal(DataSets):
     length: int = 6
     d: int = 10
     steps: int = 20_000
-
-    def quick(self) -> Self:
-        return self.with_values(datasets=20, steps=4000)
+    smaller: ClassVar = {"datasets": 20, "steps": 4000}
 
     def tasks(self) -> Sequence[Task]:
         return [task for kind in _OWN for task in self.chunks(kind.lower(), kind=kind)]
@@ -300,14 +293,13 @@ class Causal(DataSets):
         data, trained = own.to(device), Weights() if kind == "W" else KeyQuery()
         record, keep = spread_steps(10, self.steps, 60), ("weights", "attention")
         run = fit(data, parameterization=trained, steps=self.steps, record=record, keep=keep, seed=seeds)
-        assert run.history.attention is not None
-        best = optimal_token_set(data).gather(-1, run.selected.unsqueeze(-1)).squeeze(-1).all(-1)
-        least = run.history.attention.amax(-1).amin(-1)
-        numbers = [number for _, number in seeds]
-        solutions, table = _both_svms(data, run, kind, numbers, least_attention=least, optimal=best)
-        local = is_locally_optimal(data, None, run.selected, solution=solutions["frobenius"])
-        for name, found in (("locally_optimal", local.holds), ("separable", solutions["frobenius"].solved)):
-            table[name] = np.tile(found.cpu().numpy(), len(run.history))
+        solutions = _both_svms(data, run)
+        table = _rows(
+            run, kind, self.numbers(task), solutions, separable=solutions["frobenius"].solved,
+            least_attention=recorded(run, "attention").amax(-1).amin(-1),
+            optimal=optimal_token_set(data).gather(-1, run.selected.unsqueeze(-1)).squeeze(-1).all(-1),
+            locally_optimal=is_locally_optimal(data, None, run.selected, solution=solutions["frobenius"]).holds,
+        )  # fmt: skip
         counts = {f"{name} SVM not separable": int(each.infeasible.sum()) for name, each in solutions.items()}
         counts |= {f"{n} SVM not decided": int((~s.solved & ~s.infeasible).sum()) for n, s in solutions.items()}
         return Piece({"history": table}, counts=counts)
@@ -338,44 +330,40 @@ class Causal(DataSets):
         ]  # fmt: skip
 
 
-_PLANE = described(
-    "history",
-    "dataset parameterization step norm least_probability cosine_frobenius cosine_nuclear optimal locally_optimal",
-    dataset="number of the data set; -1 is the picture's, which has a seed of its own",
-    norm="Frobenius norm of W or K Q^T",
-    locally_optimal="whether it is locally optimal for the SVM of its own norm",
-)
-HYPERPLANES = Hyperplanes().experiment(
-    "hyperplanes", "TaSVM", "Separating lines", seconds=5, columns=_PLANE,
-    shows="W and (K, Q) separate the selected token of each input by the lines of their own SVMs",
-)  # fmt: skip
+_PLANE = {
+    "table": "history: dataset parameterization step norm least_probability cosine_frobenius cosine_nuclear optimal"
+    " locally_optimal",
+    "dataset": "number of the data set; -1 is the picture's, which has a seed of its own",
+    "norm": "Frobenius norm of W or K Q^T",
+    "locally_optimal": "whether it is locally optimal for the SVM of its own norm",
+}
 TRAJECTORIES = Trajectories().experiment(
-    "trajectories", "TaSVM", "Paths of W z and K Q^T z", seconds=5, columns=_PLANE,
+    "trajectories", "TaSVM", "Paths of W z and K Q^T z", seconds=5, **_PLANE,
     shows="W z_i turns to the Frobenius rays, K Q^T z_i to the nuclear ones",
+)  # fmt: skip
+HYPERPLANES = Hyperplanes().experiment(
+    "hyperplanes", "TaSVM", "Separating lines", seconds=5, **_PLANE,
+    shows="W and (K, Q) separate the selected token of each input by the lines of their own SVMs",
 )  # fmt: skip
 LOCAL_CONVERGENCE = LocalConvergence().experiment(
     "local-convergence", "TaSVM", "Local convergence", seconds=8,
     shows="W turns to the Frobenius SVM of what it selects, (K, Q) comes near the nuclear one",
     public_seconds=190.0, public_tasks="paper", public_factor=100.0,
-    columns=described(
-        "history", "dataset parameterization ridge run step least_probability mean_probability cosine_frobenius"
-        " cosine_nuclear optimal",
-        ridge="added to the gradient of each factor, times the factor",
-        run="paper: the paper's number of steps; long: the same start, followed further",
-        mean_probability="attention on the token selected in the end, mean over the inputs",
-    ),
+    table="history: dataset parameterization ridge run step least_probability mean_probability cosine_frobenius"
+    " cosine_nuclear optimal",
+    ridge="added to the gradient of each factor, times the factor",
+    run="paper: the paper's number of steps; long: the same start, followed further",
+    mean_probability="attention on the token selected in the end, mean over the inputs",
 )  # fmt: skip
 CAUSAL = Causal().experiment(
     "causal", "TaSVM", "Causal attention", seconds=8,
     shows="with every prefix a sample, one W tends to the SVM of the united constraints",
-    columns=described(
-        "history", "parameterization dataset step cosine_frobenius cosine_nuclear least_attention optimal"
-        " locally_optimal separable",
-        cosine_frobenius="direction cosine to the Frobenius SVM of the united rows of the final selection",
-        cosine_nuclear="direction cosine to the nuclear SVM of the united rows of the final selection",
-        least_attention="largest attention of a position, least over all positions",
-        optimal="whether the final selection is optimal at every position",
-        locally_optimal="whether the final selection is locally optimal",
-        separable="whether some weights separate the final selection",
-    ),
+    table="history: parameterization dataset step cosine_frobenius cosine_nuclear least_attention optimal"
+    " locally_optimal separable",
+    cosine_frobenius="direction cosine to the Frobenius SVM of the united rows of the final selection",
+    cosine_nuclear="direction cosine to the nuclear SVM of the united rows of the final selection",
+    least_attention="largest attention of a position, least over all positions",
+    optimal="whether the final selection is optimal at every position",
+    locally_optimal="whether the final selection is locally optimal",
+    separable="whether some weights separate the final selection",
 )  # fmt: skip
