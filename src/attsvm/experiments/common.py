@@ -15,6 +15,7 @@ from attsvm.data import TokenDataset, streams
 from attsvm.descent import Run
 from attsvm.norms import Frobenius, Norm, Nuclear
 from attsvm.svm import AttentionSVM
+from attsvm.sweep import Done
 
 NORMS: Mapping[str, Norm] = {"frobenius": Frobenius(), "nuclear": Nuclear()}
 """The norms of the two SVMs that W and (K, Q) are compared with, by their names in tables."""
@@ -83,6 +84,12 @@ def stacked(parts: Sequence[Mapping[str, object]]) -> dict[str, np.ndarray]:
 
 def _array(values: object) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def so_far(done: Sequence[Done], reason: str, **values: object) -> tuple[int, int]:
+    """Of the finished tasks with these values: how many draws they made, and how many they counted for `reason`."""
+    own = [each for each in done if values.items() <= each.task.values.items()]
+    return max(each.task.values["last"] for each in own), sum(each.counts[reason] for each in own)
 
 
 def recorded(run: Run, what: str = "weights") -> Float[Tensor, "records *batch _ _"]:

@@ -18,10 +18,10 @@ Four protocols on the same draws:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from attsvm.descent import InverseSqrt, NormalizedGradientDescent, Optimizer, Ru
 from attsvm.descent.optimizers.base import State, Step
 from attsvm.experiments.base import Study
 from attsvm.experiments.checks import Check, allowance, claim, reported
-from attsvm.experiments.common import FARTHER_APART, streams_apart
+from attsvm.experiments.common import FARTHER_APART, recorded, so_far, streams_apart
 from attsvm.norms import direction_cosine
 from attsvm.sweep import Done, Piece, SweepResult, Task, cut
 from attsvm.theory import generalized_components
@@ -94,9 +94,7 @@ class MultiToken(Study):
         """As many further chunks as the share accepted so far calls for, up to the cap."""
         further = []
         for d in self.dimensions:
-            own = [each for each in done if each.task.values["protocol"] == "paper" and each.task.values["d"] == d]
-            drawn = max(each.task.values["last"] for each in own)
-            accepted = sum(each.counts[_named("paper", d, ACCEPTED)] for each in own)
+            drawn, accepted = so_far(done, _named("paper", d, ACCEPTED), protocol="paper", d=d)
             if accepted < self.accepted and drawn < self.cap:
                 rate = max(accepted, 1) / drawn
                 wanted = min(int(np.ceil((self.accepted - accepted) / rate)), self.cap - drawn)
@@ -105,9 +103,9 @@ class MultiToken(Study):
 
     def compute(self, task: Task, device: torch.device) -> Piece:
         """Draw, train, decide what each run keeps, compare the accepted ones with the three predictions."""
-        protocol, d, first, last = (task.values[name] for name in ("protocol", "d", "first", "last"))
+        protocol, d, numbers = task.values["protocol"], task.values["d"], np.array(self.numbers(task))
         data, head, places = self._drawn(task, device)
-        run = self._trained(protocol, data, head, first + places)
+        run = self._trained(protocol, data, head, numbers[places])
         attention, weights = run.attention, run.weights
         if protocol == "decaying":
             kept, ambiguous = self._by_trend(run)
@@ -115,11 +113,11 @@ class MultiToken(Study):
         else:
             kept, dropped = attention >= self.threshold, attention <= self.ambiguous
             ambiguous = (attention > self.ambiguous) & (attention <= self.threshold)
-        outcome = np.full(last - first, ALL_POSITIVE, dtype=object)
+        outcome = np.full(len(numbers), ALL_POSITIVE, dtype=object)
         unclear, fewer = (mask.any(-1).any(-1).cpu() for mask in (ambiguous, dropped))
         outcome[places] = np.where(unclear, AMBIGUOUS, np.where(fewer, ACCEPTED, NOTHING_DROPPED))
         candidates = torch.from_numpy(np.flatnonzero(outcome[places] == ACCEPTED)).to(device)
-        values: dict[str, np.ndarray] = {name: np.full(last - first, np.nan) for name in _MEASURED}
+        values: dict[str, np.ndarray] = {name: np.full(len(numbers), np.nan) for name in _MEASURED}
         silent = torch.full((len(candidates),), torch.nan)
         if protocol == "split" and len(candidates):
             weights, attention = weights.clone(), attention.clone()
@@ -149,8 +147,8 @@ class MultiToken(Study):
             for name, found in measured.items():
                 values[name][rows[solved]] = found.cpu().numpy()[solved]
         counts = {_named(protocol, d, reason): int((outcome == reason).sum()) for reason in OUTCOMES}
-        table = {"protocol": protocol, "d": d, "draw": np.arange(first, last), "outcome": outcome.astype(str), **values}
-        return Piece({"draws": table}, counts=counts)
+        told = {"protocol": protocol, "d": d, "draw": numbers, "outcome": outcome.astype(str)}
+        return Piece({"draws": {**told, **values}}, counts=counts)
 
     def _drawn(self, task: Task, device: torch.device) -> tuple[TokenDataset, ReluHead, np.ndarray]:
         """The draws whose labels are not all positive, their heads, and their places among all."""
@@ -162,16 +160,11 @@ class MultiToken(Study):
         return data[places].with_head(None).to(device), ReluHead(torch.from_numpy(matrices[places]).to(device)), places
 
     def _trained(self, protocol: str, data: TokenDataset, head: ReluHead, elements: np.ndarray) -> Run:
-        optimizers: Mapping[str, Optimizer] = {
-            "paper": NormalizedGradientDescent(0.1),
-            "split": NormalizedGradientDescent(0.1),
-            "public constant": _PublicDescent(0.1),
-            "decaying": NormalizedGradientDescent(InverseSqrt(self.decaying_step)),
-        }
         decaying = protocol == "decaying"
-        steps = self.decaying_steps if decaying else self.steps
+        steps, sizes = (self.decaying_steps, InverseSqrt(self.decaying_step)) if decaying else (self.steps, 0.1)
+        public = protocol == "public constant"
         return fit(
-            data, head, optimizer=optimizers[protocol], steps=steps,
+            data, head, optimizer=_PublicDescent(0.1) if public else NormalizedGradientDescent(sizes), steps=steps,
             record=[steps // 16, steps] if decaying else [steps], keep=("attention",) if decaying else (),
             seed=[(self.seed + FARTHER_APART, int(element)) for element in elements],
         )  # fmt: skip
@@ -187,9 +180,8 @@ class MultiToken(Study):
 
     def _by_trend(self, run: Run) -> tuple[Tensor, Tensor]:
         """Masks of kept and of ambiguous tokens, from k in s ~ (distance walked)^k; the distance grows like sqrt(t)."""
-        history: Any = run.history.attention
-        before, after = history[0].clamp(min=1e-300).log(), history[-1].clamp(min=1e-300).log()
-        steps = run.history.step
+        history, steps = recorded(run, "attention"), run.history.step
+        before, after = (history[place].clamp(min=1e-300).log() for place in (0, -1))
         slope = (after - before) / (0.5 * float(np.log(int(steps[-1]) / int(steps[0]))))
         # A token that was gone before the trend was measured is dropped, whatever its trend.
         gone = history[-1] <= self.ambiguous
@@ -270,8 +262,7 @@ class _PublicDescent(Optimizer):
 
 def _silent(data: TokenDataset, head: ReluHead, run: Run, kept: Tensor) -> Tensor:
     """Whether an input that drops a token has no gradient at a recorded step: every ReLU is 0."""
-    assert run.history.attention is not None
-    mixed = torch.einsum("rbnt,bntd->rbnd", run.history.attention, data.tokens)
+    mixed = torch.einsum("rbnt,bntd->rbnd", recorded(run, "attention"), data.tokens)
     dead = (mixed @ head.matrix <= 0).all(-1)
     return (dead & (~kept).any(-1)).any(-1).any(0)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from attsvm.attention import token_scores
 from attsvm.data import random_sphere
 from attsvm.experiments.base import Study
 from attsvm.experiments.checks import Check, allowance, claim, reported
-from attsvm.experiments.common import NORMS, stacked
+from attsvm.experiments.common import NORMS, so_far, stacked
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Done, Piece, SweepResult, Task
 
@@ -43,14 +43,9 @@ class Rank(Study):
 
     def more(self, done: Sequence[Done]) -> Sequence[Task]:
         """Draw on in the cells that lack separable data sets, up to the cap."""
-        cells: dict[tuple[int, int, int], list[Done]] = {}
-        for each in done:
-            values = each.task.values
-            cells.setdefault((values["n"], values["T"], values["d"]), []).append(each)
         further = []
-        for (n, T, d), found in cells.items():
-            drawn = max(each.task.values["last"] for each in found)
-            feasible = sum(each.counts[_named(n, T, d, FEASIBLE)] for each in found)
+        for (n, T), d in product(self.shapes, self.dimensions):
+            drawn, feasible = so_far(done, _named(n, T, d, FEASIBLE), n=n, T=T, d=d)
             if d > 1 and feasible < self.draws and drawn < self.cap:
                 further.append(_task("more", n, T, d, drawn, min(drawn + self.batch, self.cap)))
         return further
@@ -62,18 +57,16 @@ class Rank(Study):
         data = random_sphere(n=n, T=T, d=d, batch=len(seeds), seed=seeds).to(device)
         # In one dimension all tokens are +1 or -1 and best tokens tie; the first of them is taken.
         problem = AttentionSVM(data, token_scores(data).argmax(-1))
-        size = max(self.dimensions)
         tables: list[dict[str, object]] = []
-        spectra: list[Tensor] = []
+        spectra = []
         solutions = {name: solve(problem, norm) for name, norm in NORMS.items()}
         counts = {_named(n, T, d, FEASIBLE): int(solutions["frobenius"].solved.sum())}
         for name, solution in solutions.items():
-            spectrum = torch.zeros(len(seeds), size, dtype=torch.float64, device=device)
-            spectrum[:, :d] = torch.linalg.svdvals(solution.weights.nan_to_num())
-            spectra.append(spectrum.cpu())
+            spectrum = torch.linalg.svdvals(solution.weights.nan_to_num())
+            spectra.append(torch.nn.functional.pad(spectrum, (0, max(self.dimensions) - d)).cpu())
             tables.append({
                 "n": n, "T": T, "d": d, "stage": task.values["stage"], "norm": name,
-                "draw": [number for _, number in seeds], "feasible": solution.solved,
+                "draw": self.numbers(task), "feasible": solution.solved,
                 "infeasible": solution.infeasible, "relative_gap": solution.certificate.relative_gap,
                 **{f"rank_{tolerance:g}": solution.rank(tolerance) for tolerance in TOLERANCES},
             })  # fmt: skip

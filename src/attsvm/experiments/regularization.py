@@ -94,10 +94,7 @@ class RegularizationPaths(Study):
                 return 1 - direction_cosine(weights, solution.weights)
             return torch.stack([distance_to_solution_set(each, problem, norm, solution=solution) for each in weights])
 
-        def size(weights: Tensor) -> Tensor:
-            return (norm.value if norm is not None else torch.linalg.matrix_norm)(weights)
-
-        walked = recorded(run).cpu()
+        walked, size = recorded(run).cpu(), torch.linalg.matrix_norm if norm is None else norm.value
         points = [
             _rows(name, "path", path.radii[:, None], away(path.weights)),
             _rows(name, "descent", size(walked)[:, reached], away(walked)[:, reached]),
@@ -118,12 +115,11 @@ class RegularizationPaths(Study):
             data, start.head[0], initial={"weights": start.weights[0], "head": start.head[0]}, train_head=True,
             steps=self.steps, record=spread_steps(5, self.steps, 50), keep=("weights",),
         )  # fmt: skip
+        walked = recorded(run)
+        sources = {"path": (path.radii, path.weights), "descent": (torch.linalg.matrix_norm(walked), walked)}
         found = [
             _rows(name, source, norms[:, None], (1 - direction_cosine(weights, expected.weights))[:, None])
-            for source, norms, weights in (
-                ("path", path.radii, path.weights),
-                ("descent", torch.linalg.matrix_norm(recorded(run)), recorded(run)),
-            )
+            for source, (norms, weights) in sources.items()
         ]
         counts = {f"{name}: points of the path not stationary to the tolerance": int((~path.converged).sum())}
         return Piece({"points": stacked(found)}, counts=counts)

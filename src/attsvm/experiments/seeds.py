@@ -19,6 +19,7 @@ from attsvm.data.files import write_atomically
 from attsvm.experiments.base import Experiment
 from attsvm.experiments.checks import Check, Verdict
 from attsvm.sweep.backends import Backend
+from attsvm.sweep.manifest import to_plain
 from attsvm.sweep.result import SweepResult
 from attsvm.sweep.runner import Progress, check_folder, run
 from attsvm.sweep.task import Configuration, differences
@@ -122,17 +123,10 @@ class SeedRow:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it, with the numbers of every measured text and the counts."""
-        return {
-            "what": self.what,
-            "expected": self.expected,
-            "fails_if": self.fails_if,
-            "why": self.why,
-            "range": self.range,
-            "counts": {verdict.value: self.count(verdict) for verdict in Verdict if self.count(verdict)},
-            "verdicts": [verdict.value for verdict in self.verdicts],
-            "measured": list(self.measured),
-            "numbers": [[_value(number) for number in _NUMBER.findall(text)] for text in self.measured],
-        }
+        counts = {verdict.value: self.count(verdict) for verdict in Verdict if self.count(verdict)}
+        numbers = [[_value(number) for number in _NUMBER.findall(text)] for text in self.measured]
+        plain: dict[str, Any] = to_plain(self)
+        return plain | {"range": self.range, "counts": counts, "numbers": numbers}
 
 
 def _value(number: str) -> float:
@@ -179,13 +173,8 @@ class AcrossSeeds:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON holds it."""
-        return {
-            "experiment": self.experiment,
-            "seeds": list(self.seeds),
-            "configuration": dict(self.configuration),
-            "checks": [row.to_json() for row in self.rows],
-            "counts": {reason: list(counts) for reason, counts in self.counts.items()},
-        }
+        told = {name: to_plain(value) for name, value in vars(self).items() if name != "rows"}
+        return told | {"checks": [row.to_json() for row in self.rows]}
 
     def save(self, folder: Path) -> Path:
         """Write it to FOLDER/seeds.json."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -28,23 +29,17 @@ class Curves:
         self.axes.plot(x, y, color=colour, **look)
         self.name(name, y[-1], colour)
 
-    def band(
-        self,
-        name: str,
-        x: np.ndarray,
-        values: np.ndarray,
-        colour: str,
-        *,
-        line: LineStyle = W_LINE,
-        quantiles: tuple[float, float] = (0.1, 0.9),
-        centre: str = "median",
-    ) -> np.ndarray:
-        """The median (or mean) of `values` ``[runs, len(x)]`` over the runs, with a band of quantiles; returns it."""
-        middle: np.ndarray = np.nanmedian(values, axis=0) if centre == "median" else np.nanmean(values, axis=0)
-        low, high = np.nanquantile(values, quantiles, axis=0)
-        self.axes.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
-        self.line(name, x, middle, colour, linestyle=line)
+    def band(self, name: str, x: np.ndarray, values: np.ndarray, colour: str, line: LineStyle = W_LINE) -> np.ndarray:
+        """The median of `values` ``[runs, len(x)]`` over the runs, with a band from 10 to 90 %; returns the median."""
+        middle: np.ndarray = np.nanmedian(values, axis=0)
+        low, high = np.nanquantile(values, (0.1, 0.9), axis=0)
+        self.between(name, x, low, high, middle, colour, linestyle=line)
         return middle
+
+    def between(self, name: str, x: Any, low: Any, high: Any, middle: Any, colour: str, **look: Any) -> None:
+        """A curve through the points `middle`, with a band from `low` to `high`."""
+        self.axes.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
+        self.line(name, x, middle, colour, **look)
 
     def shares(
         self, name: str, x: Sequence[float], found: Sequence[np.ndarray], colour: str, line: LineStyle = "-"
@@ -74,21 +69,15 @@ def spread_apart(heights: Sequence[float], least: float) -> list[float]:
     >>> [round(height, 3) for height in spread_apart([0.5, 0.5, 0.9], 0.1)]
     [0.45, 0.55, 0.9]
     """
-    blocks: list[list[float]] = []  # mean of height - rank * least, and how many; means must not fall
-    for rank, height in enumerate(heights):
-        blocks.append([min(max(height, 0.0), 1.0) - rank * least, 1])
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            mean, count = blocks.pop()
-            blocks[-1] = [
-                (blocks[-1][0] * blocks[-1][1] + mean * count) / (blocks[-1][1] + count),
-                blocks[-1][1] + count,
-            ]
-    flat = [mean for mean, count in blocks for _ in range(int(count))]
-    top = len(flat) - 1
-    return [
-        max(min(mean + rank * least, 1.0 - (top - rank) * least), rank * least - max(0.0, top * least - 1.0))
-        for rank, mean in enumerate(flat)
-    ]
+    wanted = [min(max(height, 0.0), 1.0) - rank * least for rank, height in enumerate(heights)]
+    top = len(wanted) - 1
+    found = []
+    for rank in range(top + 1):
+        # Isotonic regression: the nearest numbers that do not fall are largest of the least means around each place.
+        means = (min(fmean(wanted[a : b + 1]) for b in range(rank, top + 1)) for a in range(rank + 1))
+        high, low = 1.0 - (top - rank) * least, rank * least - max(0.0, top * least - 1.0)
+        found.append(max(min(max(means) + rank * least, high), low))
+    return found
 
 
 def series(result: SweepResult, column: str, by: Sequence[str], **where: object) -> tuple[np.ndarray, np.ndarray]:

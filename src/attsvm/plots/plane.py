@@ -1,18 +1,27 @@
-"""What a picture of the plane holds: a scale for paths that grow without bound, tokens, paths, rays and lines."""
+"""A picture of the plane: tokens at true scale in a disc, and around it paths on rings for each power of ten."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle, Patch
 
 from attsvm.data import TokenDataset
-from attsvm.plots.style import DASHES, INK, Dashes, colour_of
+from attsvm.plots.style import DISC, FAINT, HAIRLINE, INK, LINES, LineStyle, colour_of, marker_of, tinted
 from attsvm.svm import SVMSolution
 
 _SAME = 0.01  # rays closer than this angle, in radians, are drawn once
 _NEAR = 0.2  # a path this close in angle follows the ray, which then ends where the path does
+_RAY_WIDTH, _RAY_STRENGTH = 1.1, 0.75
+_LINE_WIDTH, _LINE_STRENGTH, _LINE_STYLE = 1.3, 0.6, (0.0, (7.0, 2.0, 1.5, 2.0))
+_SMALL, _LARGE, _STAR = 34.0, 190.0, 330.0
+_MOST_KEYS = 8
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ class Path:
     name: str
     key: str
     colour: str = INK
-    dashes: Dashes = None
+    line: LineStyle = "-"
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,7 @@ class Ray:
     direction: np.ndarray
     name: str
     colour: str
-    dashes: Dashes
+    line: LineStyle
 
     def points(self, ends: np.ndarray) -> np.ndarray:
         """Its two ends, given those of the paths ``[paths, 2]``: as far as the path that follows it, or the longest."""
@@ -105,26 +114,18 @@ class Ray:
 
 
 def rays_along(
-    vectors: np.ndarray, name: str, dashes: Dashes = None, colours: Sequence[str] | None = None
+    vectors: np.ndarray, name: str, line: LineStyle = "-", colours: Sequence[str] | None = None
 ) -> list[Ray]:
     """A ray along each vector ``[inputs, 2]`` but zeros, in its input's colour; those that coincide are one, grey."""
-    groups: list[tuple[np.ndarray, list[int]]] = []
+    rays: list[Ray] = []
     for i, vector in enumerate(vectors):
         length = float(np.linalg.norm(vector))
-        if length == 0:
-            continue
-        near = [group for group in groups if group[0] @ vector > np.cos(_SAME) * length]
+        near = [place for place, ray in enumerate(rays) if ray.direction @ vector > np.cos(_SAME) * length]
         if near:
-            near[0][1].append(i)
-        else:
-            groups.append((vector / length, [i]))
-
-    def colour(inputs: list[int]) -> str:
-        if len(inputs) > 1:
-            return INK
-        return colour_of(inputs[0]) if colours is None else colours[inputs[0]]
-
-    return [Ray(direction, name, colour(inputs), dashes) for direction, inputs in groups]
+            rays[near[0]] = replace(rays[near[0]], colour=INK)
+        elif length > 0:
+            rays.append(Ray(vector / length, name, colours[i] if colours else colour_of(i), line))
+    return rays
 
 
 def rays_of(data: TokenDataset, solutions: Sequence[SVMSolution]) -> list[Ray]:
@@ -139,7 +140,7 @@ def rays_of(data: TokenDataset, solutions: Sequence[SVMSolution]) -> list[Ray]:
             raise ValueError(f"solution {order} has no ray to draw: {solution.sentences}")
         label = rf"ray of $W_\mathrm{{mm}}{query}$, {solution.norm.name}"
         vectors = (data.queries.to(solution.weights) @ solution.weights.mT).cpu().numpy()
-        found += rays_along(vectors, label, DASHES[order % len(DASHES)])
+        found += rays_along(vectors, label, LINES[order % len(LINES)])
     return found
 
 
@@ -151,14 +152,169 @@ class SeparatingLine:
     offset: float
     colour: str = INK
 
-    def chord(self, radius: float) -> np.ndarray | None:
-        """The two points where the line meets the circle of this radius; None where it does not."""
+    def chord(self, radius: float) -> np.ndarray:
+        """The points ``[points, 2]`` where the line meets the circle of this radius, two or none."""
         length = float(np.linalg.norm(self.normal))
-        if length == 0:
-            return None
-        foot = self.normal * (self.offset / length**2)
+        foot = self.normal * (self.offset / length**2) if length > 0 else np.full(2, np.inf)
         half = radius**2 - float(foot @ foot)
         if half <= 0:
-            return None
+            return np.empty((0, 2))
         along = np.array([-self.normal[1], self.normal[0]]) / length * half**0.5
         return np.stack([foot - along, foot + along])
+
+
+@dataclass(frozen=True)
+class PlaneScene:
+    """What is drawn into one plane."""
+
+    tokens: Tokens  # at true scale, inside the disc
+    paths: Sequence[Path]  # from their start to their end, far outside it on a logarithmic scale
+    rays: Sequence[Ray] = ()  # thin lines from the origin
+    lines: Sequence[SeparatingLine] = ()  # separating lines, inside the disc
+
+    def draw(self, axes: Axes, *, scale: float = 1.0, starts: bool = False) -> None:
+        """Draw everything; `scale` is for markers, lines and letters, and `starts` marks where paths begin."""
+        walked = np.concatenate([path.points for path in self.paths])
+        plane = DecadePlane.around(self.tokens.places[self.tokens.shown], walked)
+        ends = np.array([path.points[-1] for path in self.paths])
+        angle = _frame(axes, plane, np.concatenate([walked, *(ray.points(ends) for ray in self.rays)]))
+        _draw_rings(axes, plane, walked, angle, 8.5 if scale >= 1 else 7.0)
+        for line in self.lines:  # as far as the disc of true scale reaches; beyond it a straight line would bend
+            chord, colour = line.chord(plane.radius), tinted(line.colour, _LINE_STRENGTH)
+            axes.plot(*chord.T, linestyle=_LINE_STYLE, color=colour, linewidth=_LINE_WIDTH, zorder=2, gid="separator")
+        for ray in self.rays:  # straight in this plane, whose angles are true, and thin below the paths
+            shown, colour = plane.shown(ray.points(ends)), tinted(ray.colour, _RAY_STRENGTH)
+            axes.plot(*shown.T, linestyle=ray.line, color=colour, linewidth=_RAY_WIDTH, zorder=2, gid="ray")
+        _draw_paths(axes, plane, self.paths, width=2.0 * scale, starts=starts)
+        _draw_tokens(axes, self.tokens, scale)
+        _name_paths(axes, plane, self.paths, size=max(11.5 * scale, 8.0))
+
+    def legend(self) -> list[Artist]:
+        """The entries of its legend: inputs, scores, then one for each kind of path, ray and line."""
+        tokens, inputs = self.tokens, len(self.tokens.places)
+        names = ["tokens"] if inputs == 1 else [f"tokens of input {i}" for i in range(inputs)]
+        names[_MOST_KEYS - 1 :] = ["and so on"] if inputs > _MOST_KEYS else names[_MOST_KEYS - 1 :]
+        keys: list[Artist] = [_point(marker_of(i), colour_of(i), name) for i, name in enumerate(names)]
+        if tokens.best is not None:
+            keys.append(_point("*", INK, "optimal token of its input", 14, "white"))
+        if tokens.scores is not None:
+            keys.append(_point("o", FAINT, "low score", _SMALL**0.5, tinted(FAINT, 0.25)))
+            keys.append(_point("o", FAINT, "high score", _LARGE**0.5 * 0.85, tinted(FAINT, 0.9)))
+        strokes: list[tuple[str, LineStyle, float, float | None]] = [
+            *((path.key, path.line, 1.0, None) for path in self.paths if path.key),
+            *((ray.name, ray.line, _RAY_STRENGTH, _RAY_WIDTH) for ray in self.rays),
+            *(("separating line", _LINE_STYLE, _LINE_STRENGTH, _LINE_WIDTH) for _ in self.lines),
+        ]
+        for label, line, strength, width in dict.fromkeys(strokes):
+            keys.append(Line2D([], [], color=tinted(INK, strength), linewidth=width, linestyle=line, label=label))
+        said = "true scale; beyond it a ring\nfor each power of ten"
+        keys.append(Patch(facecolor=DISC, edgecolor=HAIRLINE, label=said))
+        return keys
+
+
+def _point(
+    marker: str, colour: str, label: str, size: float = 8.0, face: str | tuple[float, float, float] = ""
+) -> Line2D:
+    return Line2D(
+        [], [], linestyle="", marker=marker, markersize=size, markeredgecolor=colour, markerfacecolor=face or colour,
+        label=label,
+    )  # fmt: skip
+
+
+def _frame(axes: Axes, plane: DecadePlane, walked: np.ndarray) -> float:
+    """Set the view; return an angle at which ring labels are in view and far from the ends of the paths."""
+    shown = plane.shown(walked)
+    margin = 0.14 * plane.radius
+    low = np.minimum(shown.min(0), -plane.radius) - margin
+    high = np.maximum(shown.max(0), plane.radius) + margin
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+
+    rings = plane.powers(float(np.linalg.norm(walked, axis=-1).max()))
+    outermost = plane.distance(10.0 ** rings[-1]) if rings else plane.radius
+    angles = np.linspace(-np.pi, np.pi, 72, endpoint=False)
+    rim = outermost * np.stack([np.cos(angles), np.sin(angles)], -1)
+    visible = ((rim > low + margin) & (rim < high - margin)).all(-1)
+    outside = shown[np.linalg.norm(shown, axis=-1) > plane.radius]
+    taken = np.arctan2(outside[:, 1], outside[:, 0])
+    turn = np.abs((angles[:, None] - taken + np.pi) % (2 * np.pi) - np.pi).min(-1, initial=np.pi)
+    return float(angles[np.argmax(np.where(visible, turn, -1.0))])
+
+
+def _draw_rings(axes: Axes, plane: DecadePlane, walked: np.ndarray, angle: float, size: float) -> None:
+    """The disc of true scale, and a labelled ring for each power of ten beyond it."""
+    axes.add_patch(Circle((0, 0), plane.radius, facecolor=DISC, edgecolor=HAIRLINE, linewidth=0.9, zorder=0))
+    for power in plane.powers(float(np.linalg.norm(walked, axis=-1).max())):
+        ring = plane.distance(10.0**power)
+        axes.add_patch(Circle((0, 0), ring, fill=False, edgecolor=HAIRLINE, linewidth=0.7, zorder=0))
+        axes.text(
+            ring * np.cos(angle), ring * np.sin(angle), f"$10^{{{power}}}$", color=FAINT, fontsize=size, ha="center",
+            va="center", zorder=1, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2}, gid="ring",
+        )  # fmt: skip
+    axes.plot([0], [0], marker="+", color=FAINT, markersize=8, markeredgewidth=1.1, zorder=1)
+
+
+def _draw_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, width: float, starts: bool) -> None:
+    """Every path with an arrow at its end, and a ring at its start where `starts` are shown."""
+    for path in paths:
+        shown = plane.shown(_refined(path.points))
+        axes.plot(*shown.T, linestyle=path.line, color=path.colour, linewidth=width, zorder=3, gid="path")
+        if starts:
+            axes.plot(
+                *shown[0], marker="o", markersize=2.4 * width, markerfacecolor="white", markeredgecolor=path.colour,
+                markeredgewidth=0.6 * width, zorder=4, gid="start",
+            )  # fmt: skip
+        before = shown[np.linalg.norm(shown - shown[-1], axis=-1) > 0.05 * plane.radius]
+        if len(before):
+            axes.annotate("", xy=tuple(shown[-1]), xytext=tuple(before[-1]), zorder=4, arrowprops={
+                "arrowstyle": "-|>,head_width=0.28,head_length=0.55", "color": path.colour,
+                "mutation_scale": 7 * width, "linewidth": 0, "shrinkA": 0, "shrinkB": 0,
+            })  # fmt: skip
+
+
+def _refined(points: np.ndarray) -> np.ndarray:
+    """More points on each segment, which the logarithmic scale bends."""
+    share = np.linspace(0, 1, 8, endpoint=False)[:, None]
+    between = [first + share * (second - first) for first, second in itertools.pairwise(points)]
+    return np.concatenate([*between, points[-1:]])
+
+
+def _name_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, size: float) -> None:
+    """Each path's name at its end; paths that end together share one label."""
+    groups: list[tuple[np.ndarray, list[str], set[str]]] = []
+    for path in paths:
+        if not path.name:
+            continue
+        end = plane.shown(path.points[-1])
+        near = [group for group in groups if np.linalg.norm(group[0] - end) < 0.12 * plane.radius]
+        if not near:
+            groups.append((end, [path.name], {path.colour}))
+            continue
+        near[0][2].add(path.colour)
+        if path.name not in near[0][1]:
+            near[0][1].append(path.name)
+    for end, names, colours in groups:
+        outward = end / (float(np.linalg.norm(end)) or 1.0)
+        axes.annotate(
+            ", ".join(names), xy=tuple(end), xytext=tuple(0.8 * size * outward), textcoords="offset points",
+            ha="left" if outward[0] > 0.5 else "right" if outward[0] < -0.5 else "center",
+            va="bottom" if outward[1] > 0.3 else "top" if outward[1] < -0.3 else "center",
+            color=next(iter(colours)) if len(colours) == 1 else INK, fontsize=size, zorder=7, gid="path name",
+        )  # fmt: skip
+
+
+def _draw_tokens(axes: Axes, tokens: Tokens, scale: float) -> None:
+    real = tokens.shown
+    scores = np.zeros(real.shape) if tokens.scores is None else tokens.scores
+    best = np.zeros_like(real) if tokens.best is None else tokens.best
+    low, high = scores[real].min(), scores[real].max()
+    for i, t in np.argwhere(real):
+        colour, star = colour_of(i), bool(best[i, t])
+        height = (scores[i, t] - low) / (high - low) if high > low else 0.5
+        x, y = tokens.places[i, t]
+        axes.scatter(
+            x, y, s=scale**2 * (_STAR if star else _SMALL + (_LARGE - _SMALL) * height),
+            marker="*" if star else marker_of(i), color=[colour if star else tinted(colour, 0.25 + 0.65 * height)],
+            edgecolors=INK if star else colour, linewidths=0.9, zorder=6 if star else 5,
+            gid="optimal token" if star else "token",
+        )  # fmt: skip

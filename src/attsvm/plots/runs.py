@@ -17,7 +17,7 @@ from attsvm.descent import Run
 from attsvm.norms import direction_cosine
 from attsvm.plots import style
 from attsvm.plots.curves import Curves
-from attsvm.plots.style import FAINT, LineStyle, by_name, colour_of, house_style, label_of, new_figure, settle
+from attsvm.plots.style import FAINT, LINES, LineStyle, by_name, colour_of, house_style, label_of, new_figure, settle
 from attsvm.svm import AttentionSVM, SVMSolution
 from attsvm.theory import RegularizationPath
 
@@ -37,9 +37,6 @@ def plot_attention(run: Run, *, element: int | tuple[int, ...] = (), title: str 
         run: of one data set, or of several with `element` saying which. It must have recorded its attention.
         element: index along the run's leading axes ``[*starts, *batch]``.
         title: text above.
-
-    Returns:
-        A figure of its own; save it with ``figure.savefig(path)``.
 
     Raises:
         ValueError: if the run recorded no attention, or `element` does not pick one run.
@@ -112,9 +109,6 @@ def plot_cosines(
         solutions: solutions by name, or one, for the same data sets.
         title: text above.
 
-    Returns:
-        A figure of its own with two panels.
-
     Raises:
         ValueError: if a run recorded no weights, or a solution's shape does not fit a run's.
 
@@ -135,7 +129,7 @@ def plot_cosines(
             parts = [run_name] if len(named) == 1 else [name] if len(named_runs) == 1 else [run_name, name]
             cosines, _ = _cosines(f"run {run_name!r}", run.history.weights, f"solution {name!r}", solution)
             label = ", ".join(map(label_of, parts))
-            found.append((label, colour_of(order), _line(row), run.history.step.numpy(), cosines))
+            found.append((label, colour_of(order), LINES[row % len(LINES)], run.history.step.numpy(), cosines))
     with house_style():
         wide = 9.2 + 2 * _more_room(label for label, *_ in found)
         figure = new_figure(wide, 3.6 if title is None else 3.9, layout="constrained")
@@ -149,11 +143,6 @@ def plot_cosines(
         gaps.label(0.075, xlabel="step", xscale="log", yscale="log", ylabel="1 - cosine")
         settle(figure, title)
     return figure
-
-
-def _line(order: int) -> LineStyle:
-    dashes = style.DASHES[order % len(style.DASHES)]
-    return "-" if dashes is None else (0, dashes)
 
 
 def _more_room(labels: Iterable[str]) -> float:
@@ -191,9 +180,6 @@ def plot_path(
             balls. Where a solution is not unique (nuclear, say) a path may tend to another one.
         title: text above.
 
-    Returns:
-        A figure of its own.
-
     Raises:
         ValueError: if an argument is of another kind, a path has no solution, or their shapes do not fit.
 
@@ -222,7 +208,8 @@ def plot_path(
             gaps, radii, colour = np.maximum(1 - cosines, _ROUND_OFF), path.radii.cpu().numpy(), colour_of(order)
             converged = path.converged[:, solved].reshape(len(radii), -1).all(-1).cpu().numpy()
             alone = isinstance(paths, RegularizationPath)
-            middle = curves.band("" if alone else label_of(name), radii, gaps, colour, line=_line(order))
+            line = LINES[order % len(LINES)]
+            middle = curves.band("" if alone else label_of(name), radii, gaps, colour, line=line)
             for filled in (True, False):
                 here = converged == filled
                 curves.axes.plot(
@@ -244,9 +231,10 @@ def plot_margins(
 ) -> Figure:
     """Margins of weights on every row of a problem, in units of the largest margin that their norm allows.
 
-    A row (i, t) asks that the selected token of input i beats token t. With all weights scaled to the norm of W_mm, the
-    max-margin solution has margin 1 or more on every row, exactly 1 on its support tokens (filled); nothing else
-    reaches 1 on all rows. The lowest point of some weights is their margin efficiency.
+    A row (i, t) asks that the selected token of input i beats token t; rows are sorted by the solution's margin. With
+    all weights scaled to the norm of W_mm, the max-margin solution has margin 1 or more on every row, exactly 1 on its
+    support tokens (filled); nothing else reaches 1 on all rows. The lowest point of some weights is their margin
+    efficiency.
 
     Arguments:
         problem: one problem (no batch) that selects one token per input.
@@ -254,9 +242,6 @@ def plot_margins(
         weights: weights ``[d, dq]`` by name, or one. Any text is a name; a letter or two, or LaTeX such as
             ``KQ^{\\mathsf{T}}``, is set as mathematics.
         title: text above.
-
-    Returns:
-        A figure of its own: rows along the x axis, sorted by the solution's margin.
 
     Raises:
         ValueError: if the problem is a batch, the solution is none, or weights do not fit or are zero.

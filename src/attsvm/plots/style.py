@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -23,11 +23,10 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "h")
 """Shapes beside the colours, so that no information depends on colour alone; input i takes shape i."""
 
-Dashes = tuple[float, ...] | None  # lengths of dashes and gaps, in line widths; None is a solid line
-DASHES: tuple[Dashes, ...] = (None, (3.2, 1.7), (1.0, 1.4), (5.0, 1.5, 1.0, 1.5))
-"""Of the first, second, ... run or solution in the plane: solid, dashed, dotted, dash-dotted."""
+LineStyle = Literal["-"] | tuple[float, tuple[float, ...]]  # solid, or lengths of dashes and gaps in line widths
+LINES: tuple[LineStyle, ...] = ("-", (0, (3.2, 1.7)), (0, (1.0, 1.4)), (0, (5.0, 1.5, 1.0, 1.5)))
+"""Of the first, second, ... run or solution: solid, dashed, dotted, dash-dotted."""
 
-LineStyle = str | tuple[float, tuple[float, ...]]
 W_LINE: LineStyle = "-"  # of curves: W is solid and (K, Q) dashed, as in the papers; the naive loop is dotted
 KQ_LINE: LineStyle = (0, (4.0, 1.6))
 NAIVE_LINE: LineStyle = (0, (1.2, 1.4))

@@ -11,9 +11,8 @@ from attsvm.attention import optimal_token_set, token_scores
 from attsvm.data import TokenDataset
 from attsvm.data.checks import check_kind
 from attsvm.descent import Run
-from attsvm.plots.plane import Path, Tokens, rays_of
-from attsvm.plots.scene import PlaneScene
-from attsvm.plots.style import DASHES, INK, by_name, colour_of, house_style, label_of, new_figure, settle, text_of
+from attsvm.plots.plane import Path, PlaneScene, Tokens, rays_of
+from attsvm.plots.style import INK, LINES, by_name, colour_of, house_style, label_of, new_figure, settle, text_of
 from attsvm.svm import SVMSolution
 
 
@@ -46,9 +45,6 @@ def plot_trajectory_2d(
         head: what scores the tokens; None means the data's own head. Without either, tokens are drawn alike.
         title, caption: text above and below; a caption is broken into lines that fit.
         size: width and height in inches; chosen to suit the picture if None.
-
-    Returns:
-        A figure of its own; save it with ``figure.savefig(path)``.
 
     Raises:
         ValueError: if the data are no single data set in the plane, or a run or a solution does not belong to them.
@@ -122,7 +118,7 @@ def _paths(data: TokenDataset, runs: Mapping[str, Run]) -> list[Path]:
         for start in range(weights.shape[1]):
             for i, query in enumerate(queries[:1] if shared else queries):
                 this_query = any_query.replace("_i", f"_{{{i}}}")
-                colour, dashes = INK if shared and data.n > 1 else colour_of(i), DASHES[order % len(DASHES)]
+                colour, line = INK if shared and data.n > 1 else colour_of(i), LINES[order % len(LINES)]
                 key = f"path of {label_of(name, any_query)}"
-                found.append(Path(weights[:, start] @ query, label_of(name, this_query), key, colour, dashes))
+                found.append(Path(weights[:, start] @ query, label_of(name, this_query), key, colour, line))
     return found

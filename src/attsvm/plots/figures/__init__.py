@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 
 from attsvm.data.files import write_atomically
 from attsvm.experiments.geometry import GEOMETRIES
-from attsvm.plots.figures import dimensions, factors, next_token, parameters, plane, steps
+from attsvm.plots.figures import dimensions, next_token, parameters, plane, steps
 from attsvm.plots.style import Picture, house_style
 from attsvm.sweep.result import SweepResult
 
 __all__ = ["FIGURES", "FORMATS", "draw"]
 
-_MODULES = (dimensions, factors, next_token, parameters, plane, steps)
+_MODULES = (dimensions, next_token, parameters, plane, steps)
 _PICTURES = [each for module in _MODULES for each in vars(module).values() if isinstance(each, Picture)]
 FIGURES: Mapping[str, Callable[[SweepResult], Mapping[str, Figure]]] = MappingProxyType(
     {

@@ -176,8 +176,7 @@ def _draw_distances(axes: Axes, result: SweepResult, protocol: str) -> None:
         drawn = {d: used(result, column, d, protocol) for d in dimensions}
         found = {d: values for d, values in drawn.items() if len(values)}
         low, middle, high = np.array([np.nanquantile(values, (0.25, 0.5, 0.75)) for values in found.values()]).T
-        axes.fill_between(list(found), low, high, color=colour, alpha=0.14, linewidth=0)
-        curves.line(name, list(found), middle, colour, marker="o", markersize=3.5)
+        curves.between(name, list(found), low, high, middle, colour, marker="o", markersize=3.5)
         mean = [np.nanmean(values) for values in found.values()]
         axes.plot(list(found), mean, color=colour, linestyle=":", linewidth=1.2, marker="_", markersize=7)
     if protocol == PROTOCOLS[0]:

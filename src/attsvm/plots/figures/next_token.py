@@ -43,7 +43,8 @@ def _draw_runs(axes: Axes, result: SweepResult, column: str, label: str, title: 
         found = [result.column("runs", column, gradient=gradient, step=step, feasible=True) for step in steps]
         values = np.stack(found, 1)
         shown = np.clip(1 - values if column == "cosine" else values, 1e-16, None)
-        curves.band(name, steps, shown, colour, line=line, quantiles=(0.05, 0.95))
+        low, middle, high = np.nanquantile(shown, (0.05, 0.5, 0.95), axis=0)
+        curves.between(name, steps, low, high, middle, colour, linestyle=line)
     curves.label(0.11, xscale="log", yscale="log", xlabel="step", ylabel=label, title=title)
 
 

@@ -18,15 +18,11 @@ from matplotlib.figure import Figure, SubFigure
 from attsvm.experiments.weights_and_factors import PICTURE
 from attsvm.plots import style
 from attsvm.plots.curves import Curves, series
-from attsvm.plots.plane import Path, SeparatingLine, Tokens, rays_along
-from attsvm.plots.scene import PlaneScene
-from attsvm.plots.style import DASHES, FAINT, HAIRLINE, INK, PALETTE, W_LINE, colour_of, picture
+from attsvm.plots.plane import Path, PlaneScene, SeparatingLine, Tokens, rays_along
+from attsvm.plots.style import FAINT, HAIRLINE, INK, LINES, PALETTE, W_LINE, colour_of, picture
 from attsvm.sweep.result import SweepResult
 
-_GRADIENTS = {
-    "exact": W_LINE,
-    "naive": style.NAIVE_LINE,
-}  # lines of the saturation-proof gradient and of the naive loop
+_GRADIENTS = {"exact": W_LINE, "naive": style.NAIVE_LINE}  # lines of the saturation-proof gradient, of the naive loop
 _NAMES = {"exact": "exact", "naive": "naive,\nfloat32"}
 _BOTH = "solid: exact gradient\ndotted: naive, float32"
 _PROMPT_RAY = r"max-margin ray $p_\mathrm{mm}$"
@@ -124,11 +120,11 @@ def joint_training(result: SweepResult, panels: Any) -> None:
         )
         paths = [
             Path(prompts, "$p$", "path of the prompt $p$", _PROMPT),
-            Path(heads, "$v$", "path of the head $v$", _HEAD, DASHES[1]),
+            Path(heads, "$v$", "path of the head $v$", _HEAD, LINES[1]),
         ]
         rays = [
             *rays_along(prompt_ray[None], _PROMPT_RAY, colours=[_PROMPT]),
-            *rays_along(head_ray[None], r"label-margin ray $v_\mathrm{mm}$", DASHES[1], colours=[_HEAD]),
+            *rays_along(head_ray[None], r"label-margin ray $v_\mathrm{mm}$", LINES[1], colours=[_HEAD]),
         ]
         scene = PlaneScene(Tokens(tokens), paths, rays)
         scene.draw(plane, scale=0.75, starts=True)
@@ -145,9 +141,9 @@ def joint_training(result: SweepResult, panels: Any) -> None:
 
 def _draw_probabilities(axes: Axes, result: SweepResult, variant: str) -> None:
     curves = Curves(axes)
-    for kind, colour, dashes in (("softmax", _PROMPT, (None, None)), ("logistic", _HEAD, DASHES[1])):
+    for kind, colour, line in (("softmax", _PROMPT, LINES[0]), ("logistic", _HEAD, LINES[1])):
         steps, values = series(result, f"{kind}_probability", ["gradient"], variant=variant, gradient="exact")
-        curves.line(kind, steps[1:], values[0, 1:], colour, dashes=dashes)
+        curves.line(kind, steps[1:], values[0, 1:], colour, linestyle=line)
     axes.set_title("Softmax and logistic", fontsize=10.5, pad=12)
     curves.label(0.08, xscale="log", xlabel="step", ylabel="probability, mean over inputs", ylim=(0, 1.03))
 
@@ -252,10 +248,10 @@ def _trained_scene(result: SweepResult, kinds: Sequence[str], *, separated: bool
     norms, paths, rays, lines = {"W": "Frobenius", "KQ": "nuclear"}, [], [], []
     for kind in kinds:
         points, ends, offsets = _of(result, kind, "paths", "rays", "offsets")
-        dashes, name = DASHES[list(_MATRICES).index(kind)], _MATRICES[kind]
+        line, name = LINES[list(_MATRICES).index(kind)], _MATRICES[kind]
         for i in range(points.shape[1]):
-            paths.append(Path(points[:, i], rf"${name}\,z_{i}$", rf"path of ${name}\,z_i$", colour_of(i), dashes))
-        rays += rays_along(ends, rf"ray of $W_\mathrm{{mm}}\,z_i$, {norms[kind]}", dashes)
+            paths.append(Path(points[:, i], rf"${name}\,z_{i}$", rf"path of ${name}\,z_i$", colour_of(i), line))
+        rays += rays_along(ends, rf"ray of $W_\mathrm{{mm}}\,z_i$, {norms[kind]}", line)
         if separated:
             pairs = enumerate(zip(ends, offsets, strict=True))
             lines += [SeparatingLine(ray, float(offset), colour_of(i)) for i, (ray, offset) in pairs]
@@ -276,15 +272,11 @@ def _draw_all_datasets(axes: Axes, result: SweepResult) -> None:
 
 def unchosen(result: SweepResult, column: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """Steps and the column ``[data sets, steps]`` of all data sets but the picture's."""
-    # The picture's run is shorter and recorded at other steps: look at one step that only the others have.
-    last = result.configuration["long_steps"]
-    datasets = result.column("history", "dataset", parameterization=kind, step=last)
-    curves = [
-        series(result, column, ["dataset"], parameterization=kind, dataset=dataset)
-        for dataset in datasets
-        if dataset != PICTURE
-    ]
-    return curves[0][0], np.concatenate([values for _, values in curves])
+    names = ("step", "dataset", column)
+    found = np.stack([result.column("history", name, parameterization=kind) for name in names])
+    steps, datasets, values = found[:, found[1] != PICTURE]
+    marks = np.unique(steps)
+    return marks, values[np.lexsort((steps, datasets))].reshape(-1, len(marks))
 
 
 def _scored(arrays: Mapping[str, np.ndarray]) -> Tokens:

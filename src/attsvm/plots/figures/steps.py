@@ -53,8 +53,10 @@ def local_convergence(result: SweepResult, panels: Any) -> None:
         first.band("", *found("mean_probability", kind), colour, line=line)
         first.name(_NAMES[kind], height, colour)
         for norm, own in (("Frobenius", PALETTE[0]), ("nuclear", PALETTE[1])):
-            name = f"{_NAMES[kind]}, {norm}"
-            second.band(name, *found(f"cosine_{norm.lower()}", kind), own, line=line, centre="mean")
+            steps, cosines = found(f"cosine_{norm.lower()}", kind)
+            low, high = np.nanquantile(cosines, (0.1, 0.9), axis=0)
+            mean = np.nanmean(cosines, axis=0)
+            second.between(f"{_NAMES[kind]}, {norm}", steps, low, high, mean, own, linestyle=line)
     first.label(xlabel="step", ylabel="attention on the selected token", ylim=(0, 1.02), title="Attention saturates")
     second.label(0.07, xlabel="step", ylabel="cosine to the SVM", ylim=(0.4, 1.01), title="Each finds its own SVM")
 
