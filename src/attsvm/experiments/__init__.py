@@ -11,7 +11,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from attsvm.experiments.base import Experiment
+from attsvm.experiments.base import CATALOGUE, Experiment
 from attsvm.experiments.checks import Check, Verdict
 from attsvm.experiments.seeds import AcrossSeeds, Judged, run_seeds
 from attsvm.sweep.backends import Backend, DaskCluster, Processes
@@ -31,9 +31,9 @@ _NAMES = (
     " geometry next_token next_token_text factor_laws fused_heads"  # new
 )
 _FILES = [vars(import_module(f"attsvm.experiments.{name}")) for name in _NAMES.split()]
-_ALL = [each for file in _FILES for each in file.values() if isinstance(each, Experiment)]
+_ALL = {each.id: each for file in _FILES for each in file.values() if isinstance(each, Experiment)}
 
-EXPERIMENTS: Mapping[str, Experiment[Any]] = MappingProxyType({each.id: each for each in _ALL})
+EXPERIMENTS: Mapping[str, Experiment[Any]] = MappingProxyType({name: _ALL[name] for name in CATALOGUE})
 """Every experiment by its id."""
 
 

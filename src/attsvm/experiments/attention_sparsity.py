@@ -153,18 +153,7 @@ def _kept(model: VisionTransformer, images: Tensor) -> dict[str, Tensor]:
     return {name: torch.stack([moment[name] for moment in moments]).float().cpu() for name in moments[0]}
 
 
-ATTENTION_SPARSITY = AttentionSparsity().experiment(
-    "attention-sparsity", "MMTS, talk", "Attention sparsifies", seconds=100,
-    shows="in a small ViT on digits the [CLS] attention sparsifies while its key-query weights grow",
-    table="heads: model epoch layer head accuracy entropy top_mass norm nuclear_norm margin_low margin_median",
-    model="number of the model", epoch="epochs of training done", layer="layer, from 0", head="head, from 0",
-    accuracy="of the model on the test images",
-    entropy="of the attention of [CLS] over log T, mean over the test images",
-    top_mass="largest attention of [CLS] on one token, mean over the test images",
-    norm="Frobenius norm of K Q^T with biases and scale inside", nuclear_norm="nuclear norm of the same",
-    margin_low="lead of the top logit of [CLS] over the norm, 10 % quantile over the test images",
-    margin_median="lead of the top logit of [CLS] over the norm, median over the test images",
-)  # fmt: skip
+ATTENTION_SPARSITY = AttentionSparsity().experiment("attention-sparsity")
 
 
 class Attention(nn.Module):

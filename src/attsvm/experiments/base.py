@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import torch
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from attsvm.sweep.result import SweepResult
 
 C = TypeVar("C", bound=Configuration)
+
+CATALOGUE: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text("utf-8"))
+"""What every experiment is called and shows, and what its columns hold, by its id."""
 
 
 def _tolerances() -> dict[str, float]:
@@ -81,21 +86,14 @@ class Study(Configuration):
         stored = {name: _tuples(value) for name, value in result.configuration.items() if name in names}
         return self.with_values(**stored).checks(result)
 
-    def experiment(self, identity: str, source: str, title: str, /, **words: Any) -> Experiment[Self]:
-        """The experiment of which this is the default.
-
-        `words` are further fields of `Experiment`, ``table="name: column column"``, and what each of these columns
-        holds, but for those that many experiments have.
-        """
-        own, (table, names) = type(self), words["table"].split(": ")
+    def experiment(self, identity: str) -> Experiment[Self]:
+        """The experiment of this id in the catalogue, of which this is the default."""
+        own, words = type(self), dict(CATALOGUE[identity])
+        words.setdefault("columns", CATALOGUE[words.pop("like", identity)]["columns"])
         return Experiment(
-            id=identity, source=source, title=title, default=self, tasks=own.tasks, compute=own.compute, more=own.more,
-            checks=self.judged, imports=own.imports, **{name: words[name] for name in _WORDS if name in words},
-            columns={table: {name: words.get(name) or _COLUMNS[name] for name in names.split()}},
+            id=identity, default=self, tasks=own.tasks, compute=own.compute, more=own.more, checks=self.judged,
+            imports=own.imports, **words,
         )  # fmt: skip
-
-
-_WORDS = ("shows", "seconds", "public_seconds", "public_tasks", "public_factor")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,21 +116,3 @@ class DataSets(Study):
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-_COLUMNS = {
-    "cosine_frobenius": "direction cosine to the Frobenius SVM of the selection reached in the end",
-    "cosine_nuclear": "direction cosine to the nuclear SVM of the selection reached in the end",
-    "d": "dimension of tokens and queries",
-    "dataset": "number of the data set",
-    "gradient": "exact: saturation-proof, in float64; naive: float32 and automatic differentiation",
-    "growth": "norm of W outside S_fin over ||W_svm||",
-    "finite_distance": "||Pi_fin W - W_fin|| / (1 + ||W_fin||)",
-    "least_attention": "attention on the selected token, least over the inputs",
-    "least_probability": "attention on the token selected in the end, least over the inputs",
-    "norm": "Euclidean norm of the prompt p",
-    "optimal": "whether that selection is the optimal one",
-    "parameterization": "what was trained: W, or K and Q",
-    "step": "steps taken",
-}
-"""What columns hold that several experiments have."""

@@ -199,23 +199,5 @@ def finite_part(loss: str, scores: np.ndarray) -> np.ndarray:
     return found
 
 
-JOINT_TRAINING = JointTraining().experiment(
-    "joint-training", "MMTS", "Prompt and head together", seconds=3,
-    shows="p turns to the SVM of the selected tokens, or to the relaxed one where an input supports no label margin",
-    table="history: variant gradient step cosine_prompt cosine_head softmax_probability logistic_probability"
-    " norm_prompt norm_head",
-    variant="tight: all inputs support the label margin; relaxed: the third does not",
-    cosine_prompt="direction cosine of p to the solution that the theory predicts",
-    cosine_head="direction cosine of v to the label SVM",
-    softmax_probability="attention on the token selected in the end, mean over the inputs",
-    logistic_probability="probability of the right label, mean over the inputs", norm_prompt="Euclidean norm of p",
-    norm_head="Euclidean norm of v",
-)  # fmt: skip
-LOSS_COMPARISON = LossComparison().experiment(
-    "loss-comparison", "MMTS", "Losses and unequal scores", seconds=4,
-    shows="unequal scores bend the way, more so for losses that saturate, yet every run turns to the same SVM",
-    table="history: loss gradient C step norm cosine",
-    loss="linear: -x, logistic: log(1 + exp(-x)), exponential: exp(-x)",
-    C="score of the first input's good token; the second's is 1",
-    cosine="direction cosine to the max-margin prompt (1, 0)",
-)  # fmt: skip
+JOINT_TRAINING = JointTraining().experiment("joint-training")
+LOSS_COMPARISON = LossComparison().experiment("loss-comparison")

@@ -119,13 +119,4 @@ def _selections(data: TokenDataset, seed: tuple[int, int]) -> dict[str, Tensor]:
     return found
 
 
-CONES = Cones().experiment(
-    "cones", "TaSVM, talk", "Cones of attraction", seconds=350,
-    shows="descent started near W_mm and far out returns to it exactly where alpha is locally optimal",
-    table="cells: dataset kind opening radius returned unsaturated cosine",
-    kind="of the selection: global, local, or separable but not locally optimal",
-    opening="1 - cosine of the start to W_mm", radius="norm of the start",
-    returned="share of starts that ended with every input above 0.9 attention on the selection",
-    unsaturated="share of starts whose attention was still spread in the end; counted as not returned",
-    cosine="smallest final cosine to W_mm",
-)  # fmt: skip
+CONES = Cones().experiment("cones")

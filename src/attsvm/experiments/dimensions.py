@@ -194,24 +194,5 @@ class FirstGradient(_Dimensions):
         ]  # fmt: skip
 
 
-CONVERGENCE_TYPES = ConvergenceTypes().experiment(
-    "convergence-types", "TaSVM", "Types of convergence", seconds=130,
-    shows="as d grows runs end at the global optimum, and all tokens become support tokens",
-    table="runs: d dataset start type least_attention separable all_support all_support_everywhere",
-    start="W(0): zero or random (PyTorch's default)",
-    type="how the run ended: global, local, not local or not saturated",
-    separable="whether some weights separate the selection that was reached",
-    all_support="B1: all tokens support the SVM of the optimal selection",
-    all_support_everywhere="the same for every separable selection: 1, 0, or NaN where not asked",
-)  # fmt: skip
-FIRST_GRADIENT = FirstGradient().experiment(
-    "first-gradient", "TaSVM", "The first gradient", seconds=14,
-    shows="the first gradient ranks the optimal tokens first more and more often as d grows",
-    table="datasets: d dataset favourable margin small_optimal small_stayed large_optimal large_stayed",
-    favourable="whether minus the gradient at zero ranks the optimal token of every input first",
-    margin="smallest margin of that direction, normalized",
-    small_optimal="whether descent from zero in small steps ends at the optimal selection",
-    small_stayed="whether it ranked the optimal tokens first at every recorded step after zero",
-    large_optimal="the same after a first step of large norm along the gradient",
-    large_stayed="the same after a first step of large norm along the gradient",
-)  # fmt: skip
+CONVERGENCE_TYPES = ConvergenceTypes().experiment("convergence-types")
+FIRST_GRADIENT = FirstGradient().experiment("first-gradient")

@@ -196,24 +196,5 @@ class WeightDecay(Laws):
         return found
 
 
-_RULE = "steps on K and on Q: gradient (normalized each, or jointly), Muon, rows, sign"
-LOGIT_GROWTH = LogitGrowth().experiment(
-    "logit-growth", "new", "The law of logit growth", seconds=60,
-    shows="gaps grow like gamma r^2, never faster; weight decay ends it, and long steps stay below",
-    table="history: rule steps dataset step gap law bound logit logit_bound plateau passing passed",
-    rule=_RULE, steps="falling like 1/sqrt t, constant, or falling with weight decay", step="number of steps taken",
-    gap="least margin of the selected tokens", law="c gamma r^2", bound="no run from this start has a larger gap",
-    logit="largest |logit|", logit_bound="no run from this start has a larger one",
-    plateau="the law at r = 1/decay; inf without decay",
-    passing="step at which the largest |logit| should pass the threshold, from the solution alone",
-    passed="first recorded step at which it does",
-)  # fmt: skip
-WEIGHT_DECAY = WeightDecay().experiment(
-    "weight-decay", "new", "Weight decay picks the radius", seconds=60,
-    shows="training with decoupled weight decay ends on the regularization path, at a radius that the decay names",
-    table="points: rule radius dataset norm gap risk path_risk cosine",
-    rule=_RULE, radius="R, which chooses the decay", norm="norm of W that belongs to the steps, over R",
-    gap="Frank-Wolfe gap over the ball of radius R, relative to the largest possible decrease",
-    risk="where training ends", path_risk="lowest risk found in the ball; missing where the norm has no projection",
-    cosine="direction cosine of W and the point of the path",
-)  # fmt: skip
+LOGIT_GROWTH = LogitGrowth().experiment("logit-growth")
+WEIGHT_DECAY = WeightDecay().experiment("weight-decay")

@@ -188,19 +188,4 @@ def _inputs(data: TokenDataset, head: int, n: int) -> TokenDataset:
     return TokenDataset(data.tokens[..., own, :, :], queries, data.labels[..., own])
 
 
-FUSED_HEADS = FusedConfiguration().experiment(
-    "fused-heads", "new", "Fused or per-head Muon", seconds=20,
-    shows="Muon on the keys of all heads in one matrix solves another SVM, in which heads share one rate of growth",
-    table="history: stored step dataset head gap law norm low high efficiency_fused efficiency_per_head"
-    " relative_gap price",
-    stored="keys of all heads in one matrix (fused), or one matrix per head", step="number of steps taken",
-    head="number of the head", gap="least margin of the head's selected tokens",
-    law="gamma S^2, gamma of the fused problem or of the head alone",
-    norm="norm of fused heads of the W in the end, by its semidefinite program",
-    low="bound below it: largest spectral norm of a signed sum of the heads",
-    high="bound above it, from the absolute values of the heads",
-    efficiency_fused="least margin at norm 1 over the best possible, in the norm of fused heads",
-    efficiency_per_head="the same in the largest spectral norm of a head",
-    relative_gap="certified relative duality gap of the fused solution",
-    price="smallest fused norm over the largest that a head needs alone",
-)  # fmt: skip
+FUSED_HEADS = FusedConfiguration().experiment("fused-heads")

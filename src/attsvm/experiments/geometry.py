@@ -259,25 +259,7 @@ class AdamGeometry(Geometry):
         return {name: NORMS[name] for name in ("Frobenius", "nuclear", "spectral", "l_3", "max entry", "projective")}
 
 
-_PAIRS = {
-    "table": "pairs: optimizer dataset norm cosine efficiency unique relative_gap least_attention optimal",
-    "optimizer": "which rule trained what", "norm": "in which the SVM of the reached selection was solved",
-    "cosine": "direction cosine of the trained W and that solution",
-    "efficiency": "margin of W at norm 1 over the best possible, in that norm",
-    "unique": "whether the solution is proved to be the only one",
-    "relative_gap": "certified relative duality gap of the solution",
-    "optimal": "whether the reached selection is the optimal one",
-}  # fmt: skip
-OPTIMIZER_GEOMETRY = OptimizerGeometry().experiment(
-    "optimizer-geometry", "new", "Geometry of optimizers", seconds=400, **_PAIRS,
-    shows="whether each optimizer turns to the max-margin solution in its own norm (a measurement, not a theorem)",
-)  # fmt: skip
-FACTOR_GEOMETRY = FactorGeometry().experiment(
-    "factor-geometry", "new", "Optimizers of K and Q", seconds=2700, **_PAIRS,
-    shows="which norm the optimizers of transformers follow on K and Q, and on W (a measurement, not a theorem)",
-)  # fmt: skip
-ADAM = AdamGeometry().experiment(
-    "adam", "new", "Which norm Adam follows", seconds=400, **_PAIRS,
-    shows="how the norm that fits Adam best depends on its memory and on epsilon (a measurement, not a theorem)",
-)  # fmt: skip
+OPTIMIZER_GEOMETRY = OptimizerGeometry().experiment("optimizer-geometry")
+FACTOR_GEOMETRY = FactorGeometry().experiment("factor-geometry")
+ADAM = AdamGeometry().experiment("adam")
 GEOMETRIES: Mapping[str, Experiment[Any]] = {each.id: each for each in (OPTIMIZER_GEOMETRY, FACTOR_GEOMETRY, ADAM)}

@@ -299,17 +299,4 @@ def _listed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.3g}" for value in values)
 
 
-MULTI_TOKEN = MultiToken().experiment(
-    "multi-token", "TaSVM", "Several tokens kept", seconds=150,
-    shows="behind a ReLU head trained weights are near W_fin + C W_svm, closer than to either SVM alone",
-    public_seconds=9.6 * 3600, public_tasks="paper", public_factor=100.0,
-    table="draws: protocol d draw outcome distance_generalized distance_svm distance_one_token distance_outside"
-    " silent largest_masked kept",
-    protocol="paper, public constant, decaying or split", draw="number of the draw", outcome="accepted, or why not",
-    distance_generalized="1 - cosine of the trained W and W_fin + C W_svm",
-    distance_svm="1 - cosine of the trained W and W_svm alone",
-    distance_one_token="1 - cosine of the trained W and the SVM of the most probable tokens",
-    distance_outside="1 - cosine of the trained W and W_svm, both outside S_fin",
-    silent="split: 1 where an input that drops a token has no gradient at a recorded step, 0 elsewhere",
-    largest_masked="largest probability among the dropped tokens", kept="number of tokens kept, over all inputs",
-)  # fmt: skip
+MULTI_TOKEN = MultiToken().experiment("multi-token")

@@ -215,23 +215,5 @@ class RandomSamples(DataSets):
         ]  # fmt: skip
 
 
-_RUNS = {
-    "table": "runs: K d n T dataset feasible infeasible relative_gap finite_dimension finite_norm finite_certified"
-    " gradient step cosine growth finite_distance",
-    "K": "tokens of the vocabulary", "d": "dimension of an embedding", "n": "windows", "T": "tokens of a window",
-    "dataset": "number of the data set of this shape",
-    "feasible": "whether the certificate proves a solution of the Graph-SVM",
-    "infeasible": "whether the certificate proves that relations clash",
-    "relative_gap": "certified relative duality gap of W_svm", "finite_dimension": "dimension of S_fin",
-    "finite_norm": "||W_fin||", "finite_certified": "whether W_fin is proved to within 1e-6 (1 + ||W_fin||)",
-    "gradient": "split, summed first or plain", "step": "step of training",
-    "cosine": "of W and W_svm, both outside S_fin; NaN where relations clash",
-}  # fmt: skip
-NEXT_TOKEN_ACYCLIC = RandomSamples(alike=1).experiment(
-    "next-token-acyclic", "new", "Next tokens in a strict order", seconds=150, **_RUNS,
-    shows="without cycles of priority attention ends on one token, and W turns to the Graph-SVM",
-)  # fmt: skip
-NEXT_TOKEN_CYCLIC = RandomSamples(alike=3).experiment(
-    "next-token-cyclic", "new", "Next tokens that share", seconds=200, **_RUNS,
-    shows="tokens in a cycle of priorities share probability: W tends to W_fin + C W_svm, if the gradient is split",
-)  # fmt: skip
+NEXT_TOKEN_ACYCLIC = RandomSamples(alike=1).experiment("next-token-acyclic")
+NEXT_TOKEN_CYCLIC = RandomSamples(alike=3).experiment("next-token-cyclic")

@@ -154,19 +154,4 @@ def _asked(limit: LimitPrediction, weights: Tensor, fresh: list[list[str]]) -> t
     }, np.array([row for *_, rows in asked for row in rows])
 
 
-NEXT_TOKEN_TEXT = BundledText().experiment(
-    "next-token-text", "new", "What a layer learns from a text", seconds=40,
-    shows="in few dimensions priorities clash; in enough, the trained layer is the automaton that the graph predicts",
-    table="texts: d draw K samples left_out relations strict components shared feasible infeasible clash cosine"
-    " growth finite_distance largest_seen largest_by_graph largest_by_svm by_graph by_svm open",
-    d="dimension of an embedding", draw="number of the draw of embeddings", K="different words",
-    samples="windows whose next word occurs in them", left_out="windows whose next word does not",
-    relations="edges of the priority graphs", strict="those between components", components="of all graphs",
-    shared="components of several words", feasible="whether the certificate proves a solution of the Graph-SVM",
-    infeasible="whether the certificate proves that relations clash", clash="relations in the proof of a clash",
-    cosine="of the trained W and W_svm outside S_fin; NaN where nothing was trained, as below",
-    largest_seen="largest total variation between trained attention and automaton, windows of the text",
-    largest_by_graph="the same, fresh windows that the graph decides",
-    largest_by_svm="the same, fresh windows that W_svm decides", by_graph="fresh windows that the graph decides",
-    by_svm="fresh windows that W_svm decides", open="fresh windows of which the limit leaves open how words share",
-)  # fmt: skip
+NEXT_TOKEN_TEXT = BundledText().experiment("next-token-text")

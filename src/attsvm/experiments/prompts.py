@@ -200,28 +200,6 @@ class DescentVsNormalized(DataSets):
         ]  # fmt: skip
 
 
-SINGLE_INPUT = SingleInput().experiment(
-    "single-input", "MMTS", "One input, six starts", seconds=3,
-    shows="all starts turn to the optimal token, or two of them to a locally optimal one, and stay there",
-    table="history: variant gradient start step norm cosine_first cosine_second",
-    variant="global: the third token scores .9, local: it scores 0", start="c of the start p(0) = (0, c)",
-    cosine_first="direction cosine to the max-margin prompt of token 0, the optimal one",
-    cosine_second="direction cosine to the max-margin prompt of token 1",
-)  # fmt: skip
-MULTI_INPUT = MultiInput().experiment(
-    "multi-input", "MMTS", "Several inputs, one prompt", seconds=6,
-    shows="every start turns to the one direction that separates the optimal tokens of all inputs",
-    table="history: dataset gradient start step norm cosine",
-    dataset="number of the data set; 0 is the picture's", start="c of the start p(0) = (c, 0)",
-    cosine="direction cosine to the max-margin prompt of the optimal tokens",
-)  # fmt: skip
-DESCENT_VS_NORMALIZED = DescentVsNormalized().experiment(
-    "descent-vs-normalized", "MMTS", "Gradient against normalized gradient descent", seconds=6,
-    shows="normalized steps saturate attention long before plain gradient descent does",
-    table="history: dataset rule start step probability missing norm cosine",
-    dataset="number of the data set; 0 is the picture's",
-    rule="gradient: W -= step gradient; normalized: the gradient divided by its norm",
-    start="c of the start p(0) = (c, 0)", probability="attention on the optimal token, mean over the inputs",
-    missing="1 - probability, summed over the other tokens, so that it is right far below round-off",
-    cosine="direction cosine to the max-margin prompt of the optimal tokens",
-)  # fmt: skip
+SINGLE_INPUT = SingleInput().experiment("single-input")
+MULTI_INPUT = MultiInput().experiment("multi-input")
+DESCENT_VS_NORMALIZED = DescentVsNormalized().experiment("descent-vs-normalized")

@@ -86,12 +86,4 @@ class QuadraticSweep(Study):
         ]  # fmt: skip
 
 
-QUADRATIC_HEAD = QuadraticSweep().experiment(
-    "quadratic-head", "TaSVM", "Quadratic head", seconds=2,
-    shows="the number of tokens kept grows with lambda, exactly as a projection onto the simplex says",
-    table="tokens: penalty dataset input place attention predicted kept predicted_kept",
-    penalty="lambda", input="number of the input", place="of the token, by falling predicted probability",
-    attention="probability after training",
-    predicted="probability predicted: the projection of gamma / (2 lambda) onto the simplex",
-    kept="whether training kept the token", predicted_kept="whether it was predicted to be kept",
-)  # fmt: skip
+QUADRATIC_HEAD = QuadraticSweep().experiment("quadratic-head")

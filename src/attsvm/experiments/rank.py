@@ -131,19 +131,4 @@ def _named(n: int, T: int, d: int, reason: str) -> str:
     return f"n={n} T={T} d={d}: {reason}"
 
 
-RANK = Rank().experiment(
-    "rank", "TaSVM", "Rank of the solutions", seconds=20,
-    shows="Frobenius solutions have rank min(n, d), nuclear ones less; inseparable draws are counted",
-    public_seconds=317.0, public_tasks="paper", public_factor=30.0,
-    table="solutions: n T d stage norm draw feasible infeasible relative_gap "
-    + " ".join(f"rank_{each:g}" for each in TOLERANCES),
-    n="inputs",
-    T="tokens per input",
-    stage="paper: among the paper's draws; more: drawn on because too few were separable",
-    norm="norm of the SVM",
-    draw="number of the draw in its cell",
-    feasible="whether the certificate proves a solution",
-    infeasible="whether the certificate proves that there is none",
-    relative_gap="certified relative duality gap",
-    **{f"rank_{t:g}": f"singular values above {t:g} times the largest; 0 where infeasible" for t in TOLERANCES},
-)  # fmt: skip
+RANK = Rank().experiment("rank")

@@ -161,13 +161,4 @@ def _at_end(result: SweepResult, name: str, source: str, end: int) -> np.ndarray
     return result.column("points", "distance", path=name, source=source, point=points[end] if len(points) else 0)
 
 
-REGULARIZATION_PATH = RegularizationPaths().experiment(
-    "regularization-path", "MMTS, TaSVM", "Regularization paths", seconds=60,
-    shows="the best weights in a ball turn to the max-margin solution as the ball grows; descent is drawn beside it",
-    table="points: path source dataset point radius distance",
-    path="W, KQ, joint tight, joint relaxed or relu",
-    source="path: the best weights in a ball; descent: normalized gradient descent",
-    point="number of the radius or of the recorded step",
-    radius="R, or the norm of the iterate (nuclear for KQ, Frobenius otherwise)",
-    distance="1 - cosine to the max-margin solution; for KQ the distance to the nuclear solution set",
-)  # fmt: skip
+REGULARIZATION_PATH = RegularizationPaths().experiment("regularization-path")

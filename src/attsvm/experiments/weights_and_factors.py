@@ -330,40 +330,7 @@ class Causal(DataSets):
         ]  # fmt: skip
 
 
-_PLANE = {
-    "table": "history: dataset parameterization step norm least_probability cosine_frobenius cosine_nuclear optimal"
-    " locally_optimal",
-    "dataset": "number of the data set; -1 is the picture's, which has a seed of its own",
-    "norm": "Frobenius norm of W or K Q^T",
-    "locally_optimal": "whether it is locally optimal for the SVM of its own norm",
-}
-TRAJECTORIES = Trajectories().experiment(
-    "trajectories", "TaSVM", "Paths of W z and K Q^T z", seconds=5, **_PLANE,
-    shows="W z_i turns to the Frobenius rays, K Q^T z_i to the nuclear ones",
-)  # fmt: skip
-HYPERPLANES = Hyperplanes().experiment(
-    "hyperplanes", "TaSVM", "Separating lines", seconds=5, **_PLANE,
-    shows="W and (K, Q) separate the selected token of each input by the lines of their own SVMs",
-)  # fmt: skip
-LOCAL_CONVERGENCE = LocalConvergence().experiment(
-    "local-convergence", "TaSVM", "Local convergence", seconds=8,
-    shows="W turns to the Frobenius SVM of what it selects, (K, Q) comes near the nuclear one",
-    public_seconds=190.0, public_tasks="paper", public_factor=100.0,
-    table="history: dataset parameterization ridge run step least_probability mean_probability cosine_frobenius"
-    " cosine_nuclear optimal",
-    ridge="added to the gradient of each factor, times the factor",
-    run="paper: the paper's number of steps; long: the same start, followed further",
-    mean_probability="attention on the token selected in the end, mean over the inputs",
-)  # fmt: skip
-CAUSAL = Causal().experiment(
-    "causal", "TaSVM", "Causal attention", seconds=8,
-    shows="with every prefix a sample, one W tends to the SVM of the united constraints",
-    table="history: parameterization dataset step cosine_frobenius cosine_nuclear least_attention optimal"
-    " locally_optimal separable",
-    cosine_frobenius="direction cosine to the Frobenius SVM of the united rows of the final selection",
-    cosine_nuclear="direction cosine to the nuclear SVM of the united rows of the final selection",
-    least_attention="largest attention of a position, least over all positions",
-    optimal="whether the final selection is optimal at every position",
-    locally_optimal="whether the final selection is locally optimal",
-    separable="whether some weights separate the final selection",
-)  # fmt: skip
+TRAJECTORIES = Trajectories().experiment("trajectories")
+HYPERPLANES = Hyperplanes().experiment("hyperplanes")
+LOCAL_CONVERGENCE = LocalConvergence().experiment("local-convergence")
+CAUSAL = Causal().experiment("causal")
