@@ -12,19 +12,7 @@ from torch import Tensor
 from attsvm.attention.linear_maps import logits
 from attsvm.data.checks import check_kind
 from attsvm.data.machine import TINY, one_thread
-from attsvm.norms import (
-    Entrywise,
-    Frobenius,
-    MaxEntry,
-    Norm,
-    Nuclear,
-    NuclearByFrequency,
-    Projective,
-    Spectral,
-    SpectralOfRank,
-    SumEntry,
-)
-from attsvm.norms.semidefinite import Semidefinite
+from attsvm.norms import Entrywise, Frobenius, Norm, Spectral, SpectralOfRank
 from attsvm.svm.certificate import Certificate, certificate_of, certify, signed
 from attsvm.svm.infeasibility import proves_infeasible
 from attsvm.svm.problem import AttentionSVM
@@ -195,7 +183,8 @@ def _ask_others(flat: AttentionSVM, norm: Norm, judged: _Judged, solver: Solver)
     where = judged.where(Status.SEPARABLE)
     if where.numel() and isinstance(solver, InteriorPoint):
         part = flat[where]
-        found = _judge(part, norm, _reference(norm).solve(part, norm, None, None), solver.accuracy)
+        one_by_one = LinearProgram() if LinearProgram().refusal(part, norm) is None else Conic()
+        found = _judge(part, norm, one_by_one.solve(part, norm, None, None), solver.accuracy)
         closer = found.certificate.relative_gap < judged.certificate.relative_gap[where]
         judged.take(where, found, closer & (found.codes != Status.NOT_CONVERGED.code))
 
@@ -309,23 +298,12 @@ def choose_solver(solver: Solver | None, problem: AttentionSVM, norm: Norm, warm
         return solver
     if isinstance(norm, Frobenius):
         return feasibility_solver(problem, warm)
-    if isinstance(norm, Nuclear):
-        return NuclearInteriorPoint()
-    if isinstance(norm, SpectralOfRank):
-        return Conic() if InteriorPoint().refusal(problem, norm) else InteriorPoint()
-    if isinstance(norm, (Semidefinite, NuclearByFrequency)):
-        return Conic()
-    if isinstance(norm, Projective) and ColumnGeneration().refusal(problem, norm) is None:
-        return ColumnGeneration()
-    if isinstance(norm, (MaxEntry, SumEntry, Entrywise, Spectral)):
-        many = problem.batch_shape[0] >= _FEW or isinstance(norm, Spectral)
-        return InteriorPoint() if many and problem.most_rows <= _LARGE else _reference(norm)
+    several = (problem.batch_shape[0] >= _FEW or isinstance(norm, Spectral)) and problem.most_rows <= _LARGE
+    at_once = (InteriorPoint(),) if several or isinstance(norm, SpectralOfRank) else ()
+    for known in (NuclearInteriorPoint(), *at_once, ColumnGeneration(), LinearProgram(), Conic()):
+        if known.refusal(problem, norm) is None:
+            return known
     raise ValueError(f"no solver knows the norm {norm!r} for W of {problem.data.d} x {problem.data.dq}; pass solver=")
-
-
-def _reference(norm: Norm) -> Solver:
-    """One problem at a time, by HiGHS or Clarabel."""
-    return LinearProgram() if isinstance(norm, (MaxEntry, SumEntry)) else Conic()
 
 
 def feasibility_solver(problem: AttentionSVM, warm: bool = False) -> Solver:

@@ -26,26 +26,15 @@ TOLERANCE = 1e-12  # a row below b - TOLERANCE max |b| is violated and enters
 
 
 @njit(**HELPER)
-def clip_signs(lam, active, size, equal):
-    """Set multipliers that are negative by round-off to 0; False at the first that is negative by more."""
-    largest = 0.0
+def check_solution(W, M, lam, active, size, b, reach, equal, owner, start, D, Z, U, s, accuracy):
+    """Margins of W on all rows, stationarity and gap, with the multipliers clipped to their sign."""
+    largest, value, good = 0.0, 0.0, True
     for a in range(size):
         largest = max(largest, abs(lam[a]))
     for a in range(size):
         if lam[a] < 0.0 and not equal[active[a]]:
-            if lam[a] < -1e-11 * largest:
-                return False
+            good = good and lam[a] >= -1e-11 * largest  # round-off
             lam[a] = 0.0
-    return True
-
-
-@njit(**HELPER)
-def check_solution(W, M, lam, active, size, b, reach, equal, owner, start, D, Z, U, s, accuracy):
-    """Margins of W on all rows, stationarity and gap, with the multipliers clipped to their sign."""
-    if not clip_signs(lam, active, size, equal):
-        return False
-    value = 0.0
-    for a in range(size):
         value += lam[a] * b[active[a]]
     forward(W, start, D, Z, U, s)
     adjoint(lam, active, size, owner, D, Z, U, M)
@@ -55,7 +44,7 @@ def check_solution(W, M, lam, active, size, b, reach, equal, owner, start, D, Z,
             square += W[c, e] * W[c, e]
             difference += (W[c, e] - M[c, e]) ** 2
     norm = np.sqrt(square)
-    good = np.sqrt(difference) <= 0.3 * accuracy * norm and abs(square - value) <= accuracy * square
+    good = good and np.sqrt(difference) <= 0.3 * accuracy * norm and abs(square - value) <= accuracy * square
     for k in range(b.size):
         missing = abs(b[k] - s[k]) if equal[k] else b[k] - s[k]
         # margins are known to about EPSILON ||W||; a row with b = 0 is only asked to hold to that
@@ -93,7 +82,7 @@ def refine(W, P, L, lam, correction, active, size, b, owner, start, D, Z, U, s):
 
 @njit(**HELPER)
 def check_ray(ray, active, size, b, equal, owner, D, Z, U, M):
-    """Clip the ray to its sign; True when sum lam A = 0 and b^T lam > 0 to the accepted precision."""
+    """Clip the ray to its sign; b^T lam where sum lam A = 0 and b^T lam > 0 to the accepted precision, else 0."""
     total, value, noise = 0.0, 0.0, 0.0
     for a in range(size):
         k = active[a]
@@ -107,7 +96,7 @@ def check_ray(ray, active, size, b, equal, owner, D, Z, U, M):
     for c in range(M.shape[0]):
         square += dot(M[c], M[c], M.shape[1])
     norm = np.sqrt(square)
-    return norm <= RAY * total and value > 1e-13 * noise and value > BOUND * norm
+    return value if norm <= RAY * total and value > 1e-13 * noise and value > BOUND * norm else 0.0
 
 
 @njit(**HELPER)
@@ -167,28 +156,6 @@ def load(
     return m, unit
 
 
-@njit(**HELPER)
-def write_ray(y, active, size, b, factor, owner, token, unit, duals):
-    """The ray `y`, scaled so that b^T duals = 1."""
-    scale = 0.0
-    for a in range(size):
-        scale += y[a] * b[active[a]]
-    for a in range(size):
-        k = active[a]
-        duals[owner[k], token[k]] = y[a] * factor[k] * (unit / scale)
-
-
-@njit(**HELPER)
-def write_solution(W, values, active, size, factor, owner, token, unit, weights, duals):
-    """W and its multipliers, without the scaling of `load`."""
-    for a in range(size):
-        k = active[a]
-        duals[owner[k], token[k]] = values[a] * factor[k] / unit
-    for c in range(W.shape[0]):
-        for e in range(W.shape[1]):
-            weights[c, e] = W[c, e] / unit
-
-
 @njit(**OPTIONS)
 def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, steps):
     """Solve one problem after the other with `gram` into `weights`, `duals` and `steps`, which come in as zeros.
@@ -228,22 +195,23 @@ def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, step
             lam[:m], bm, em, weight, tolerance, om, start, D, Dt, Z, ZZ,
             G, L, active, known, inside, values, r, y, s, U, M,
         )  # fmt: skip
-        good = False
+        scale, unsure[problem] = 1.0 / unit, True
         if verdict == INFEASIBLE:
             for a in range(size + 1):
-                y[a] = -r[a]
+                values[a] = -r[a]
             active[size] = j
-            good = check_ray(y, active, size + 1, bm, em, om, D, Z, U, M)
-            if good:
-                write_ray(y, active, size + 1, bm, factor, owner, token, unit, duals[problem])
+            size += 1
+            earned = check_ray(values, active, size, bm, em, om, D, Z, U, M)
+            if earned > 0.0:
+                scale, unsure[problem] = unit / earned, False
         elif verdict == OPTIMAL:
             refine(W, M, L, values, y, active, size, bm, om, start, D, Z, U, s)
-            good = check_solution(W, M, values, active, size, bm, reach, em, om, start, D, Z, U, s, accuracy)
-            if good:
-                write_solution(W, values, active, size, factor, owner, token, unit, weights[problem], duals[problem])
-        if not good:
-            unsure[problem] = True
-            for a in range(size):
-                k = active[a]
-                duals[problem, owner[k], token[k]] = max(values[a], EPSILON) * factor[k] / unit
+            if check_solution(W, M, values, active, size, bm, reach, em, om, start, D, Z, U, s, accuracy):
+                unsure[problem] = False
+                for c in range(d):
+                    for e in range(dq):
+                        weights[problem, c, e] = W[c, e] / unit
+        for a in range(size):
+            k = active[a]
+            duals[problem, owner[k], token[k]] = values[a] * factor[k] * scale
     return unsure
