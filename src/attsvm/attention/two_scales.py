@@ -103,19 +103,12 @@ class TwoScales(Parameterization):
 
     Rows inside O_i lie in S_fin, so that their part outside is 0 and is never computed: its round-off would drown
     the exponentially small rows of the tokens outside. The scale of the growing part is the sum of |g_it| over these,
-    so that its mantissa is the gradient of the logarithm of that sum while signs agree.
-
-    Arguments:
-        data: ``[*batch]`` data sets in float64.
-        kept: O, a mask ``[*batch, n, T]`` of real tokens, at least one for each input: the tokens that will keep
-            probability.
-        pairs: where tokens and queries come from one vocabulary: steps then cost less.
-        space: S_fin, where it is known.
+    so that its mantissa is the gradient of the logarithm of that sum while signs agree. The data are in float64.
     """
 
-    space: FiniteSpace
-    pairs: SharedPairs | None
-    kept: Bool[Tensor, "batch n T"]
+    space: FiniteSpace  #: S_fin; give it where it is known
+    pairs: SharedPairs | None  #: where tokens and queries come from one vocabulary: steps then cost less
+    kept: Bool[Tensor, "batch n T"]  #: O, the real tokens that will keep probability, at least one for each input
 
     def __init__(
         self,

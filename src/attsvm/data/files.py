@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -101,19 +102,13 @@ def write_atomically(path: Path, content: bytes) -> Path:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes out of `folder`, with a ValueError, until the block ends or the process, however it does."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(
-                f"another process is computing into {folder}; wait for it, or choose another folder"
-            ) from None
+            said = f"another process is computing into {folder}; wait for it, or choose another folder"
+            raise ValueError(said) from None
         except OSError:
             pass  # a file system without locks: writing atomically must do
         yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Iterator
@@ -24,15 +23,23 @@ than they compute.
 
 
 def available_memory(device: torch.device | str = "cpu") -> int | None:
-    """Bytes that a process can still get on `device`, from above; None where the system does not say.
+    """Bytes that a process can still get on `device`: what Linux calls available, within the container's limit.
 
-    On Linux what the kernel calls available, within the container's limit; elsewhere all of the machine's memory.
+    None where the system says neither.
     """
     where = torch.device(device)
     if where.type == "cuda":
         return int(torch.cuda.mem_get_info(where)[0])
-    found = [size for size in (_free(), _limit()) if size is not None]
-    return min(found, default=None)
+    free = [1024 * number for number in _numbers(_MEMINFO, r"^MemAvailable:\s+(\d+) kB")]
+    return min(free + _numbers(_LIMIT, r"^(\d+)$"), default=None)
+
+
+def _numbers(path: Path, pattern: str) -> list[int]:
+    """The numbers that lines of a file say; none where there is no such file."""
+    try:
+        return [int(found) for found in re.findall(pattern, path.read_text(encoding="ascii"), re.MULTILINE)]
+    except (OSError, ValueError):
+        return []
 
 
 def check_fits(needed: int, device: torch.device | str, what: str, cure: str) -> None:
@@ -51,27 +58,6 @@ def in_words(size: int) -> str:
     units = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
     place = min((len(str(int(size))) - 1) // 3, len(units) - 1)
     return f"{size / 1000**place:.3g} {units[place]}"
-
-
-def _free() -> int | None:
-    try:
-        match = re.search(r"^MemAvailable:\s+(\d+) kB", _MEMINFO.read_text(encoding="ascii"), re.MULTILINE)
-        if match is not None:
-            return 1024 * int(match[1])
-    except (OSError, ValueError):
-        pass  # not on Linux
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
-def _limit() -> int | None:
-    try:
-        text = _LIMIT.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return None
-    return int(text) if text.isdigit() else None
 
 
 @cache

@@ -54,17 +54,15 @@ class _Sized(ABC):
 class Optimizer(_Sized):
     """A rule that turns gradients into the next iterate, each parameter (W, K, Q, head) by itself unless it says so.
 
-    Every optimizer takes a step size and two options, these for W or for K and Q (a trained head has neither):
-
-    Arguments:
-        step_size: a positive number or a `Schedule`.
-        weight_decay: lambda of decoupled decay: what the rule makes of W, less ``step_size * lambda * W`` (with `Adam`
-            this is AdamW). It ends the growth of the weights.
-        clip: tau of QK-clip (arXiv 2507.20534): where a |logit| of the iterate that a step leaves is above tau, the
-            next K and Q are multiplied by the square root of tau over the largest one, W by the ratio itself.
+    Every optimizer takes a `step_size`, a positive number or a `Schedule`, and two options, these for W or for K and Q
+    (a trained head has neither).
     """
 
+    #: lambda of decoupled decay: what the rule makes of W, less ``step_size * lambda * W`` (with `Adam` this is AdamW);
+    #: it ends the growth of the weights
     weight_decay: float = field(default=0.0, kw_only=True)
+    #: tau of QK-clip (arXiv 2507.20534): where a |logit| of the iterate that a step leaves is above tau, the next K and
+    #: Q are multiplied by the square root of tau over the largest one, W by the ratio itself
     clip: float | None = field(default=None, kw_only=True)
 
     past_weights: ClassVar[tuple[str, ...]] = ()  # names of fields that must lie in [0, 1)

@@ -51,14 +51,10 @@ class PolyakDescent(Optimizer):
     Risk above the best and gradient norm are taken in logarithms, so the ratio is right long after both underflow.
     Where descent settles on a selection that is only locally optimal, L - L_* stays positive while the gradient
     vanishes: the displacement is therefore capped.
-
-    Arguments:
-        step_size: a factor on Polyak's step; 1 is Polyak's own.
-        largest_displacement: cap on the Frobenius norm of one step.
     """
 
-    step_size: float | Schedule = 1.0
-    largest_displacement: float = 10.0
+    step_size: float | Schedule = 1.0  #: a factor on Polyak's step; 1 is Polyak's own
+    largest_displacement: float = 10.0  #: cap on the Frobenius norm of one step
 
     positive = ("largest_displacement",)
 
@@ -83,16 +79,14 @@ class PolyakDescent(Optimizer):
 class Adam(Optimizer):
     """Adam with bias correction, and AdamW with `weight_decay`; both moments are kept as mantissa and log-scale.
 
-    Arguments:
-        beta1, beta2: decay of the first and second moment, in [0, 1).
-        epsilon: added to the root of the second moment. 0 by default: any positive value turns Adam into momentum
-            gradient descent once the softmax saturates and gradients fall below it.
+    `epsilon` is 0 by default: any positive value turns Adam into momentum gradient descent once the softmax saturates
+    and gradients fall below it.
     """
 
     step_size: float | Schedule = 0.1
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 0.0
+    beta1: float = 0.9  #: decay of the first moment, in [0, 1)
+    beta2: float = 0.999  #: and of the second
+    epsilon: float = 0.0  #: added to the root of the second moment
 
     past_weights = ("beta1", "beta2")
     means = ("first", "second")
@@ -125,14 +119,11 @@ class Lion(Optimizer):
     """``W <- W - step_size * sign(beta1 M + (1 - beta1) grad)``, then ``M <- beta2 M + (1 - beta2) grad``.
 
     Lion of arXiv 2302.06675; `weight_decay` is its own.
-
-    Arguments:
-        beta1, beta2: weight of the past in the step and in the running mean M, in [0, 1).
     """
 
     step_size: float | Schedule = 0.1
-    beta1: float = 0.9
-    beta2: float = 0.99
+    beta1: float = 0.9  #: weight of the past in the step, in [0, 1)
+    beta2: float = 0.99  #: and in the running mean M
 
     past_weights = ("beta1", "beta2")
     means = ("mean",)
@@ -154,17 +145,11 @@ class TwoPartDescent(Optimizer):
     slowly, and its norm grows like log t. Here the growing part descends on the logarithm of that pull, with momentum
     that is accelerated in the dual (arXiv 2107.00595): its norm grows like t^2 and its margin tends to the best one
     like 1/t^2, proved there for linear models. The finite part takes Nesterov's steps, with momentum dropped whenever
-    it points uphill.
-
-    Arguments:
-        step_size: of the growing part; at most 1/B, B the largest ||x_it - x_iu||^2 ||z_i||^2, which is at most 4 for
-            tokens and queries of length at most 1.
-        finite_step: of the finite part; at most 1/L, L the largest curvature of the risk. For the log loss and tokens
-            and queries of length at most 1 the curvature is at most 1.
+    it points uphill. The defaults suit the log loss on tokens and queries of length at most 1.
     """
 
-    step_size: float | Schedule = 0.25
-    finite_step: float = 1.0
+    step_size: float | Schedule = 0.25  #: of the growing part, at most 1/B, B the largest ||x_it - x_iu||^2 ||z_i||^2
+    finite_step: float = 1.0  #: of the finite part, at most 1/L, L the largest curvature of the risk
 
     positive = ("finite_step",)
 

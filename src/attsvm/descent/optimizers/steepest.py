@@ -25,15 +25,11 @@ class SteepestDescent(Optimizer):
     (Signum with momentum), `Spectral` the exact polar factor (Muon with momentum), `Frobenius` normalized descent;
     `LargestRow` and `LargestColumn` normalize each row or each column of a factor. For separable linear models the
     direction tends to the max-margin solution in N (arXiv 2502.04664); for attention this is open.
-
-    Arguments:
-        norm: N.
-        momentum: weight of the past in ``M <- momentum M + (1 - momentum) grad``, in [0, 1); 0 means none.
     """
 
-    norm: Norm
+    norm: Norm  #: N
     step_size: float | Schedule = 0.1
-    momentum: float = 0.0
+    momentum: float = 0.0  #: weight of the past in ``M <- momentum M + (1 - momentum) grad``, in [0, 1)
 
     past_weights = ("momentum",)
     means = ("mean",)
@@ -87,17 +83,12 @@ class NewtonSchulzDescent(SteepestDescent):
     With the published coefficients (Keller Jordan, "Muon: an optimizer for hidden layers in neural networks", 2024)
     singular values end near 1, between about .7 and 1.2, unless they are small from the start.
     ``SteepestDescent(Spectral())`` is exact.
-
-    Arguments:
-        step_size, momentum: as in `SteepestDescent`; momentum is .95 by default.
-        iterations: 5 by default.
-        coefficients: (a, b, c).
     """
 
     norm: Norm = field(default=Spectral(), init=False, repr=False)
     momentum: float = 0.95
     iterations: int = 5
-    coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315)
+    coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315)  #: (a, b, c)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,12 +112,9 @@ class MirrorDescent(Optimizer):
 
     ``sign(w)|w|^(p-1) <- sign(w)|w|^(p-1) - step_size * grad``; p = 2 is gradient descent. Its direction tends to the
     entrywise l_p max-margin solution, slowly, as plain gradient descent does; `NormalizedMirrorDescent` is fast.
-
-    Arguments:
-        p: 1 < p < inf.
     """
 
-    p: float
+    p: float  #: 1 < p < inf
     step_size: float | Schedule = 0.1
 
     def __post_init__(self) -> None:
