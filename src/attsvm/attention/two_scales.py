@@ -35,16 +35,14 @@ _LARGE = 2**24  # numbers of a matrix that is decomposed as it is
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FiniteSpace:
-    """S_fin of each data set of a batch, with an orthonormal basis.
+    """S_fin of each data set of a batch, with an orthonormal basis, filled up with zeros where dimensions are fewer.
 
-    Basis elements are matrices, or where queries are orthogonal products ``left right^T``; data sets of fewer
-    dimensions are filled up with zeros.
+    Basis elements are matrices, or where queries are orthogonal products ``left right^T``.
     """
 
     dimension: Int[Tensor, " batch"]  #: of each S_fin
     basis: Float[Tensor, "batch r entries"] | None  #: ``[batch, r, d * dq]``; None where elements are products
-    #: ``[batch, r, d]`` and ``[batch, r, dq]``, or None
-    left: Float[Tensor, "batch r d"] | None = None
+    left: Float[Tensor, "batch r d"] | None = None  #: of these, or None
     right: Float[Tensor, "batch r dq"] | None = None
 
     @classmethod
@@ -61,17 +59,8 @@ class FiniteSpace:
             f"the finite part of weights of {data.d} x {data.dq} numbers", "use a smaller dimension",
         )  # fmt: skip
         bases = [_orthonormal(*one) for one in found]
-        size = max(map(len, bases))
-        filled = torch.zeros(len(bases), size, data.d * data.dq, dtype=torch.float64, device=data.device)
-        for row, one in zip(filled, bases, strict=True):
-            row[: len(one)] = one
+        filled = torch.nn.utils.rnn.pad_sequence(bases, batch_first=True)
         return cls(torch.tensor([len(one) for one in bases]), filled)
-
-    def coordinates(self, weights: Float[Tensor, "*starts batch d dq"]) -> Float[Tensor, "*starts batch r"]:
-        """Inner products with the basis elements."""
-        if self.basis is not None:
-            return torch.einsum("bre,...be->...br", self.basis, weights.flatten(-2))
-        return torch.einsum("brd,...bdr->...br", self.left, weights @ self.right.mT)  # type: ignore[union-attr]
 
     def matrix(
         self, coordinates: Float[Tensor, "*starts batch r"], like: Tensor
@@ -83,7 +72,11 @@ class FiniteSpace:
 
     def project(self, weights: Float[Tensor, "*starts batch d dq"]) -> Float[Tensor, "*starts batch d dq"]:
         """The part inside S_fin."""
-        return self.matrix(self.coordinates(weights), weights)
+        if self.basis is not None:
+            coordinates = torch.einsum("bre,...be->...br", self.basis, weights.flatten(-2))
+        else:
+            coordinates = torch.einsum("brd,...bdr->...br", self.left, weights @ self.right.mT)  # type: ignore[union-attr]
+        return self.matrix(coordinates, weights)
 
     def logits(self, tokens: Float[Tensor, "rows d"], queries: Float[Tensor, "rows dq"]) -> Float[Tensor, "rows r"]:
         """``x^T B z`` of each basis element B of a single data set, for pairs of a token and a query."""

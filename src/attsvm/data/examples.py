@@ -13,15 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm.data.checks import check_positive
+from attsvm.data.checks import ArrayOrList, check_positive
 from attsvm.data.counter import Numbers
 from attsvm.data.dataset import TokenDataset
 from attsvm.data.random import draw_dataset, unit
 from attsvm.data.streams import Batch, Seed, draw_batch
-
-# Keys are the first two coordinates; the third one carries the score (v = e3).
-_FIRST_TWO = torch.eye(2, 3, dtype=torch.float64)
-_THIRD = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
 
 
 def single_input(third_score: float) -> TokenDataset:
@@ -31,8 +27,7 @@ def single_input(third_score: float) -> TokenDataset:
     0.9) every start reaches the optimal token, since token 1 ties with its only neighbour; locally (third score 0)
     token 1 out-scores that neighbour, so that it is locally optimal.
     """
-    tokens = [[[-0.1, 1.0, 1.0], [1.0, 0.0, 0.9], [0.0, 0.0, third_score]]]
-    return _scored(torch.tensor(tokens, dtype=torch.float64))
+    return _scored([[[-0.1, 1.0, 1.0], [1.0, 0.0, 0.9], [0.0, 0.0, third_score]]])
 
 
 def multi_input(*, batch: Batch = None, seed: Seed = 0) -> TokenDataset:
@@ -57,18 +52,16 @@ def joint_training(third_height: float) -> TokenDataset:
     1.5): the third input supports none, and p tends to (1, 0).
     """
     tokens = [[[0.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [1.0, -1.0]], [[0.0, 0.0], [0.5, third_height]]]
-    return TokenDataset.prompt(torch.tensor(tokens, dtype=torch.float64), [1, -1, 1])
+    return TokenDataset.prompt(tokens, [1, -1, 1])
 
 
 def loss_comparison(*, C: float = 1.0) -> TokenDataset:
-    """[MMTS, losses] tokens (0,0)&(1,1) of score C and (0,0)&(1,-1) of score 1; p_mm = (1, 0) whatever C.
+    """[MMTS, losses] tokens (0,0)&(1,1) of score C > 0 and (0,0)&(1,-1) of score 1; p_mm = (1, 0) whatever C.
 
-    Arguments:
-        C: score of the first input's good token, positive; the paper shows 1..10 and 100.
+    The paper shows C = 1..10 and 100.
     """
     check_positive(C, "C")
-    tokens = [[[0.0, 0.0, 0.0], [1.0, 1.0, float(C)]], [[0.0, 0.0, 0.0], [1.0, -1.0, 1.0]]]
-    return _scored(torch.tensor(tokens, dtype=torch.float64))
+    return _scored([[[0.0, 0.0, 0.0], [1.0, 1.0, float(C)]], [[0.0, 0.0, 0.0], [1.0, -1.0, 1.0]]])
 
 
 def trajectories(*, batch: Batch = None, seed: Seed = 29) -> TokenDataset:
@@ -104,16 +97,9 @@ def two_inputs() -> TokenDataset:
     It is not typical: it was picked from a random search for data on which descent on W is close to the Frobenius
     solution, descent on (K, Q) close to the nuclear one, and the two are far apart.
     """
-    tokens = [
-        [[-0.2, 0.9], [-0.6, 0.1], [-1.5, -0.4], [-0.2, -0.9]],
-        [[0.4, 0.7], [1.9, 0.3], [1.4, -0.1], [1.3, -0.8]],
-    ]
-    return TokenDataset(
-        torch.tensor(tokens, dtype=torch.float64),
-        torch.tensor([[1.0, 0.0], [0.28, 0.96]], dtype=torch.float64),
-        torch.ones(2),
-        head=torch.tensor([0.0, 1.0], dtype=torch.float64),
-    )
+    first = [[-0.2, 0.9], [-0.6, 0.1], [-1.5, -0.4], [-0.2, -0.9]]
+    second = [[0.4, 0.7], [1.9, 0.3], [1.4, -0.1], [1.3, -0.8]]
+    return TokenDataset([first, second], [[1.0, 0.0], [0.28, 0.96]], [1, 1], head=[0.0, 1.0])
 
 
 EXAMPLES: dict[str, Callable[..., TokenDataset]] = {
@@ -130,11 +116,7 @@ EXAMPLES: dict[str, Callable[..., TokenDataset]] = {
 
 
 def example(name: str, **options: object) -> TokenDataset:
-    """The example of this name; `EXAMPLES` lists them.
-
-    Arguments:
-        name: a key of `EXAMPLES`.
-        options: what that example takes: `seed` and `batch` where it is random, `C` for the comparison of losses.
+    """The example of this name in `EXAMPLES`: `seed` and `batch` where it is random, `C` for the comparison of losses.
 
     Raises:
         ValueError: if the name is unknown (with the nearest one), or the example does not take an option.
@@ -144,10 +126,8 @@ def example(name: str, **options: object) -> TokenDataset:
     """
     function = EXAMPLES[_known(name)]
     accepted = list(inspect.signature(function).parameters)
-    for option in options:
-        if option not in accepted:
-            takes = ", ".join(accepted) or "none"
-            raise ValueError(f"example {name!r} has no option {option!r}; it takes {takes}")
+    for option in options.keys() - accepted:
+        raise ValueError(f"example {name!r} has no option {option!r}; it takes {', '.join(accepted) or 'none'}")
     return function(**options)
 
 
@@ -202,6 +182,8 @@ def _two_in_the_plane(tokens: Callable[[Numbers], np.ndarray], batch: Batch, see
     return draw_dataset(draw, batch, seed)
 
 
-def _scored(tokens: Float[Tensor, "*batch n T 3"]) -> TokenDataset:
-    labels = torch.ones(tokens.shape[:-2], dtype=torch.float64)
-    return TokenDataset.prompt(tokens, labels, _FIRST_TWO, head=_THIRD.expand(*tokens.shape[:-3], 3).clone())
+def _scored(tokens: ArrayOrList) -> TokenDataset:
+    """Keys are the first two coordinates; the third one carries the score (v = e3)."""
+    values = torch.as_tensor(tokens, dtype=torch.float64)
+    head = torch.eye(3, dtype=torch.float64)[2].expand(*values.shape[:-3], 3).clone()
+    return TokenDataset.prompt(values, torch.ones(values.shape[:-2]), torch.eye(2, 3, dtype=torch.float64), head=head)

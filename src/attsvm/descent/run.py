@@ -176,12 +176,9 @@ def record_steps(record: int | Sequence[int], first: int, steps: int) -> list[in
     if isinstance(record, str | bytes) or not isinstance(record, Iterable):
         raise ValueError(f"record must be a positive number of steps or a sequence of steps; got {record!r}")
     given = record.tolist() if isinstance(record, np.ndarray | Tensor) else list(record)
-    fractional = [step for step in given if not isinstance(step, numbers.Integral) or isinstance(step, bool)]
-    if fractional:
-        raise ValueError(f"record must hold whole numbers of steps; got {fractional[0]!r}")
-    wrong = [step for step in given if not 0 <= step <= steps]
-    if wrong:
-        raise ValueError(f"record must hold steps from 0 to {steps}; got {wrong[0]}")
+    for step in given:
+        if not isinstance(step, numbers.Integral) or isinstance(step, bool) or not 0 <= step <= steps:
+            raise ValueError(f"record must hold whole numbers of steps from 0 to {steps}; got {step!r}")
     return sorted({int(step) for step in given if step >= first})
 
 

@@ -97,21 +97,19 @@ class TorchOptimizer(Optimizer):
         coupled = decay > 0 and kind != "Muon" and not own.get("decoupled_weight_decay")
         if powers is None and of_torch and not coupled:
             powers = _POWERS.get(kind)
-        values = {
-            "factory": factory,
-            "step_size": usual if lr is None else lr,
-            "powers": powers,
-            "settings": {**given, **({"weight_decay": decay} if "weight_decay" in own else {})},
-            "weight_decay": decay,
-            "clip": clip,
-            "_all": {name: value for name, value in own.items() if name not in _PLUMBING or value},
-            "_name": f"torch.optim.{kind}" if of_torch else f"{module}.{type(made).__qualname__}",
-            "_stacked": of_torch and kind in _ELEMENTWISE,
-            "_first": first,
-            "_live": {},
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(  # past the frozen dataclass
+            factory=factory,
+            step_size=usual if lr is None else lr,
+            powers=powers,
+            settings={**given, **({"weight_decay": decay} if "weight_decay" in own else {})},
+            weight_decay=decay,
+            clip=clip,
+            _all={name: value for name, value in own.items() if name not in _PLUMBING or value},
+            _name=f"torch.optim.{kind}" if of_torch else f"{module}.{type(made).__qualname__}",
+            _stacked=of_torch and kind in _ELEMENTWISE,
+            _first=first,
+            _live={},
+        )
         self.__post_init__()
 
     def __repr__(self) -> str:
