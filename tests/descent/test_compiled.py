@@ -30,7 +30,16 @@ from attsvm import (
 )
 from attsvm.attention import Linear, Log
 from attsvm.data import random_sphere
-from attsvm.descent import CompiledEngine, Constant, Geometric, InverseSqrt, Lion, LipschitzStep, TorchEngine
+from attsvm.descent import (
+    CompiledEngine,
+    Constant,
+    Geometric,
+    InverseSqrt,
+    Lion,
+    LipschitzStep,
+    NewtonSchulzDescent,
+    TorchEngine,
+)
 from attsvm.descent.engines.numba.lanes import exponential, load, store
 from cases import Case, every_case
 
@@ -310,9 +319,10 @@ def test_exponential_beyond_its_range() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"optimizer": Lion(0.1)}, "it knows gradient, normalized and sign descent without momentum, and Adam"),
+        ({"optimizer": Lion(0.1)}, "it knows gradient, normalized, sign and spectral descent without momentum"),
         ({"optimizer": SteepestDescent(MaxEntry(), 0.1, momentum=0.5)}, "without momentum"),
-        ({"optimizer": SteepestDescent(Spectral(), 0.1)}, "it knows gradient, normalized and sign descent"),
+        ({"optimizer": SteepestDescent(Spectral(), 0.1, momentum=0.9)}, "without momentum, and Adam"),
+        ({"optimizer": NewtonSchulzDescent(0.1)}, "it knows gradient, normalized, sign and spectral descent"),
         ({"optimizer": GradientDescent(0.1, weight_decay=0.1, clip=3.0)}, "it knows no QK-clip"),
         ({"head": torch.nn.Linear(3, 1).double()}, "it knows LinearHead, ReluHead and QuadraticHead"),
         ({"head": ReluHead(200 * np.eye(3)), "loss": Exponential()}, "scores beyond 200"),

@@ -20,6 +20,7 @@ from attsvm.descent import CudaEngine, TorchEngine
 from attsvm.descent.engines.base import Progress, choose_engine
 from attsvm.descent.task import Task
 
+MUON = attsvm.SteepestDescent(attsvm.Spectral(), 0.1)
 STEPS = 2  # the simulator is slow; the second step starts from what the first left
 
 
@@ -95,6 +96,14 @@ CASES: dict[str, dict[str, Any]] = {
     "shifted_relu": {"norm": 1e3, "head": relu_head()},
     "adam": {"optimizer": attsvm.Adam(0.1), "data": {"masked": True}},
     "adam_key_query": {"optimizer": attsvm.Adam(0.1, weight_decay=0.1), "parameterization": attsvm.KeyQuery(2)},
+    "spectral": {"optimizer": MUON, "data": {"n": 3, "masked": True}},
+    "spectral_few_inputs": {"optimizer": MUON, "data": {"n": 2, "d": 5}},
+    "spectral_key_query": {"optimizer": MUON, "parameterization": attsvm.KeyQuery(2), "data": {"n": 4, "masked": True}},
+    "spectral_key_query_few_inputs": {"optimizer": MUON, "parameterization": attsvm.KeyQuery(), "data": {"d": 4}},
+    "spectral_ridge": {"optimizer": MUON, "ridge": 0.1, "data": {"d": 4}, "head": relu_head(4)},
+    "spectral_two_warps": {"optimizer": MUON, "threads": 64, "data": {"n": 4, "T": 18, "batch": 1}},
+    "spectral_scratch": {"optimizer": MUON, "data": {"n": 2, "T": 2, "d": 56}},
+    "stalled_spectral": {"optimizer": MUON, "data": {"scale": 0.0, "d": 2}},
     "ridge": {"ridge": 0.1, "head": relu_head(), "data": {"masked": True}},
     "decay": {"optimizer": attsvm.NormalizedGradientDescent(0.1, weight_decay=0.1)},
     "parts": {"data": {"T": 30, "d": 6, "masked": True}, "head": relu_head(6)},  # two threads for each input
@@ -214,6 +223,7 @@ RULES = [
     attsvm.SteepestDescent(attsvm.MaxEntry(), 0.01),
     attsvm.NormalizedGradientDescent(0.1, weight_decay=0.1),
     attsvm.Adam(0.1),
+    MUON,
 ]
 
 

@@ -303,7 +303,7 @@ def test_decay_ends_the_growth_and_leaves_a_trained_head_alone() -> None:
 def test_clip_holds_logits_at_its_threshold(parameterization: Parameterization) -> None:
     """A step first, then both factors by the root of tau over the largest |logit| before it (arXiv 2507.20534)."""
     data = random_sphere(n=3, T=4, d=4, dq=3, seed=5, batch=2)
-    options: dict[str, Any] = {"parameterization": parameterization, "seed": 1, "record": 1}
+    options: dict[str, Any] = {"parameterization": parameterization, "seed": 1, "record": 1, "engine": TorchEngine()}
     free = fit(data, optimizer=SteepestDescent(Spectral(), 0.3), steps=40, **options)
     held = fit(data, optimizer=SteepestDescent(Spectral(), 0.3, clip=2.0), steps=40, **options)
     size = [logits(data, weights).abs().amax((-1, -2)) for weights in held.history.weights]

@@ -17,6 +17,8 @@ from attsvm.descent.task import Task
 # A compiled run fills eight lanes; with fewer runs than this, on data larger than this, BLAS is faster.
 _FEW_RUNS = 4
 _LARGE = 20_000
+# Likewise LAPACK on polar factors of higher rank than this.
+_HIGH_RANK = 24
 # With more features of tokens than this, BLAS on attended values is faster than mixing features.
 _WIDE = 100_000
 
@@ -67,6 +69,7 @@ def choose_engine(engine: Engine | None, task: Task, starts: int) -> tuple[Engin
     """The engine asked for (a ValueError if it cannot run the task) or the fastest that can, and, where that is
     PyTorch's although a compiled one was not ruled out by the caller, why."""
     from attsvm.descent.engines.cuda.engine import CudaEngine  # engines import this file
+    from attsvm.descent.engines.kernel_task import rotated_rows
     from attsvm.descent.engines.numba.engine import CompiledEngine
     from attsvm.descent.engines.torch import TorchEngine
 
@@ -83,6 +86,7 @@ def choose_engine(engine: Engine | None, task: Task, starts: int) -> tuple[Engin
     if reason is None and data.device.type == "cpu":
         few = starts * data.batch_shape[0] < _FEW_RUNS
         wide = isinstance(task.head, ReluHead) and data.n * data.T * task.head.matrix.shape[-1] > _WIDE
-        if wide or (few and data.n * data.T * data.d > _LARGE):
+        large = data.n * data.T * data.d > _LARGE or rotated_rows(task) > _HIGH_RANK
+        if wide or (few and large):
             reason = "it is slower on a few large data sets, or with so wide a head"
     return (compiled, None) if reason is None else (TorchEngine(), reason)

@@ -29,9 +29,9 @@ from attsvm.data import TokenDataset
 from attsvm.descent.optimizers.gradient import Adam, GradientDescent, NormalizedGradientDescent
 from attsvm.descent.optimizers.steepest import SteepestDescent
 from attsvm.descent.task import Task
-from attsvm.norms import Frobenius, MaxEntry
+from attsvm.norms import Frobenius, MaxEntry, Spectral
 
-NORMALIZED, PLAIN, SIGN, ADAM = 0, 1, 2, 3
+NORMALIZED, PLAIN, SIGN, ADAM, SPECTRAL = 0, 1, 2, 3, 4
 LOGISTIC, EXPONENTIAL, LINEAR, LOG = 0, 1, 2, 3
 # phi(x) = max(x, 0), whose slope at 0 is 0, and phi(x) = -x^2.
 RELU, SQUARE = 0, 1
@@ -41,6 +41,9 @@ MASKED_SCORE = 1e30
 _LARGEST_SCORE = 200.0
 # Gradients may be as small as the least number to this power: round-off among scores and tokens takes the rest.
 _SMALLEST = 2 / 3
+_KNOWN = "gradient, normalized, sign and spectral"
+# Rows that are rotated in pairs for a spectral step; with far more of them LAPACK is faster.
+_MOST_ROTATED = 32
 _LOSSES: dict[type, int] = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, Linear: LINEAR, Log: LOG}
 
 
@@ -50,7 +53,8 @@ def rule_refusal(task: Task) -> str | None:
         (not task.train_head, "it needs a fixed head"),
         (type(task.loss) in _LOSSES, "it knows Logistic, Exponential, Linear and Log losses"),
         (type(task.parameterization) in (Weights, KeyQuery), "it knows Weights and KeyQuery"),
-        (_rule(task) is not None, "it knows gradient, normalized and sign descent without momentum, and Adam"),
+        (_rule(task) is not None, f"it knows {_KNOWN} descent without momentum, and Adam"),
+        (rotated_rows(task) <= _MOST_ROTATED, f"it takes polar factors of rank at most {_MOST_ROTATED}"),
         (task.optimizer.clip is None, "it knows no QK-clip"),
         (task.batches is None, "it takes no mini-batches"),
         (task.data.queries_per_sequence == 1, "it does not share tokens between queries"),
@@ -79,10 +83,18 @@ def task_refusal(task: Task) -> str | None:
     return None
 
 
+def rotated_rows(task: Task) -> int:
+    """The largest rank that a gradient may have if the step is spectral, else 0."""
+    if _rule(task) != SPECTRAL:
+        return 0
+    sides = max(min(shape) for shape in task.parameterization.shapes(task.data).values())
+    return sides if task.ridge > 0 else min(task.data.n, sides)
+
+
 def _rule(task: Task) -> int | None:
     optimizer = task.optimizer
     if type(optimizer) is SteepestDescent and optimizer.momentum == 0:
-        return {Frobenius: NORMALIZED, MaxEntry: SIGN}.get(type(optimizer.norm))
+        return {Frobenius: NORMALIZED, MaxEntry: SIGN, Spectral: SPECTRAL}.get(type(optimizer.norm))
     return {NormalizedGradientDescent: NORMALIZED, GradientDescent: PLAIN, Adam: ADAM}.get(type(optimizer))
 
 

@@ -33,7 +33,9 @@ from attsvm.descent.engines.kernel_task import (
     PLAIN,
     RELU,
     SIGN,
+    SPECTRAL,
 )
+from attsvm.descent.engines.matrices import HELPER, inverse_of, polar_factor, rotated_rows, stored_norm
 from attsvm.descent.engines.numba.lanes import (
     LANES,
     absolute,
@@ -52,11 +54,10 @@ from attsvm.descent.engines.numba.lanes import (
     where_greater,
 )
 
-HELPER = {"nogil": True, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 # Where the pulls of an input add up to less than this they may need a scale, and they get one below exp(SHIFT_BELOW).
 TINY_PULLS, SHIFT_BELOW = 1e-80, -200.0
 # Squared norms outside of this range are formed again from scaled entries.
-SMALLEST_SQUARE, LARGEST_SQUARE, SMALLEST_ENTRY = 1e-280, 1e280, 1e-300
+SMALLEST_SQUARE, LARGEST_SQUARE = 1e-280, 1e280
 LARGEST_EXPONENT = 700.0
 NOTHING = -np.inf
 
@@ -76,9 +77,11 @@ Data = namedtuple("Data", "tokens scores features labels queries")
 # Scratch of the worker: directions u_i = W z_i [own, d]; logits, shares e_t (then entries of the gradient) and worths,
 # the effective scores [length + 1]; spare [width]; factors [n]; pulled [own, d]. Scratch of all workers of a run:
 # images, all u_i, and rows, the gradient in them [n, d]; its logarithmic scales [n]; inner Q^T z_i and back K^T r_i
-# [n, rank]; pairs of gradients, in W or K and in Q, and of boards [n] for `run_sum`.
+# [n, rank]; pairs of gradients, in W or K and in Q, and of boards [n] for `run_sum`; rows that
+# `polar_factor` rotates.
 Work = namedtuple(
-    "Work", "directions logits shares worths spare factors pulled images rows scales inner back gradients boards"
+    "Work",
+    "directions logits shares worths spare factors pulled images rows scales inner back gradients boards rotated",
 )
 
 
@@ -254,13 +257,6 @@ def descend_span(sizes, length, shape, place, data, work, products, moved, stall
 
 
 @njit(**HELPER)
-def inverse_of(largest):  # type: ignore[no-untyped-def]
-    """1 / largest, 0 where that would leave the range of floating point."""
-    held = where_greater(largest, splat(SMALLEST_ENTRY), largest, splat(1.0))
-    return where_greater(largest, splat(SMALLEST_ENTRY), splat(1.0) / held, splat(0.0))
-
-
-@njit(**HELPER)
 def outer_norm(shape, queries, rows, scales, top):  # type: ignore[no-untyped-def]
     """Frobenius norm of ``sum_i exp(scales_i - top) rows_i z_i^T``, its squares kept in range; each worker alone."""
     zero, largest, inverse = splat(0.0), splat(0.0), splat(0.0)
@@ -321,20 +317,6 @@ def common_scale(shape, scales):  # type: ignore[no-untyped-def]
 
 
 @njit(**HELPER)
-def stored_norm(matrix, count):  # type: ignore[no-untyped-def]
-    """Frobenius norm of a matrix, its squares kept in range; each worker by itself."""
-    largest, total = splat(0.0), splat(0.0)
-    for k in range(count):
-        size = absolute(load(matrix, k))
-        largest = where_greater(size, largest, size, largest)
-    inverse = inverse_of(largest)
-    for k in range(count):
-        g = load(matrix, k) * inverse
-        total = fma(g, g, total)
-    return root(total) * largest
-
-
-@njit(**HELPER)
 def blended(scale, new_scale, past):  # type: ignore[no-untyped-def]
     """The scale of ``past * mean + (1 - past) * new``, and what the mantissas of mean and new are multiplied with."""
     nothing = splat(NOTHING)
@@ -345,7 +327,9 @@ def blended(scale, new_scale, past):  # type: ignore[no-untyped-def]
 
 
 @njit(**HELPER)
-def update(matrix, left, a, right, b, gradient, board, memory, sizes, length, top, uneven, shape, place, factors):  # type: ignore[no-untyped-def]
+def update(  # type: ignore[no-untyped-def]
+    matrix, left, a, right, b, gradient, board, memory, sizes, length, top, uneven, shape, place, factors, rotated
+):
     """matrix[a, b] takes a step along ``sum_i left_i right_i^T``, of scale `top`; returns the norm of that mantissa.
 
     ``memory`` holds the moments of Adam and their scales.
@@ -381,6 +365,8 @@ def update(matrix, left, a, right, b, gradient, board, memory, sizes, length, to
         exact = stored_norm(gradient, a * b)
         norm = where_greater(splat(SMALLEST_SQUARE), square, exact, norm)
         norm = where_greater(square, splat(LARGEST_SQUARE), exact, norm)
+    if shape.rule == SPECTRAL:
+        polar_factor(gradient, left, a, right, b, norm, rotated, board, uneven, factors, shape, place)
     step = length * splat(sizes[0])
     left_over = one - step * splat(shape.decay)
     keep1, add1, keep2, add2, floor = one, zero, one, zero, zero
@@ -443,15 +429,15 @@ def descend_matrices(sizes, length, shape, place, data, work, first, second, mem
         if shape.rank > 0:
             norm = update(
                 first, work.rows, shape.d, work.inner, shape.rank, work.gradients[0], work.boards[0], memories[0],
-                sizes[k], length, top, uneven, shape, place, work.factors,
+                sizes[k], length, top, uneven, shape, place, work.factors, work.rotated,
             ) + update(
                 second, data.queries, shape.dq, work.back, shape.rank, work.gradients[1], work.boards[1], memories[1],
-                sizes[k], length, top, uneven, shape, place, work.factors,
+                sizes[k], length, top, uneven, shape, place, work.factors, work.rotated,
             )  # fmt: skip
         else:
             norm = update(
                 first, work.rows, shape.d, data.queries, shape.dq, work.gradients[0], work.boards[0], memories[0],
-                sizes[k], length, top, uneven, shape, place, work.factors,
+                sizes[k], length, top, uneven, shape, place, work.factors, work.rotated,
             )  # fmt: skip
         idle = where_equal(norm, splat(0.0), splat(1.0), idle)
         barrier()
@@ -466,11 +452,14 @@ def descend_lanes(  # type: ignore[no-untyped-def]
     n, length, d = shape.n, shape.length, shape.d
     rank, tokens = shape.rank, (length + 1, LANES)
     gradients = np.empty((d * max(rank, shape.dq), LANES)), np.empty((shape.dq * rank, LANES))
-    directions, nothing = np.empty((n * d, LANES)), np.empty((0, LANES))
+    directions, nothing, board = np.empty((n * d, LANES)), np.empty((0, LANES)), np.empty((n, LANES))
+    first_rows = rotated_rows(shape, d, rank or shape.dq) * (d + (rank or shape.dq))
+    numbers = max(first_rows, rotated_rows(shape, shape.dq, rank) * (shape.dq + rank)) if shape.rule == SPECTRAL else 0
     work = Work(
         directions, np.empty(tokens), np.empty(tokens), np.empty(tokens), np.empty((shape.width, LANES)),
         np.empty((n, LANES)), nothing, directions, np.empty((n * d, LANES)), np.empty((n, LANES)),
-        np.empty((n * rank, LANES)), np.empty((n * rank, LANES)), gradients, (nothing, nothing),
+        np.empty((n * rank, LANES)), np.empty((n * rank, LANES)), gradients, (board, board),
+        np.empty((numbers, LANES)),
     )  # fmt: skip
     for g in range(len(pack)):
         b = pack[g]

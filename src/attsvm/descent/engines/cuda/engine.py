@@ -25,9 +25,9 @@ _MANY = 50_000  # runs for which the fastest kernel is worth the time of its com
 class CudaEngine(Engine):
     """Numba's CUDA: one thread for each input of a run, or several, a stretch of steps a launch.
 
-    For a fixed linear, ReLU or quadratic head with gradient, normalized or sign descent or Adam. Inside a stretch it
-    computes in float64, also for float32 data. Several starts of one data set read the same data. The first run of each
-    shape waits for a compiler.
+    For a fixed linear, ReLU or quadratic head with gradient, normalized, sign or spectral descent or Adam. Inside a
+    stretch it computes in float64, also for float32 data. Several starts of one data set read the same data. The first
+    run of each shape waits for a compiler.
 
     Arguments:
         threads: of a block, a multiple of 32 up to 256, more where a run needs more; None chooses by the size of the

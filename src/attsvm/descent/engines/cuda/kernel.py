@@ -11,12 +11,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from types import ModuleType
 from typing import Any
 
 from numba import config, cuda, float64
 
-from attsvm.descent.engines import kernel_task, step
+from attsvm.descent.engines import kernel_task, matrices, step
 from attsvm.descent.engines.cuda.source import body_text, helper_text
 from attsvm.descent.engines.numba import lanes
 from attsvm.descent.engines.step import Shape
@@ -27,8 +26,11 @@ _SHARED_BYTES = 48 * 1024  # what a block may use without asking
 _MOST_TOKENS = 80  # numbers of a worker's tokens that registers and shared memory hold
 _IN_REGISTERS = 70  # of those in registers
 _MOST_UNROLLED = 400  # terms of a sum over inputs that are written out
-_HELPERS = ("outer_norm", "images", "images_transposed", "common_scale", "update")
-_WITHOUT_SIZES = ("inverse_of", "stored_norm", "blended")
+_TEXT = {**vars(lanes), **vars(matrices), **vars(step)}
+# Functions of the text that are called: compiled for each shape, and those that know no sizes.
+_OF_STEP = ("outer_norm", "images", "images_transposed", "common_scale", "update")
+_HELPERS = (*_OF_STEP, "rotated_rows", "outer_rows", "orthogonalize", "polar_factor")
+_WITHOUT_SIZES = ("inverse_of", "stored_norm", "squared", "blended")
 
 
 def in_span(shape: Shape) -> bool:
@@ -143,6 +145,9 @@ class Plan:
         memories = {"memories_0": 2 + 2 * first * moments, "memories_1": 2 + 2 * second * moments}
         gradients = {"work_gradients_0": first, "work_gradients_1": second, "work_boards_1": shape.n}
         images = {"work_images": shape.n * shape.d, "data_queries": shape.n * shape.dq}
+        sides = ((shape.d, shape.rank or shape.dq), (shape.dq, shape.rank))
+        rotated = max(matrices.rotated_rows.py_func(shape, a, b) * (a + b) for a, b in sides)
+        images["work_rotated"] = rotated if shape.rule == kernel_task.SPECTRAL else 0
         return rows | images | {"first": first, "second": second} | gradients | factors | memories
 
     @property
@@ -219,7 +224,7 @@ class Plan:
                 lines.append(f"    {name}[k] = {source}[{'element' if source == 'queries' else 'run'}, k]")
             lines.append("barrier()")
         entry = "descend_span" if span else "descend_matrices"
-        lines += body_text(step, entry, self.constants, self.registers, ["rows_of"], _HELPERS)
+        lines += body_text(_TEXT[entry], self.constants, self.registers, [_TEXT["rows_of"]], _HELPERS)
         if span and self.near:
             lines += [f"for j in range({d}):", f"    ends[run, place_first * {d} + j] = moved[j]"]
         for name, source in () if span else matrices:
@@ -240,7 +245,7 @@ def build(plan: Plan) -> Any:
     """The kernel of a plan; Numba compiles it at first use."""
     words = {**_common_words(), **_words(plan)}
     for name in _HELPERS:
-        _define(words, step, name, plan.constants)
+        _define(words, name, plan.constants)
     exec(plan.text(), words)
     # The driver refuses a block whose threads, rounded up to four warps, want more registers than there are.
     share = _REGISTERS // (-(-plan.threads // (4 * WARP)) * 4 * WARP) // 8 * 8
@@ -248,9 +253,9 @@ def build(plan: Plan) -> Any:
     return cuda.jit(words["kernel"], **options)
 
 
-def _define(words: dict[str, Any], module: ModuleType, name: str, constants: Mapping[str, float]) -> None:
-    """Make the function of a module one of the words for the GPU."""
-    exec("\n    ".join(helper_text(module, name, constants, (*_HELPERS, *_WITHOUT_SIZES))), words)
+def _define(words: dict[str, Any], name: str, constants: Mapping[str, float]) -> None:
+    """Make a function of the text one of the words for the GPU."""
+    exec("\n    ".join(helper_text(_TEXT[name], constants, (*_HELPERS, *_WITHOUT_SIZES))), words)
     words[name] = cuda.jit(words[name], device=True)
 
 
@@ -263,7 +268,7 @@ def _common_words() -> dict[str, Any]:
         return cuda.libdevice.hiloint2double((cuda.libdevice.double2loint(shifted) + 1023) << 20, 0)
 
     words: dict[str, Any] = {
-        **{name: getattr(module, name) for module in (lanes, step) for name in vars(module) if name.isupper()},
+        **{name: value for name, value in _TEXT.items() if name.isupper()},
         "cuda": cuda,
         "math": math,
         "float64": float64,
@@ -275,9 +280,9 @@ def _common_words() -> dict[str, Any]:
         "where_greater": cuda.jit(lambda a, b, x, y: x if a > b else y, device=True),
     }
     if not config.ENABLE_CUDASIM:
-        _define(words, lanes, "exponential", {})
+        _define(words, "exponential", {})
     for name in _WITHOUT_SIZES:
-        _define(words, step, name, {})
+        _define(words, name, {})
     return words
 
 
@@ -294,6 +299,10 @@ def _words(plan: Plan) -> dict[str, Any]:
             cuda.syncwarp()
         else:
             cuda.syncthreads()
+
+    @device
+    def anywhere(x):  # type: ignore[no-untyped-def]
+        return cuda.syncthreads_or(1 if x > 0.0 else 0) != 0
 
     @device
     def own_lanes():  # type: ignore[no-untyped-def]
@@ -326,5 +335,5 @@ def _words(plan: Plan) -> dict[str, Any]:
             total += board[other]
         return total
 
-    found = {"barrier": barrier, "over_parts": over_parts, "highest_over_parts": highest_over_parts}
-    return {**found, "run_sum": run_sum, "SPACE": plan.space}
+    found = {"barrier": barrier, "anywhere": anywhere, "run_sum": run_sum, "SPACE": plan.space}
+    return {**found, "over_parts": over_parts, "highest_over_parts": highest_over_parts}

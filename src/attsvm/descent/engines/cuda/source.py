@@ -10,9 +10,7 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
-import textwrap
 from collections.abc import Iterable, Mapping
-from types import ModuleType
 from typing import Any
 
 _EVALUATED = (ast.BinOp, ast.Compare, ast.UnaryOp, ast.BoolOp)
@@ -20,10 +18,9 @@ _EVALUATED = (ast.BinOp, ast.Compare, ast.UnaryOp, ast.BoolOp)
 _PLACE = ("place_first", "place_part", "place_worker")
 
 
-def tree_of(module: ModuleType, name: str) -> ast.FunctionDef:
-    """The definition of a function of a module that Numba has compiled."""
-    text = textwrap.dedent(inspect.getsource(getattr(module, name).py_func))
-    found = ast.parse(text).body[0]
+def tree_of(function: Any) -> ast.FunctionDef:
+    """The definition of a function that Numba has compiled."""
+    found = ast.parse(inspect.getsource(function.py_func)).body[0]
     assert isinstance(found, ast.FunctionDef)
     return found
 
@@ -188,25 +185,24 @@ def _without_constants(arguments: list[ast.expr]) -> list[ast.expr]:
     return made
 
 
-def helper_text(module: ModuleType, name: str, constants: Mapping[str, float], helpers: Iterable[str]) -> list[str]:
-    """The lines of a function of the module for the GPU, its loops as they are; the first is not indented."""
-    tree = tree_of(module, name)
+def helper_text(function: Any, constants: Mapping[str, float], helpers: Iterable[str]) -> list[str]:
+    """The lines of a function for the GPU, its loops as they are; the first is not indented."""
+    tree = tree_of(function)
     arguments = _without_constants([ast.Name(each.arg, ast.Load()) for each in tree.args.args])
     body = Specializer(constants, {}, {}, helpers).body(tree.body)
-    return [f"def {name}({', '.join(map(ast.unparse, arguments))}):", *_lines(body)]
+    return [f"def {tree.name}({', '.join(map(ast.unparse, arguments))}):", *_lines(body)]
 
 
 def body_text(
-    module: ModuleType,
-    name: str,
+    function: Any,
     constants: Mapping[str, float],
     registers: Mapping[str, int],
-    inlined: Iterable[str],
+    inlined: Iterable[Any],
     helpers: Iterable[str],
 ) -> list[str]:
-    """The lines of the body of a function of the module for the GPU."""
-    trees = {each: tree_of(module, each) for each in inlined}
-    return _lines(Specializer(constants, registers, trees, helpers).body(tree_of(module, name).body))
+    """The lines of the body of a function for the GPU."""
+    trees = {tree.name: tree for tree in map(tree_of, inlined)}
+    return _lines(Specializer(constants, registers, trees, helpers).body(tree_of(function).body))
 
 
 def _lines(body: list[ast.stmt]) -> list[str]:

@@ -21,7 +21,7 @@ from attsvm.descent.task import Task
 class CompiledEngine(Engine):
     """Numba kernels that run eight data sets side by side in vector registers, one thread a share of the batch.
 
-    For a fixed linear, ReLU or quadratic head with gradient, normalized or sign descent or Adam, in float64 on the CPU.
+    For a fixed linear, ReLU or quadratic head with gradient, normalized, sign or spectral descent or Adam, in float64.
     The data are laid out once more, lane by lane; several starts of one data set share that copy.
 
     Arguments:

@@ -189,6 +189,12 @@ def barrier():  # type: ignore[no-untyped-def]
 
 
 @njit(**_HELPER)
+def anywhere(x):  # type: ignore[no-untyped-def]
+    """Whether a number is positive in some run that goes the same way."""
+    return somewhere_less(splat(0.0), x)
+
+
+@njit(**_HELPER)
 def over_parts(x):  # type: ignore[no-untyped-def]
     """The sum over the workers of an input."""
     return x
