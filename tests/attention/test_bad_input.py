@@ -32,8 +32,8 @@ def test_a_head_is_needed() -> None:
 @pytest.mark.parametrize(
     ("head", "words"),
     [
-        (np.ones(3), r"head must have shape \[4\] or \[2, 4\] to fit the data; got \[3\]"),
-        (np.ones((3, 4)), r"head must have shape \[4\] or \[2, 4\] to fit the data; got \[3, 4\]"),
+        (np.ones(3), r"head must have shape \[4\] \(to fit the data, .*\); got \[3\]"),
+        (np.ones((3, 4)), r"head must have shape \[2, 4\] \(to fit the data, .*\); got \[3, 4\]"),
         (np.ones(4, dtype=np.float32), "head must be float64 on cpu, like the data; got float32 on cpu"),
         (np.array([1.0, np.nan, 0, 0]), "head vector must be finite; got nan at coordinate 1"),
         ("linear", "head vector must be a"),
@@ -46,20 +46,16 @@ def test_vectors(head: object, words: str) -> None:
 
 
 def test_other_heads() -> None:
-    with pytest.raises(
-        ValueError, match=r"head matrix must have shape \[dv, width\] or \[\*batch, dv, width\]; got \[4\]"
-    ):
+    with pytest.raises(ValueError, match=r"head matrix must have an axis for each row and column; got shape \[4\]"):
         ReluHead(np.ones(4))
     with pytest.raises(ValueError, match="head matrix must be finite; got inf at row 1, column 0"):
         ReluHead(np.array([[1.0], [np.inf]]))
-    with pytest.raises(
-        ValueError, match=r"head must have shape \[4, 'width'\] or \[2, 4, 'width'\] to fit the data; got \[3, 2\]"
-    ):
+    with pytest.raises(ValueError, match=r"head must have shape \[4, width\] \(to fit the data, .*\); got \[3, 2\]"):
         token_scores(BARE, ReluHead(np.ones((3, 2))))
     for penalty in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="penalty must be finite and not negative; got"):
             QuadraticHead(np.ones(4), penalty)
-    with pytest.raises(ValueError, match=r"penalty must have shape \[\] or \[2\] to fit the data; got \[3\]"):
+    with pytest.raises(ValueError, match=r"penalty must have shape \[2\] \(to fit the data, .*\); got \[3\]"):
         token_scores(BARE, QuadraticHead(np.ones(4), np.ones(3)))
 
 

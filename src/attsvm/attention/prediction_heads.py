@@ -18,16 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.data.checks import (
-    ArrayLike,
-    as_finite,
-    as_floating,
-    as_tensor,
-    batch_index,
-    check_finite,
-    check_kind,
-    check_same_kind,
-)
+from attsvm.data.checks import ArrayLike, as_finite, as_tensor, batch_index, check_kind, check_same_kind, check_shape
 
 
 class Head(ABC):
@@ -121,9 +112,12 @@ class _TensorHead(Head):
         return _rebuilt(self, **{name: function(getattr(self, name), axes) for name, axes in self.axes.items()})
 
     def check(self, data: TokenDataset) -> None:
-        for name, axes in self.axes.items():
-            shown = "head" if axes else name
-            check_parameter(getattr(self, name), shown, data, (data.dv, "width")[:axes])
+        for field, axes in self.axes.items():
+            value, name = getattr(self, field), "head" if axes else field
+            lead = data.batch_shape if value.ndim > axes else ()
+            shape = (*lead, *(data.dv, "width")[:axes])
+            check_shape(value, name, shape, "to fit the data, alone or for each element of the batch")
+            check_same_kind(value, name, data.tokens)
 
 
 class _VectorHead(_TensorHead):
@@ -168,12 +162,7 @@ class ReluHead(_TensorHead):
     axes: ClassVar[Mapping[str, int]] = {"matrix": 2}
 
     def __init__(self, matrix: ArrayLike) -> None:
-        tensor = as_floating(matrix, "head matrix")
-        if tensor.ndim < 2:
-            shapes = "[dv, width] or [*batch, dv, width]"
-            raise ValueError(f"head matrix must have shape {shapes}; got {list(tensor.shape)}")
-        check_finite(tensor, "head matrix", ("row", "column"))
-        object.__setattr__(self, "matrix", tensor)
+        object.__setattr__(self, "matrix", as_finite(matrix, "head matrix", ("row", "column")))
 
     def output(self, values: Tensor) -> Tensor:
         return (values @ self.matrix).relu().sum(-1)
@@ -232,12 +221,7 @@ class ModuleHead(Head):
             return self._forward(values, self.stacked)
 
     def input_gradient(self, values: Tensor) -> Tensor:
-        with torch.enable_grad():
-            at = values.detach().requires_grad_(True)
-            total = self._forward(at, self.stacked).sum()
-            if not total.requires_grad:
-                return torch.zeros_like(values)
-            return torch.autograd.grad(total, at, allow_unused=True, materialize_grads=True)[0]
+        return _gradients(lambda own: self._forward(own["x"], self.stacked), {"x": values})["x"]
 
     def parameters(self) -> dict[str, Tensor]:
         if self.stacked is not None:
@@ -258,11 +242,7 @@ class ModuleHead(Head):
         return ModuleHead(copy.deepcopy(self.module).to(device, dtype), stacked)
 
     def parameter_gradient(self, values: Tensor, weights: Tensor) -> dict[str, Tensor]:
-        with torch.enable_grad():
-            leaves = {name: value.detach().requires_grad_(True) for name, value in self.parameters().items()}
-            total = (self._forward(values, leaves) * weights).sum()
-            found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True, materialize_grads=True)
-        return dict(zip(leaves, found, strict=True))
+        return _gradients(lambda own: self._forward(values, own) * weights, self.parameters())
 
     def event_axes(self) -> dict[str, int]:
         return {f"head.{name}": value.ndim for name, value in self.module.named_parameters()}
@@ -272,15 +252,12 @@ class ModuleHead(Head):
             check_same_kind(value, f"parameter {name} of the head module", data.tokens)
         probe = data.values.flatten(0, -2)[:2]
         try:
-            shape = tuple(self.output(probe).shape)
+            shape = list(self.output(probe).shape)
         except (RuntimeError, ValueError, TypeError) as error:
-            raise ValueError(
-                f"head module must accept values [..., {data.dv}]; it raised: {str(error).splitlines()[0]}"
-            ) from None
-        if shape != tuple(probe.shape[:-1]):
-            raise ValueError(
-                f"head module must return one number per input; for {list(probe.shape)} it gave {list(shape)}"
-            )
+            said = str(error).splitlines()[0]
+            raise ValueError(f"head module must accept values [..., {data.dv}]; it raised: {said}") from None
+        if shape != [len(probe)]:
+            raise ValueError(f"head module must return one number per input; for {list(probe.shape)} it gave {shape}")
 
     def _forward(self, values: Tensor, parameters: Mapping[str, Tensor] | None) -> Tensor:
         bare = {name.removeprefix("head."): value for name, value in (parameters or {}).items()}
@@ -295,6 +272,17 @@ class ModuleHead(Head):
         lead = values.shape[:-2]
         sets = {name: value.expand(*lead, *shapes[name]).reshape(-1, *shapes[name]) for name, value in bare.items()}
         return torch.func.vmap(called)(sets, values.flatten(0, -3)).reshape(values.shape[:-1])
+
+
+def _gradients(function: Callable[[dict[str, Tensor]], Tensor], at: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Of the sum of a function's values, in each of its tensors; zero where it does not depend on them."""
+    with torch.enable_grad():
+        leaves = {name: value.detach().requires_grad_(True) for name, value in at.items()}
+        total = function(leaves).sum()
+        if not total.requires_grad:
+            return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+        found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        return dict(zip(leaves, found, strict=True))
 
 
 def as_head(head: object, data: TokenDataset) -> Head:
@@ -323,17 +311,6 @@ def doubled_head(head: object) -> object:
     if isinstance(head, np.ndarray | Tensor) and as_tensor(head, "head vector").is_floating_point():
         return as_tensor(head, "head vector").double()
     return head
-
-
-def check_parameter(value: Tensor, name: str, data: TokenDataset, event: tuple[int | str, ...]) -> None:
-    """Raise unless `value` is ``[*event]`` or ``[*batch, *event]``, of the data's kind; any "width" will do."""
-    shape = tuple(value.shape)
-    fits = [want in (got, "width") for want, got in zip(event[::-1], shape[::-1], strict=False)]
-    lead = shape[: len(shape) - len(event)]
-    if not all(fits) or len(fits) < len(event) or lead not in ((), data.batch_shape):
-        both = f" or {[*data.batch_shape, *event]}" if data.batch_shape else ""
-        raise ValueError(f"{name} must have shape {list(event)}{both} to fit the data; got {list(shape)}")
-    check_same_kind(value, name, data.tokens)
 
 
 def _rebuilt(head: Any, **changes: Any) -> Any:

@@ -51,8 +51,10 @@ def as_floating(value: object, name: str) -> Tensor:
 
 
 def as_finite(value: object, name: str, axes: Sequence[str]) -> Tensor:
-    """`value` as a float32 or float64 tensor of finite numbers; `axes` name the trailing axes."""
+    """`value` as a float32 or float64 tensor of finite numbers, whose trailing axes are `axes`."""
     tensor = as_floating(value, name)
+    if tensor.ndim < len(axes):
+        raise ValueError(f"{name} must have an axis for each {' and '.join(axes)}; got shape {list(tensor.shape)}")
     check_finite(tensor, name, axes)
     return tensor
 

@@ -31,9 +31,6 @@ class TokenDataset:
     Several queries may share one sequence of tokens: input ``i = sequence * queries_per_sequence + position``, so that
     causal data store each token once. Tensors and NumPy arrays are not copied.
 
-    Raises:
-        ValueError: naming the argument, what was expected, what came and where.
-
     >>> import numpy as np
     >>> data = TokenDataset(np.eye(3)[None], np.ones((1, 2)), [1])
     >>> data.n, data.T, data.d, data.dq, data.batch_shape
@@ -161,11 +158,7 @@ class TokenDataset:
         return self._map(lambda tensor: tensor[within])
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> TokenDataset:
-        """The same data on another device or in another precision.
-
-        Raises:
-            ValueError: if `dtype` is neither float32 nor float64, a number overflows in it, or there is no such device.
-        """
+        """The same data on another device or in another precision; a ValueError if a number overflows in it."""
         if device is not None:
             device = checks.as_device(device, "device")
         if dtype in (None, self.dtype):
@@ -213,9 +206,7 @@ class TokenDataset:
     def load(cls, path: str | os.PathLike[str]) -> TokenDataset:
         """Read .npz or .safetensors holding tokens, queries, labels and, where there are, mask, values, head.
 
-        Raises:
-            ValueError: if the file is missing, truncated, of another kind, or holds an array that does not fit or that
-                no token data set has, such as a misspelled one.
+        A file that is truncated, or holds an array that no token data set has, such as a misspelled one, is refused.
         """
         arrays, metadata = read_arrays(path)
         _check_names(path, arrays)

@@ -46,9 +46,6 @@ def digits_patches(
         positions: `one_hot_positions` or any function from the number of patches along a side to the
             rows ``[T, k]`` that are appended to the tokens; None appends nothing.
 
-    Raises:
-        ValueError: if an argument does not fit, or `count` is more than there are.
-
     >>> digits_patches(patch=2, classes=(3, 8), count=20)
     TokenDataset(n=20, T=16, d=4, dq=4, float64, cpu)
     """
@@ -71,11 +68,7 @@ def digits_patches(
 
 
 def patches_to_images(tokens: Float[Tensor, "*batch T d"], patch: int) -> Float[Tensor, "*batch 8 8"]:
-    """The images whose patches these are; appended positions are dropped.
-
-    Raises:
-        ValueError: if `tokens` are not patches of this side.
-    """
+    """The images whose patches these are; appended positions are dropped."""
     side = _SIDE // _checked_patch(patch)
     if tokens.ndim < 2 or tokens.shape[-2] != side * side or tokens.shape[-1] < patch * patch:
         expected = f"[*batch, {side * side}, {patch * patch} or more]"
@@ -91,13 +84,10 @@ def one_hot_positions(side: int) -> Float[Tensor, "T T"]:
 
 def _drawn(classes: tuple[int, int], count: int | None, seed: Seed) -> np.ndarray:
     """Rows of ``sklearn.datasets.load_digits()``."""
-    if not isinstance(classes, (tuple, list)) or len(classes) != 2:
-        raise ValueError(f"classes must be two digits; got {classes!r}")
-    for digit in classes:
-        if not isinstance(digit, numbers.Integral) or isinstance(digit, bool) or not 0 <= digit <= 9:
-            raise ValueError(f"classes must be digits 0..9; got {digit!r}")
-    if classes[0] == classes[1]:
-        raise ValueError(f"classes must be two different digits; got {classes[0]} twice")
+    pair = classes if isinstance(classes, (tuple, list)) else ()
+    digits = {each for each in pair if isinstance(each, numbers.Integral) and not isinstance(each, bool)}
+    if len(pair) != 2 or len(digits & set(range(10))) != 2:
+        raise ValueError(f"classes must be two different digits from 0 to 9; got {classes!r}")
     target = _load()[1]
     rows = [np.flatnonzero(target == digit) for digit in classes]
     if count is None:

@@ -118,9 +118,6 @@ EXAMPLES: dict[str, Callable[..., TokenDataset]] = {
 def example(name: str, **options: object) -> TokenDataset:
     """The example of this name in `EXAMPLES`: `seed` and `batch` where it is random, `C` for the comparison of losses.
 
-    Raises:
-        ValueError: if the name is unknown (with the nearest one), or the example does not take an option.
-
     >>> example("two-inputs")
     TokenDataset(n=2, T=4, d=2, dq=2, head, float64, cpu)
     """
@@ -153,9 +150,6 @@ def starting_points(name: str) -> StartingPoints:
 
     p(0) = (0, c) for the single input and (c, 0) for several, c = 1, .5, 0, -.5, -1, -1.5; p(0) = (0, -1) and
     v(0) = (-1, 0) for joint training; zero for the others.
-
-    Raises:
-        ValueError: if the name is unknown (with the nearest one).
 
     >>> starting_points("joint-training-tight").head
     tensor([[-1.,  0.]], dtype=torch.float64)

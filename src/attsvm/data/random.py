@@ -43,9 +43,6 @@ def random_sphere(
     Returns:
         A data set ``[*batch, n, T, d]`` with its linear prediction head v.
 
-    Raises:
-        ValueError: if a size is not a positive integer, or the seed does not fit.
-
     >>> data = random_sphere(n=6, T=8, d=10, batch=100, seed=0)
     >>> data
     TokenDataset(batch=[100], n=6, T=8, d=10, dq=10, head, float64, cpu)

@@ -54,9 +54,6 @@ def streams(
         purpose: a `Purpose`, for numbers that must not repeat those of the data drawn with the same seed.
         number: a further key, for a purpose that needs many streams.
 
-    Raises:
-        ValueError: if a seed is not an integer of at least 0, or a sequence has the wrong length.
-
     >>> batched, single = streams(7, (2, 3))[4], streams([(7, 4)], ())[0]
     >>> bool(batched.random() == single.random())
     True
@@ -99,9 +96,6 @@ class StreamNumbers(Numbers):
 
 def stream_keys(seed: Seed, batch_shape: tuple[int, ...]) -> list[tuple[int, int]]:
     """The pair (seed, element) behind each stream: a seed in its lasting form, drawn from once if it is a generator.
-
-    Raises:
-        ValueError: if a seed is not an integer of at least 0, or a sequence has the wrong length.
 
     >>> stream_keys(7, (2,)), stream_keys([7, 8], (2,))
     ([(7, 0), (7, 1)], [(7, 0), (8, 0)])

@@ -85,9 +85,6 @@ def fit(
     Returns:
         A `Run` with shapes ``[*starts, *batch, ...]``.
 
-    Raises:
-        ValueError: for the first argument that is of the wrong kind or does not fit the others.
-
     >>> import attsvm
     >>> data = attsvm.data.random_sphere(n=2, T=3, d=4, seed=0)
     >>> run = attsvm.fit(data, steps=200)

@@ -34,13 +34,11 @@ def initial_parameters(
     """The parameters that `fit` begins with when it is given the same arguments.
 
     PyTorch's default start is uniform in ±1/sqrt(d); what a mapping `initial` leaves out is drawn. The prediction head
-    matters only where it is trained. A `attsvm.data.Counter` as seed draws on the device of the data.
+    matters only where it is trained. A `attsvm.data.Counter` as seed draws on the device of the data. A start at the
+    saddle K = Q = 0 is refused.
 
     Returns:
         ``{"weights": W}`` or ``{"key": K, "query": Q}``, each ``[*starts, *batch, ...]``, and the head's parameters.
-
-    Raises:
-        ValueError: if a given tensor does not fit, or if the start is a saddle (K = Q = 0).
 
     >>> import attsvm
     >>> data = attsvm.data.random_sphere(n=2, T=3, d=4, batch=5, seed=0)

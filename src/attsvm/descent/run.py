@@ -142,11 +142,7 @@ class Run:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Run:
-        """Read what `save` wrote; `fit(..., resume=run)` goes on from it.
-
-        Raises:
-            ValueError: if the file is missing, damaged or not a run.
-        """
+        """Read what `save` wrote; `fit(..., resume=run)` goes on from it."""
         arrays, metadata = read_arrays(path)
         if metadata.get("kind") != "Run":
             raise ValueError(f"{path} is not a saved run (its kind is {metadata.get('kind', 'unknown')!r})")
