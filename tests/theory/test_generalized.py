@@ -120,7 +120,7 @@ def test_bad_input() -> None:
         (3 * good + 1, weights, {}, "must hold probabilities"),
         (0 * good, weights, {}, "every input must keep a token"),
         (good, weights, {"threshold": 1e-7}, "ambiguous <= threshold"),
-        (good, weights, {"ambiguous": 0.0}, "ambiguous must be a positive"),
+        (good, weights, {"ambiguous": 0.0}, "0 < ambiguous <= threshold"),
         (good, weights * torch.nan, {}, "weights must be finite"),
     ):
         with pytest.raises(ValueError, match=sentence):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -175,9 +176,7 @@ def from_ids(
     if len(called) != len(table):
         raise ValueError(f"names must name each of the {len(table)} tokens that embeddings hold; got {len(called)}")
     if len(set(called)) < len(called):
-        twice = next(name for place, name in enumerate(called) if name in called[:place])
-        raise ValueError(f"names must differ; got {twice!r} twice")
-    _check_embeddings(table, called)
+        raise ValueError(f"names must differ; got {Counter(called).most_common(1)[0][0]!r} twice")
     windows = [_ids(window, f"sequences[{place}]", called) for place, window in enumerate(sequences)]
     following = _ids(labels, "labels", called)
     if len(following) != len(windows):
@@ -202,7 +201,6 @@ def from_text(
     """Samples from a text: every `window` consecutive tokens, and the token that comes next.
 
     Arguments:
-        text: any text.
         tokenizer: `words` (default), `characters`, a function from a text to its tokens, or a tokenizer of Hugging
             Face.
         window: number of tokens of a sample.
@@ -241,7 +239,6 @@ def from_text(
     else:
         table = as_floating(embeddings, "embeddings").to(torch.float64)
         check_shape(table, "embeddings", (len(called), table.shape[-1] if d is None else d), "K, d")
-    _check_embeddings(table, called)
     numbers = {word: index for index, word in enumerate(called)}
     stream = np.array([numbers[token] for token in tokens], dtype=np.int64)
     windows = np.lib.stride_tricks.sliding_window_view(stream, size)[:-1]
@@ -269,20 +266,16 @@ def _ids(given: Any, name: str, called: Sequence[str]) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def _check_embeddings(table: Tensor, called: Sequence[str]) -> None:
-    check_finite(table, "embeddings", ("token", "coordinate"))
-    _, first, counts = np.unique(table.numpy() + 0.0, axis=0, return_index=True, return_counts=True)
-    if (counts > 1).any():
-        one = int(first[counts > 1].min())
-        same = torch.nonzero((table == table[one]).all(1)).flatten().tolist()
-        named = " and ".join(repr(called[token]) for token in same[:2])
-        raise ValueError(f"embeddings must differ; {named} have the same one, so nothing can tell them apart")
-
-
 def _kept(
     ids: np.ndarray, following: np.ndarray, table: Tensor, called: tuple[str, ...], tokenizer: Any
 ) -> NextTokenData:
-    """The samples whose label occurs in the window."""
+    """The samples whose label occurs in the window, after a look at the embeddings."""
+    check_finite(table, "embeddings", ("token", "coordinate"))
+    _, first, counts = np.unique(table.numpy() + 0.0, axis=0, return_index=True, return_counts=True)
+    if (counts > 1).any():
+        same = torch.nonzero((table == table[int(first[counts > 1].min())]).all(1)).flatten().tolist()
+        named = " and ".join(repr(called[token]) for token in same[:2])
+        raise ValueError(f"embeddings must differ; {named} have the same one, so nothing can tell them apart")
     inside = (ids == following[:, None]).any(1)
     if not inside.any():
         raise ValueError(

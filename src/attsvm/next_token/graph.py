@@ -102,8 +102,7 @@ class PriorityGraph:
     def condensation(self, last: int) -> set[tuple[int, int]]:
         """Strict priorities in the graph of `last`, between components as `components` numbers them."""
         place = {component[0]: number for number, component in enumerate(self.components(last))}
-        one, other = self.edge_components
-        pairs = zip(one[self.strict & (self.last == last)], other[self.strict & (self.last == last)], strict=True)
+        pairs = np.stack(self.edge_components, 1)[self.strict & (self.last == last)].tolist()
         return {(place[int(self.members[a][0])], place[int(self.members[b][0])]) for a, b in pairs}
 
     def below(self, last: int, top: set[Any]) -> set[Any]:
@@ -122,11 +121,11 @@ class PriorityGraph:
         that follow from others are left out. Groups of components in priority order, and priorities between groups; a
         group of several components holds single tokens that are not compared with each other.
         """
-        components, count = self.components(last), len(self.components(last))
-        reach = np.zeros((count, count), dtype=bool)
+        components = self.components(last)
+        reach = np.zeros((len(components), len(components)), dtype=bool)
         for one, other in self.condensation(last):
             reach[one, other] = True
-        for middle in range(count):  # components stand in priority order, so that one pass finds all chains
+        for middle in range(len(reach)):  # components stand in priority order, so that one pass finds all chains
             reach |= np.outer(reach[:, middle], reach[middle])
         alike: dict[tuple[bytes, bytes, int], list[int]] = {}
         for place, component in enumerate(components):
@@ -135,8 +134,8 @@ class PriorityGraph:
         groups = list(alike.values())
         first = [places[0] for places in groups]
         between = reach[np.ix_(first, first)]
-        direct = between & ~(between.astype(int) @ between.astype(int) > 0)
-        arrows = {(int(one), int(other)) for one, other in np.argwhere(direct)}
+        direct = between & ~(between @ between)  # the product of booleans: what follows from two others
+        arrows = {(one, other) for one, other in np.argwhere(direct).tolist()}
         return [[components[place] for place in places] for places in groups], arrows
 
     @property
@@ -150,9 +149,8 @@ class PriorityGraph:
         data = self.data
         mask, last = data.mask, data.last.numpy()
         own = self.component[self._nodes(last, data.labels.numpy())]
-        every = self.component[self._nodes(np.repeat(last, data.ids.shape[1]), data.ids.clamp(min=0).numpy().ravel())
-                               .clip(max=len(self.component) - 1)]  # fmt: skip
-        return torch.from_numpy(every.reshape(data.ids.shape) == own[:, None]) & mask
+        nodes = self._nodes(last[:, None], data.ids.clamp(min=0).numpy()).clip(max=len(self.component) - 1)
+        return torch.from_numpy(self.component[nodes] == own[:, None]) & mask
 
     @cached_property
     def problem(self) -> AttentionSVM:
@@ -182,9 +180,7 @@ class PriorityGraph:
             for start in range(0, len(others), width - 1):
                 part = others[start : start + width - 1]
                 rows.append((int(self.component_last[component]), [first, *part], max(0, len(equal) - start)))
-        ids = torch.full((len(rows), width), -1)
-        for row, (_, held, _) in zip(ids, rows, strict=True):
-            row[: len(held)] = torch.tensor(held)
+        ids = torch.tensor([held + [-1] * (width - len(held)) for _, held, _ in rows])
         equal_count = torch.tensor([equal for _, _, equal in rows])
         kept = (torch.arange(width) <= equal_count[:, None]) & (ids >= 0)
         return Relations(ids, torch.tensor([last for last, _, _ in rows]), kept)
@@ -209,10 +205,8 @@ class PriorityGraph:
             numbers = [int(counts[last]), int(own.sum()), int((own & self.strict).sum())]
             shown = order if len(order) <= 70 else f"{order[:69]}\u2026"
             made.add_row(self.data.words[last], *map(str, numbers), shown)
-        rest = len(self.last_tokens) - _SHOWN
-        made.caption = "components of one level, joined by |, need not be comparable" + (
-            f"; {rest} more last tokens" if rest > 0 else ""
-        )
+        rest, said = len(self.last_tokens) - _SHOWN, "components of one level, joined by |, need not be comparable"
+        made.caption = f"{said}; {rest} more last tokens" if rest > 0 else said
         made.caption_justify = "left"
         return printed(made)
 
@@ -238,8 +232,7 @@ def priority_graph(data: NextTokenData) -> PriorityGraph:
 
     if not isinstance(data, NextTokenData):
         raise ValueError(f"data must come from next_token.from_text or from_ids; got {type(data).__name__}")
-    size, ids, labels = data.K, data.ids.numpy(), data.labels.numpy()
-    last = data.last.numpy()
+    size, ids, labels, last = data.K, data.ids.numpy(), data.labels.numpy(), data.last.numpy()
     sample, place = np.nonzero((ids >= 0) & (ids != labels[:, None]))
     # A token that a window repeats gives one relation.
     each = np.unique(np.stack([sample, ids[sample, place]]), axis=1)

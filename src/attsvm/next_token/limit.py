@@ -57,8 +57,8 @@ class Answer:
     probabilities: tuple[float, ...]  #: theirs; all other tokens of the context have 0
     dropped: tuple[str, ...]  #: the other tokens of the context
     seen: bool  #: whether a sample of the data ends in the context's last token
-    #: whether the graph alone decides: one component beats every other token of the context, directly or along a chain.
-    #: Otherwise W_svm decides between tokens that the data never compared.
+    #: whether one component beats every other token of the context, directly or along a chain. Otherwise W_svm decides
+    #: between tokens that the data never compared.
     by_graph: bool
     #: whether the survivors are one component, whose shares W_fin decides. Tokens of several that are level under W_svm
     #: share by what stays bounded outside S_fin, which the limit does not name.
@@ -220,11 +220,8 @@ def predict_limit(
     For the Frobenius norm, gradient descent with small steps on the log loss tends to it from every start, if the
     Graph-SVM is feasible. (The paper's assumptions are known here from its abstract and from excerpts.)
 
-    Arguments:
-        data: samples, or their priority graph.
-        norm: `Frobenius()` (default) for W; `Nuclear()` for W = K Q^T, a conjecture.
-        solver: of the Graph-SVM; chosen by size if None.
-        progress: called with a line of text now and then while a large problem is solved.
+    `norm` is `Frobenius()` (default) for W, `Nuclear()` for W = K Q^T, a conjecture; `solver` is that of the Graph-SVM,
+    and `progress` is called with a line of text now and then while a large problem is solved.
 
     >>> import numpy as np
     >>> from attsvm.next_token import from_ids
@@ -271,8 +268,9 @@ def _clash_of_one(graph: PriorityGraph, solution: SVMSolution) -> SVMSolution:
 
 
 def _conditions(graph: PriorityGraph, solution: SVMSolution) -> tuple[Condition, ...]:
-    data, size = graph.problem.data, float(solution.certificate.primal_value)
-    margin = (1 / size if size else math.inf) if bool(solution.solved) else -math.inf
+    data, margin = graph.problem.data, -math.inf
+    if bool(solution.solved):
+        margin = float(1 / solution.certificate.primal_value)
     feasible = bool(solution.separable) if bool(solution.separable | solution.infeasible) else None
     sizes, strict = torch.linalg.svdvals(graph.data.embeddings), int(graph.strict.sum())
     enough = len(sizes) == graph.data.K

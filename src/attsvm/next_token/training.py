@@ -48,7 +48,6 @@ def diagnose(
     was checked on this input and holds.
 
     Arguments:
-        data: samples, or their priority graph.
         parameterization: `Weights()` (default), `TwoScales`, or `KeyQuery()`, which belongs to the nuclear norm.
         optimizer: by default gradient descent with steps of 1/L, L = max ||x||^2 ||z||^2, a bound on the curvature.
         loss: `attention.Log()`, of which alone a limit is known.
@@ -107,11 +106,8 @@ def train(
     `TwoPartDescent`): the sets that keep probability are known. Where relations clash they are not, and plain gradient
     descent runs.
 
-    Arguments:
-        limit: of `predict_limit` or `diagnose`; or several, of data of one size without clashes, which are trained at
-            once as a batch.
-        steps, seed, progress: as in `fit`.
-        options: further arguments of `fit`, which replace those chosen here, such as ``optimizer=``.
+    Several limits, of data of one size without clashes, are trained at once as a batch. `options` are further arguments
+    of `fit`, which replace those chosen here, such as ``optimizer=``.
     """
     kind: TwoScales | None = None
     if not isinstance(limit, LimitPrediction):
@@ -202,12 +198,7 @@ class Comparison:
 
 
 def verify(limit: LimitPrediction, trained: Run | ArrayLike) -> Comparison:
-    """Compare trained weights with the predicted limit, in both parts.
-
-    Arguments:
-        limit: of `predict_limit` or `diagnose`; where relations clash there is nothing to compare with.
-        trained: a run on the same data with the log loss, or weights ``[d, d]``.
-    """
+    """Compare a run on the same data with the log loss, or weights ``[d, d]``, with both parts of the limit."""
     if limit.finite is None:
         raise ValueError(f"there is no limit to compare with: {limit.verdict}")
     if isinstance(trained, Run):

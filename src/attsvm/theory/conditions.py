@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attsvm.attention import LinearHead, Loss, evaluate, gradient, lipschitz_bound, optimal_token_set, token_scores
@@ -37,9 +38,8 @@ class Condition:
     margin: Float[Tensor, "*batch"]
     sentence: str  #: what was asked, and of what
     citation: str  #: key and subject of the result that needs it
-    #: where the answer is proved by what was computed; False where it rests on samples or a bound, or where there is no
-    #: answer
-    certain: Bool[Tensor, "*batch"] = None  # type: ignore[assignment]  # certain everywhere unless said otherwise
+    #: where the answer is proved by what was computed, and does not rest on samples or a bound; everywhere by default
+    certain: Bool[Tensor, "*batch"] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if self.certain is None:
@@ -95,10 +95,8 @@ def all_tokens_support(
 ) -> Condition:
     """B1: every token that is not selected is a support token of the SVM [TaSVM, global convergence].
 
-    Arguments:
-        head: decides the selection, the optimal tokens (the first where several tie).
-        selected: another selection ``[*batch, n]``.
-        solution: of its SVM, if at hand.
+    Without `selected` the head decides: the optimal tokens, the first where several tie. `solution` is that of the
+    SVM, if at hand.
 
     Margin: minus the largest excess of a margin over 1 (support: at most 1e-6); -inf where the SVM has no solution.
     `certain` where it fails, and where every multiplier is clearly positive, so that the constraints of the exact
@@ -126,14 +124,12 @@ def all_tokens_support_everywhere(data: TokenDataset, norm: Norm | None = None, 
 
     Margin: the smallest over the selections, as in `all_tokens_support`.
     """
-    flat = data.flatten()
-    margins, certain = [], []
+    flat, found = data.flatten(), []
     for element in range(len(flat)):
-        kept, found, undecided = every_separable_selection(flat[element], norm, limit)
-        margins.append(-_excess(found).amax() if len(kept) else found.new_tensor(math.inf))
-        certain.append(undecided == 0)
-    margin = torch.stack(margins).reshape(data.batch_shape)
-    proved = torch.tensor(certain, device=data.device).reshape(data.batch_shape)
+        kept, margins, undecided = every_separable_selection(flat[element], norm, limit)
+        found.append((-float(_excess(margins).amax()) if len(kept) else math.inf, undecided == 0))
+    columns = torch.tensor(found, dtype=torch.float64, device=data.device).reshape(*data.batch_shape, 2)
+    margin, proved = columns[..., 0], columns[..., 1] > 0
     said = "all constraints of the SVM of every separable selection must be tight"
     return Condition("B1 for every selection", margin >= -SUPPORT_TOLERANCE, margin, said, _GLOBAL, proved)
 
@@ -153,10 +149,9 @@ def equal_scores_condition(data: TokenDataset, head: object = None) -> Condition
     scores = token_scores(data, own).double()
     line = tie_line(data, scores, own)
     unique = (leads(scores) > line).all(-1)
-    others = scores.scatter(-1, scores.argmax(-1, keepdim=True), math.nan)
+    others = scores.scatter(-1, scores.argmax(-1, keepdim=True), -math.inf)  # as masked tokens
     real = torch.isfinite(others)
-    low, high = others.masked_fill(~real, math.inf).amin(-1), others.masked_fill(~real, -math.inf).amax(-1)
-    spread = (high - low).clamp(min=0.0)
+    spread = (others.amax(-1) - others.masked_fill(~real, math.inf).amin(-1)).clamp(min=0.0)
     holds = unique & (spread <= line).all(-1)
     margin, certain = torch.where(unique, -spread.amax(-1), -math.inf), ~holds | _exactly_equal(data, own, real, holds)
     said = "all tokens of an input except its unique best must share one score"
@@ -166,20 +161,14 @@ def equal_scores_condition(data: TokenDataset, head: object = None) -> Condition
 def _exactly_equal(data: TokenDataset, head: LinearHead, asked: Tensor, where: Tensor) -> Bool[Tensor, "*batch"]:
     """Whether the scores of the tokens `asked` for are equal in exact arithmetic; False where that is too much work."""
     flat, kept = data.flatten(), asked.reshape(-1, data.n, data.T)
-    vectors = head.vector.expand(*data.batch_shape, data.dv).reshape(-1, data.dv).tolist()
+    vectors = head.vector.expand(*data.batch_shape, data.dv).reshape(-1, data.dv)
     found = (kept.sum(-1) <= 1).all(-1)  # one other token: nothing to compare
     left = torch.nonzero(where.reshape(-1) & ~found).flatten().tolist()
-    if len(left) * data.n * data.T * data.dv > _EXACT:
-        return found.reshape(where.shape)
-
-    def score(vector: list[float], value: list[float]) -> Fraction:
-        return sum((Fraction(a) * Fraction(b) for a, b in zip(vector, value, strict=True)), Fraction(0))
-
-    for element in left:
-        found[element] = all(
-            len({score(vectors[element], value) for value in values[mask].tolist()}) <= 1
-            for values, mask in zip(flat.input_values[element], kept[element], strict=True)
-        )
+    exact = np.frompyfunc(Fraction, 1, 1)
+    for element in left if len(left) * data.n * data.T * data.dv <= _EXACT else ():
+        scores = exact(flat.input_values[element].cpu().numpy()) @ exact(vectors[element].cpu().numpy())
+        rows = zip(scores, kept[element].cpu().numpy(), strict=True)
+        found[element] = all(len(set(row[mask])) <= 1 for row, mask in rows)
     return found.reshape(where.shape)
 
 
@@ -200,7 +189,7 @@ def favourable_first_gradient(data: TokenDataset, head: object = None, loss: Los
     start = torch.zeros(*data.batch_shape, data.d, data.dq, dtype=data.dtype, device=data.device)
     direction = -gradient(data, start, own, loss)["weights"].normalized().double()
     problem = AttentionSVM(data, best)
-    margin = problem.margins(direction).masked_fill(~problem.inequalities, math.inf).amin((-1, -2))
+    margin = problem.smallest_ratio(problem.margins(direction))
     holds, margin = unique & (margin > 0), margin.masked_fill(~unique, math.nan)
     said = "minus the gradient at zero must rank the optimal token of every input first"
     return Condition("favourable first gradient", holds, margin, said, _GLOBAL, unique)
@@ -265,17 +254,11 @@ def below_the_barrier(
 
     ``E_i`` is the risk of input i wholly on its second-best token: no larger barrier of this kind can be had. The start
     itself may still have most of its attention elsewhere. It says nothing about selections that are not optimal, and
-    nothing where it fails.
+    nothing where it fails. The head is linear, `weights` are the start W(0), the loss is strictly decreasing, and
+    `solution`, of the SVM of the optimal tokens, gives U where it is separable.
 
-    Arguments:
-        head: a linear prediction head.
-        weights: the start W(0), ``[*batch, d, dq]``.
-        loss: strictly decreasing.
-        solution: of the SVM of the optimal tokens, which gives U where it is separable.
-
-    Returns:
-        A `Condition`; its margin is the logarithm of the smallest barrier over the excess risk of the start (inf where
-        there is one token for each input). `certain` only where it holds: it is sufficient, not necessary.
+    Margin: the logarithm of the smallest barrier over the excess risk of the start; inf where there is one token for
+    each input. `certain` only where it holds: it is sufficient, not necessary.
     """
     own = linear_only(head, data, "below_the_barrier")
     scores = token_scores(data, own).double()
@@ -294,9 +277,7 @@ def below_the_barrier(
     return Condition("start below the barrier", holds, margin, said, "derived here (docs/proved.md)", holds)
 
 
-def leads(
-    scores: Float[Tensor, "*batch n T"], chosen: Int[Tensor, "*batch n"] | None = None
-) -> Float[Tensor, "*batch n"]:
+def leads(scores: Float[Tensor, "*batch n T"], chosen: Tensor | None = None) -> Float[Tensor, "*batch n"]:
     """Lead of the chosen token of every input, the best one if None, over the best other; inf where there is none."""
     index = (scores.argmax(-1) if chosen is None else chosen).unsqueeze(-1)
     return scores.gather(-1, index).squeeze(-1) - scores.scatter(-1, index, -math.inf).amax(-1)

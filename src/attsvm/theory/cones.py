@@ -94,9 +94,8 @@ def in_margin_cone(weights: ArrayLike, problem: AttentionSVM, opening: float) ->
 def margin_of_direction(weights: ArrayLike, problem: AttentionSVM) -> Float[Tensor, "*lead"]:
     """The widest margin cone that holds W: its smallest margin over its norm; -inf for W = 0, +inf without rows."""
     matrix = as_floating(weights, "weights").double()
-    margins = problem.margins(matrix).masked_fill(~problem.inequalities, math.inf)
     size = torch.linalg.matrix_norm(matrix)
-    smallest = margins.amin((-1, -2)) / torch.where(size > 0, size, torch.ones_like(size))
+    smallest = problem.smallest_ratio(problem.margins(matrix)) / torch.where(size > 0, size, 1.0)
     return smallest.masked_fill(size == 0, -math.inf)
 
 
@@ -145,14 +144,9 @@ def search_cone(
     the selected token. An empirical answer: it proves nothing about directions not drawn.
 
     Arguments:
-        selected: ``[*batch, n]``; infeasible elements give NaN.
         openings, radii: the grid; openings in [0, 2], radii positive.
         directions: random P for each cell; the same P serve all cells of an element.
         steps: of normalized descent by 0.1; steps of plain descent would vanish at large R.
-        seed: element b draws from stream (seed, b).
-
-    Returns:
-        A `ConeSearch` with the table of shares and the largest opening without a loss.
     """
     if selected is None:
         raise ValueError("selected must hold one token index per input; got None")
@@ -165,18 +159,15 @@ def search_cone(
     problem = AttentionSVM(data, selected)
     solution = solve(problem)
     axis = torch.nan_to_num(solution.weights)
-    size = torch.linalg.matrix_norm(axis)[..., None, None]
     # A stand-in direction for problems without one, so that the others of the batch can run.
-    first = torch.zeros_like(axis)
-    first[..., 0, 0] = 1.0
-    axis = torch.where(size > 0, axis / torch.where(size > 0, size, 1.0), first)
+    axis[..., 0, 0] += (axis == 0).all(-1).all(-1).double()
+    axis = axis / torch.linalg.matrix_norm(axis, keepdim=True)
     sideways = _orthogonal(axis, directions, data, seed)
     # [openings, radii, directions, *batch, d, dq], all as starts of one fit
-    cells = (len(mus), len(norms), directions)
-    opened = mus.reshape(-1, 1, 1, *[1] * axis.ndim)
+    cells, ones = (len(mus), len(norms), directions), [1] * axis.ndim
+    opened = mus.reshape(-1, 1, 1, *ones)
     units = (1 - opened) * axis + (opened * (2 - opened)).clamp(min=0).sqrt() * sideways
-    initial = norms.reshape(1, -1, 1, *[1] * axis.ndim) * units
-    initial = initial.reshape(-1, *axis.shape).to(data.dtype)
+    initial = (norms.reshape(1, -1, 1, *ones) * units).reshape(-1, *axis.shape).to(data.dtype)
     run = fit(data, own, initial=initial, steps=steps, keep=(), optimizer=NormalizedGradientDescent(0.1))
     certain = (run.attention.amax(-1) > _SATURATED).all(-1)
     home = certain & (run.selected == problem.reference).all(-1)

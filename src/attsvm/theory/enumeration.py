@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,7 +21,7 @@ from attsvm.descent import fit
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, solve
 from attsvm.svm.solution import SUPPORT_TOLERANCE
-from attsvm.theory.optimality import is_locally_optimal, solve_or_retry
+from attsvm.theory.optimality import solve_or_retry
 
 Progress = Callable[[int, int], None]
 
@@ -104,9 +103,6 @@ def locally_optimal_selections(
         progress: called with (candidates done, candidates in all).
         starts, steps, seed: of the sample.
 
-    Returns:
-        A `LocalOptima`, which also counts what was pruned, infeasible, rejected and failed.
-
     >>> from attsvm.data import example
     >>> locally_optimal_selections(example("single-input-local")).selections.tolist()
     [[0], [1]]
@@ -123,17 +119,12 @@ def locally_optimal_selections(
     own, norm = as_head(head, data), norm or Frobenius()
     exact = data.to(dtype=torch.float64)
     found, pruned = _candidates(exact, limit)
-    if found is not None:
-        whole, tried, reached, unsaturated = exact, found, None, 0
-        judge: Callable[..., _Verdicts] = partial(_relaxed, _higher_scoring(data, own), norm)
-    else:
-        whole, (tried, reached, unsaturated) = data, _sampled(data, own, starts, steps, seed)
-        judge = partial(_direct, own, norm)
+    tried, reached, unsaturated = (found, None, 0) if found is not None else _sampled(data, own, starts, steps, seed)
+    higher, done = _higher_scoring(data, own), 0
     no = tried.new_zeros(0, dtype=torch.bool)
-    parts: list[_Verdicts] = [(no, no, no, no, data.tokens.new_zeros(0, data.d, data.dq, dtype=torch.float64))]
-    done = 0
-    for copies, part in _chunks(whole, tried):
-        parts.append(judge(copies, part))
+    parts: list[tuple[Tensor, ...]] = [(no, no, no, no, exact.tokens.new_zeros(0, data.d, data.dq))]
+    for copies, part in _chunks(exact, tried):
+        parts.append(_judged(copies, part, higher, norm))
         done += len(part)
         if progress is not None:
             progress(done, len(tried))
@@ -168,8 +159,7 @@ def locally_optimal_selections_of_each(
     candidates in all).
     """
     flat, own = data.flatten(), as_head(head, data).flatten()
-    inner = progress if len(flat) == 1 else None
-    results = []
+    inner, results = progress if len(flat) == 1 else None, []
     for element in range(len(flat)):
         one = locally_optimal_selections(
             flat[element], own[element], norm, limit, inner, starts=starts, steps=steps, seed=[(seed, element)]
@@ -262,12 +252,8 @@ def _sampled(data: TokenDataset, head: Head, starts: int, steps: int, seed: Seed
     return selections, counts, int((run.attention.amax(-1).amin(-1) < 0.9).sum())
 
 
-# Of candidate selections: accepted, infeasible, undecided, ambiguous, and the weights of the accepted ones.
-_Verdicts = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-
-
-def _relaxed(higher: Bool[Tensor, "n T T"], norm: Norm, data: TokenDataset, selected: Int[Tensor, "k n"]) -> _Verdicts:
-    """By the relaxed problem, as proved in `locally_optimal_selections`."""
+def _judged(data: TokenDataset, selected: Tensor, higher: Tensor, norm: Norm) -> tuple[Tensor, ...]:
+    """Accepted, infeasible, undecided, ambiguous, by the relaxed problem, and the weights of the accepted ones."""
     full = AttentionSVM(data, selected)
     above = higher[torch.arange(data.n, device=data.device), selected]
     solution = solve_or_retry(AttentionSVM(full.data, selected, rows=~above), norm)
@@ -277,10 +263,3 @@ def _relaxed(higher: Bool[Tensor, "n T T"], norm: Norm, data: TokenDataset, sele
     accepted = solution.solved & ~tight.any(-1).any(-1)
     undecided, near = ~solution.solved & ~solution.infeasible, close.any(-1).any(-1) & solution.solved
     return accepted, solution.infeasible, undecided, near, solution.weights[accepted]
-
-
-def _direct(head: Head, norm: Norm, data: TokenDataset, selected: Int[Tensor, "k n"]) -> _Verdicts:
-    """By the definition: the whole problem is solved."""
-    verdict = is_locally_optimal(data, head, selected, norm)
-    found = verdict.solution
-    return verdict.holds, found.infeasible, verdict.undecided, found.ambiguous > 0, found.weights[verdict.holds]

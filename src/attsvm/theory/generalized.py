@@ -14,16 +14,7 @@ from torch import Tensor
 from attsvm.attention import QuadraticHead
 from attsvm.attention.linear_maps import folded
 from attsvm.data import TokenDataset
-from attsvm.data.checks import (
-    ArrayLike,
-    as_floating,
-    as_mask,
-    check_finite,
-    check_kind,
-    check_positive,
-    check_shape,
-    place,
-)
+from attsvm.data.checks import ArrayLike, as_floating, as_mask, check_finite, check_kind, check_shape, place
 from attsvm.data.dataset import repeated
 from attsvm.norms import Frobenius, Norm, direction_cosine
 from attsvm.norms.sizes import project_onto_simplex
@@ -95,11 +86,9 @@ def generalized_components(
 
     For the Frobenius norm <W_fin, W_svm> = 0, so that C = <W, W_svm> / ||W_svm||_F^2; for the nuclear norm it is not.
     An input that keeps all its tokens adds equality rows only. Any head and any parameterization: only the trained
-    attention and weights are read, together with the tokens (keys).
+    attention s, ``[*starts, *batch, n, T]``, the trained W, ``[*starts, *batch, d, dq]``, and the tokens are read.
 
     Arguments:
-        attention: trained probabilities s, ``[*starts, *batch, n, T]``.
-        weights: trained W, ``[*starts, *batch, d, dq]``.
         threshold: tokens with s >= threshold, at most 1/2, are selected; every input must keep one.
         ambiguous: tokens with s in (ambiguous, threshold] are marked as ambiguous.
         norm: `Frobenius()` (default) for W, `Nuclear()` for (K, Q).
@@ -113,10 +102,8 @@ def generalized_components(
     >>> [round(x, 6) for x in parts.svm_component.flatten().tolist()], round(float(parts.scale), 6)
     ([0.333333, 0.333333, -0.666667], 30.0)
     """
-    check_positive(threshold, "threshold")
-    check_positive(ambiguous, "ambiguous")
-    if not ambiguous <= threshold <= 0.5:
-        raise ValueError(f"thresholds must satisfy ambiguous <= threshold <= 0.5; got {ambiguous:g} and {threshold:g}")
+    if not 0 < ambiguous <= threshold <= 0.5:
+        raise ValueError(f"thresholds must satisfy 0 < ambiguous <= threshold <= 0.5; got {ambiguous} and {threshold}")
     norm = norm or Frobenius()
     probabilities, matrix, whole = _checked(data, attention, weights)
     real = whole.real
@@ -136,7 +123,6 @@ def generalized_components(
     full = ~problem.inequalities.any(-1).any(-1)
     svm = solve(problem, norm)
     single = solve(AttentionSVM(whole, probabilities.masked_fill(~real, -1.0).argmax(-1)), norm)
-
     size = svm.weights.square().sum((-1, -2))
     scale = ((matrix - finite.weights) * svm.weights).sum((-1, -2)) / torch.where(size == 0, 1.0, size)
     prediction = finite.weights + scale[..., None, None] * svm.weights
@@ -175,11 +161,10 @@ class QuadraticAttention:
 
     attention: Float[Tensor, "*batch n T"]  #: the optimum s
     selected_set: Bool[Tensor, "*batch n T"]  #: O, the tokens of positive probability
-    #: how much moving probability to a token costs at the optimum, ``max_u worth_iu - worth_it`` with ``worth_it =
-    #: gamma_it - 2 Y_i lambda s_it``: 0 on O, positive outside unless degenerate
+    #: what moving probability to a token costs, ``max_u worth_iu - worth_it`` with ``worth_it = gamma_it - 2 Y_i lambda
+    #: s_it``: 0 on O, positive outside unless degenerate
     gaps: Float[Tensor, "*batch n T"]
-    #: tokens of probability 0 and gap 0: a little of them costs nothing to first order, so descent separates them at
-    #: half the rate of the others
+    #: probability 0 and gap 0: a little costs nothing to first order, and descent separates these at half the rate
     degenerate: Bool[Tensor, "*batch n T"]
 
     @property
@@ -203,21 +188,15 @@ def quadratic_attention(data: TokenDataset, head: QuadraticHead) -> QuadraticAtt
     need not be separable for this optimum; whether one W reaches it for all inputs at once is the question of W_fin and
     W_svm (`generalized_components`).
 
-    Arguments:
-        data: ``[*batch]`` data sets; the values of each input's real tokens must be orthonormal to 1e-8, to
-            1e-5 in float32.
-        head: v and lambda, each for all data sets or one per element.
-
     Raises:
-        ValueError: if the values are not orthonormal, the head is no quadratic one or does not fit, or a corner is
-            asked for and two tokens tie.
+        ValueError: if the values of an input are not orthonormal (to 1e-8, in float32 to 1e-5), the head is no
+            quadratic one or does not fit, or a corner is asked for and two tokens tie.
 
     >>> data = TokenDataset(torch.eye(3).double()[None], torch.ones(1, 1).double(), [1])
     >>> quadratic_attention(data, QuadraticHead(torch.tensor([0.75, 0.25, -1.0]).double(), 0.5)).attention.tolist()
     [[0.75, 0.25, 0.0]]
     """
-    if not isinstance(head, QuadraticHead):
-        raise ValueError(f"head must be a QuadraticHead; got {type(head).__name__}")
+    check_kind(head, QuadraticHead, "head", "a QuadraticHead")
     head.check(data)
     whole = data.to(dtype=torch.float64)
     values, real = whole.input_values, whole.real
@@ -230,11 +209,10 @@ def quadratic_attention(data: TokenDataset, head: QuadraticHead) -> QuadraticAtt
             f"the values of each input must be orthonormal to {tolerance:g}; <x_t, x_u> is"
             f" {gram[tuple(where)].item():.6g} at {place(where, ('input', 'token', 'token'))}"
         )
-    vector = head.vector.to(torch.float64)
+    labels, vector = whole.labels.unsqueeze(-1), head.vector.to(torch.float64)
     penalty = head.penalty.to(torch.float64).expand(data.batch_shape)[..., None, None]
-    gamma = whole.labels.unsqueeze(-1) * (values * vector[..., None, None, :]).sum(-1)
-
-    corner = (whole.labels.unsqueeze(-1) < 0) | (penalty == 0)
+    gamma = labels * (values * vector[..., None, None, :]).sum(-1)
+    corner = (labels < 0) | (penalty == 0)
     best = gamma.masked_fill(~real, -torch.inf)
     tied = ((best == best.amax(-1, keepdim=True)).sum(-1) > 1) & corner.expand_as(best)[..., 0]
     if bool(tied.any()):
@@ -246,9 +224,7 @@ def quadratic_attention(data: TokenDataset, head: QuadraticHead) -> QuadraticAtt
     low = scaled.masked_fill(~real, torch.inf).amin(-1, keepdim=True)
     projected = project_onto_simplex(torch.where(real, scaled, low - 2), torch.ones_like(scaled[..., 0]))
     attention = torch.where(corner, at_corner, projected).masked_fill(~real, 0.0)
-
-    worth = gamma - 2 * whole.labels.unsqueeze(-1) * penalty * attention
-    kept = attention > 0
+    worth, kept = gamma - 2 * labels * penalty * attention, attention > 0
     top = worth.masked_fill(~kept, -torch.inf).amax(-1, keepdim=True)
     gaps = (top - worth).masked_fill(~real | kept, 0.0)
     size = gamma.abs().masked_fill(~real, 0.0).amax(-1, keepdim=True) + 2 * penalty

@@ -59,8 +59,7 @@ class Growth:
     gap: Float[Tensor, "*lead"]  #: the law
     #: no run from this start has a larger gap; NaN where the start or the length of steps is not known
     gap_bound: Float[Tensor, "*lead"]
-    #: of the largest |logit|: the law times the largest |logit| of the max-margin solution, or of the run's own
-    #: direction where a run was given
+    #: of the largest |logit|: the law times that of the max-margin solution, or of the direction of a given run
     logit: Float[Tensor, "*lead"]
     logit_bound: Float[Tensor, "*lead"]  #: no run from this start has a larger |logit|; NaN as `gap_bound`
     plateau: Float[Tensor, "*batch"]  #: the law at r = 1/weight_decay, a bound in the long run; inf without decay
@@ -145,8 +144,7 @@ def growth(
     """Predict gap and largest logit of a run against its steps.
 
     Arguments:
-        run: of one start on these data, whose optimizer, parameterization, selection and steps are taken unless given;
-            None predicts from the configuration alone.
+        run: of one start on these data, whose optimizer, parameterization, selection and steps are taken unless given.
         parameterization, optimizer, seed, initial: as for `fit`.
         selected: tokens ``[*batch, n]``; those of the run, or the optimal ones.
         steps: how many, or at which; those recorded, or 10,000.
@@ -172,8 +170,8 @@ def growth(
         rule = rule or setting_object(said["optimizer"], Optimizer, "optimizer=")  # type: ignore[type-abstract]
         seed, selected = [tuple(each) for each in said["seed"]], run.selected if selected is None else selected
     kind, rule = kind or Weights(), rule or NormalizedGradientDescent(0.1)
-    norm, constant, bounded = _law(kind, rule, data)
-    power = 1 if isinstance(kind, Weights) else 2
+    norm, columns, joint, bounded = _law(kind, rule, data)
+    constant, power = columns / 2 if joint else columns, 1 if isinstance(kind, Weights) else 2
     times = _times(steps, run)
     threshold = rule.clip if threshold is None else threshold
     if threshold is not None:
@@ -183,7 +181,7 @@ def growth(
     value = solution.certificate.primal_value.masked_fill(~solution.solved, torch.nan)
     double = data.to(dtype=torch.float64)
     direction = solution.weights if run is None else run.weights.to(device=data.device, dtype=torch.float64)
-    ratio = _largest(double, direction) / _gap(problem, direction) if run is not None else _largest(double, direction)
+    ratio = _largest(double, direction) / problem.smallest_ratio(problem.margins(direction))
     ratio = torch.where(ratio > 0, ratio, torch.nan)
 
     def law(reach: Tensor) -> Tensor:
@@ -197,7 +195,7 @@ def growth(
     start = initial_parameters(data, kind, seed, initial=initial)
     size = torch.full_like(law(reach), torch.nan)
     if bounded and (run is None or _began(run, start)):
-        size = _held(start, rule, _joint(kind, rule), reach) * constant / (0.5 if _joint(kind, rule) else 1.0)
+        size = columns * _held(start, rule, joint, reach)
     limit = torch.full_like(value, math.inf) if decay == 0 else law(torch.tensor([1 / decay]).double())[0]
     return Growth(
         step=times, reach=reach, stride=constant * power * _beside(reach ** (power - 1) * step, value) * dual,
@@ -217,14 +215,10 @@ def verify_growth(
     optimizer: Optimizer | None = None,
     initial: Initial = None,
 ) -> GrowthCheck:
-    """Hold the gap and the largest logit of a run, at every recorded step, against the law and its bounds.
+    """Hold the gap and the largest logit of a run, at every recorded step but 0, against the law and its bounds.
 
-    Arguments:
-        data: the run was trained on.
-        run: with recorded weights; step 0 is left out.
-        tolerance: how far, relative to the law, the gap may be from it.
-        optimizer: whose law it is; the run's own by default.
-        initial: where the run began, if `fit` was given it; only the bounds need it.
+    The run must have recorded weights; `tolerance` is relative, `optimizer` says whose law it is (the run's own by
+    default), and `initial` where the run began, if `fit` was given it: only the bounds need it.
     """
     check_kind(run, Run, "run", "a Run")
     check_positive(tolerance, "tolerance")
@@ -235,31 +229,26 @@ def verify_growth(
     predicted = growth(data, run, optimizer=optimizer, steps=history.step[later].tolist(), initial=initial)
     problem, double = AttentionSVM(data, run.selected.to(data.device)), data.to(dtype=torch.float64)
     walked = history.weights[later.to(history.weights.device)].to(device=data.device, dtype=torch.float64)
-    return GrowthCheck(predicted, _gap(problem, walked), _largest(double, walked), tolerance)
+    gap = problem.smallest_ratio(problem.margins(walked))
+    return GrowthCheck(predicted, gap, _largest(double, walked), tolerance)
 
 
-def _law(kind: Parameterization, rule: Optimizer, data: TokenDataset) -> tuple[Norm, float, bool]:
-    """The norm, the constant c, and whether steps are known to have length at most one in their norm."""
+def _law(kind: Parameterization, rule: Optimizer, data: TokenDataset) -> tuple[Norm, float, bool, bool]:
+    """The norm; how many columns add up; whether K and Q share a length; whether steps have length at most one."""
     if not isinstance(rule, (NormalizedGradientDescent, SteepestDescent, NormalizedMirrorDescent)):
         raise ValueError(
             f"the law of growth is one of normalized steps, and {rule!r} takes others; normalized gradient,"
             f" sign, Muon and other steepest descent have one"
         )
-    plain = replace(rule, weight_decay=0.0, clip=None)
-    norm = implicit_bias(kind, plain).norm
-    bounded = not isinstance(rule, NewtonSchulzDescent)
-    bounded &= not (isinstance(rule, NormalizedMirrorDescent) and rule.weight_decay > 0)
-    if isinstance(kind, Weights):
-        return norm, 1.0, bounded
-    steps = rule.norm if isinstance(rule, SteepestDescent) else None
-    columns = float(kind.rank or data.d) if isinstance(kind, KeyQuery) else 1.0
-    several = isinstance(steps, (MaxEntry, LargestColumn))
-    return norm, (columns if several else 1.0) * (0.5 if _joint(kind, rule) else 1.0), bounded
-
-
-def _joint(kind: Parameterization, rule: Optimizer) -> bool:
-    """Whether K and Q share one length."""
-    return isinstance(kind, KeyQuery) and isinstance(rule, JointSteepestDescent)
+    norm = implicit_bias(kind, replace(rule, weight_decay=0.0, clip=None)).norm
+    decaying_mirror = isinstance(rule, NormalizedMirrorDescent) and rule.weight_decay > 0
+    bounded = not isinstance(rule, NewtonSchulzDescent) and not decaying_mirror
+    columns, joint = 1.0, False
+    if isinstance(kind, KeyQuery):
+        joint = isinstance(rule, JointSteepestDescent)
+        if isinstance(rule, SteepestDescent) and isinstance(rule.norm, (MaxEntry, LargestColumn)):
+            columns = float(kind.rank or data.d)
+    return norm, columns, joint, bounded
 
 
 def _times(steps: int | Sequence[int] | None, run: Run | None) -> Tensor:
@@ -334,11 +323,6 @@ def _largest_dual(data: TokenDataset, norm: Norm) -> Tensor:
 def _largest(data: TokenDataset, weights: Tensor) -> Tensor:
     """The largest |logit| ``[*batch]``."""
     return data.fill_masked(logits(data, weights), 0.0).abs().amax((-1, -2))
-
-
-def _gap(problem: AttentionSVM, weights: Tensor) -> Tensor:
-    """The least margin ``[*batch]``."""
-    return problem.margins(weights).masked_fill(~problem.rows, math.inf).amin((-1, -2))
 
 
 def _median(values: Tensor) -> str:

@@ -188,9 +188,8 @@ def identify_norm(
         parameterization: `Weights()` (default) or `KeyQuery(rank)`.
         norms: by name; `theory.identify.NORMS` by default, and on K and Q of a rank below min(n, d) the spectral norm
             of that rank.
-        datasets, n, T, d: of the panel.
+        datasets, n, T, d, seed: of the panel.
         steps: of training; a quarter, half and all of them are looked at.
-        seed: of data and starts.
         progress: called with (steps done, steps).
     """
     kind = parameterization or Weights()

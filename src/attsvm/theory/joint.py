@@ -69,7 +69,6 @@ def joint_prediction(
     and 0 for (v, K, Q), whose product grows like the square of the number of steps.
 
     Arguments:
-        data: ``[*batch]`` data sets; the prediction head reads `values`, attention `tokens`.
         norm: of the attention problem: `Frobenius()` (default) for (v, p) and (v, W), `Nuclear()` for (v, K, Q).
         growth_ratio: rho, one number or ``[*batch]``; `growth_ratio` measures it on a run.
 
@@ -86,10 +85,10 @@ def joint_prediction(
     whole = data.to(dtype=torch.float64)
     norm = norm or Frobenius()
     ratio = torch.as_tensor(growth_ratio, dtype=torch.float64, device=data.device)
-    if tuple(ratio.shape) not in ((), data.batch_shape):
-        raise ValueError(f"growth_ratio must be one number or {list(data.batch_shape)}; got {list(ratio.shape)}")
-    if bool((~(ratio >= 0)).any()):
-        raise ValueError(f"growth_ratio must not be negative or NaN; got {growth_ratio!r}")
+    if tuple(ratio.shape) not in ((), data.batch_shape) or not bool((ratio >= 0).all()):
+        raise ValueError(
+            f"growth_ratio must be one number or {list(data.batch_shape)}, not negative; got {growth_ratio!r}"
+        )
     ratio = ratio.expand(data.batch_shape)
     label = label_svm(whole, selected)
     separable = label.solution.solved
@@ -110,9 +109,7 @@ def growth_ratio(run: Run, norm: Norm | None = None) -> Float[Tensor, "*lead"]:
     return torch.linalg.vector_norm(run.parameters["head"].to(torch.float64), dim=-1) / size
 
 
-def _balanced(
-    data: TokenDataset, selected: ArrayLike, norm: Norm, pull: Float[Tensor, "*batch n"]
-) -> tuple[AttentionSVM, SVMSolution]:
+def _balanced(data: TokenDataset, selected: ArrayLike, norm: Norm, pull: Tensor) -> tuple[AttentionSVM, SVMSolution]:
     """The problem with b_i = max(0, 1 - pull_i N(W)) at its own solution's N(W)."""
 
     def posed(value: Tensor) -> tuple[AttentionSVM, SVMSolution]:
@@ -158,10 +155,8 @@ class JointComparison:
 def verify_joint(prediction: JointPrediction, run: Run, threshold: float = 0.99) -> JointComparison:
     """Compare a run of ``fit(..., train_head=True)`` with a prediction: (v, p), (v, W) and (v, K, Q) alike.
 
-    Arguments:
-        prediction: of the same data, ``[*batch]``.
-        run: with a trained linear head, ``[*starts, *batch]``.
-        threshold: cosine from which both directions count as reached.
+    The run has a linear head and may have an axis of starts; `threshold` is the cosine from which both directions count
+    as reached.
     """
     check_positive(threshold, "threshold")
     check_share(threshold, "threshold")

@@ -107,31 +107,27 @@ def label_margin_assumption(data: TokenDataset, selected: ArrayLike, *, samples:
 def _sampled_gap(data: TokenDataset, head: Head, scores: Tensor, best: Tensor) -> Tensor:
     """Smallest ``(F(e_opt) - F(s)) / (1 - s_opt)`` over random mixtures s: ``[*batch, n]``."""
     flat, own = data.flatten(), head.flatten()
-    values, real = flat.input_values, flat.real
-    top, chosen = scores.amax(-1).reshape(-1, data.n), best.reshape(-1, data.n, 1)
+    top, chosen = scores.amax(-1).reshape(-1, 1, data.n), best.reshape(-1, 1, data.n, 1).expand(-1, _SAMPLES, -1, -1)
     own_streams = streams(0, data.batch_shape, purpose=Purpose.MIXTURES)
     drawn = [torch.from_numpy(stream.dirichlet([0.5] * data.T, (_SAMPLES, data.n))) for stream in own_streams]
-    weights = torch.stack(drawn).to(data.device).masked_fill(~real.unsqueeze(1), 0.0)
+    weights = torch.stack(drawn).to(data.device).masked_fill(~flat.real.unsqueeze(1), 0.0)
     weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-300)
-    smallest = torch.full_like(top, math.inf)
-    for each in weights.unbind(1):
-        output = own.output((each.to(data.dtype).unsqueeze(-2) @ values).squeeze(-2)).double() * flat.labels
-        taken = 1 - each.gather(-1, chosen).squeeze(-1)
-        ratio = torch.where(taken > 1e-6, (top - output) / taken.clamp(min=1e-6), math.inf)
-        smallest = torch.minimum(smallest, ratio)
-    return smallest.reshape(*data.batch_shape, data.n)
+    mixed = torch.einsum("bsnt,bntd->bsnd", weights.to(data.dtype), flat.input_values).flatten(1, 2)
+    output = own.output(mixed).double().unflatten(1, (_SAMPLES, data.n)) * flat.labels.unsqueeze(1)
+    taken = 1 - weights.gather(-1, chosen).squeeze(-1)
+    ratio = torch.where(taken > 1e-6, (top - output) / taken.clamp(min=1e-6), math.inf)
+    return ratio.amin(1).reshape(*data.batch_shape, data.n)
 
 
 def _mixtures(data: TokenDataset, best: Tensor, mixed: Tensor, samples: int, stream: np.random.Generator) -> Tensor:
     """Exchanges of one token of a support input by 1/1000, half and whole, and random mixtures ``[m, n, T]``."""
-    pure = torch.nn.functional.one_hot(best, data.T).double()
-    real = data.real
+    one_hot, real = torch.nn.functional.one_hot, data.real
+    pure = one_hot(best, data.T).double()
     pairs = torch.nonzero(real & mixed.unsqueeze(-1) & (pure == 0))
     if len(pairs) == 0:
         return pure[None][:0]
     single = pure.repeat(len(pairs), 1, 1)
-    row = torch.arange(len(pairs), device=data.device)
-    single[row, pairs[:, 0]] = torch.nn.functional.one_hot(pairs[:, 1], data.T).double()
+    single[torch.arange(len(pairs), device=data.device), pairs[:, 0]] = one_hot(pairs[:, 1], data.T).double()
     fractions = torch.tensor([1e-3, 0.5, 1.0], dtype=torch.float64, device=data.device)[:, None, None, None]
     exchanged = ((1 - fractions) * pure + fractions * single).flatten(0, 1)
     drawn = torch.from_numpy(stream.dirichlet([0.5] * data.T, (samples, data.n))).to(data.device)
@@ -146,10 +142,9 @@ def _label_margins(values: Float[Tensor, "m n dv"], labels: Float[Tensor, " n"])
     """max_{||v|| <= 1} min_i Y_i v^T r_i, or 0 where no v has a positive margin."""
     if len(values) == 0:
         return values.new_zeros(0)
-    count, n, _ = values.shape
-    ones = torch.ones(count, n, 1, dtype=values.dtype, device=values.device)
-    mixed = TokenDataset(values.unsqueeze(-2), ones, labels.expand(count, n))
-    found = label_svm(mixed, torch.zeros(count, n, dtype=torch.int64, device=values.device))
+    signs = labels.expand(values.shape[:2])
+    mixed = TokenDataset(values.unsqueeze(-2), torch.ones_like(values[..., :1]), signs)
+    found = label_svm(mixed, torch.zeros_like(signs, dtype=torch.int64))
     size = torch.linalg.vector_norm(torch.nan_to_num(found.vector), dim=-1)
     return torch.where(found.solution.solved & (size > 0), 1 / size.clamp(min=1e-300), 0.0)
 

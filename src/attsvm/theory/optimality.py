@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +15,7 @@ from attsvm.attention.scores import tie_line
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayOrList, check_kind, check_shape, place
 from attsvm.norms import Frobenius, Norm
-from attsvm.svm import ActiveSet, AttentionSVM, Certificate, SVMSolution, solve
+from attsvm.svm import ActiveSet, AttentionSVM, SVMSolution, solve
 
 _SECOND_ACCURACY = 1e-8
 
@@ -50,29 +49,15 @@ def chosen_values(data: TokenDataset, chosen: Int[Tensor, "batch n"]) -> Float[T
 
 
 def solve_or_retry(problem: AttentionSVM, norm: Norm | None = None) -> SVMSolution:
-    """`solve`, with a second attempt at 1e-8 for Frobenius problems that miss its 1e-10, as badly scaled ones do.
+    """`solve`, with a second attempt at 1e-8 where Frobenius problems miss its 1e-10, as badly scaled ones do.
 
     Support is decided at 1e-6, so the second answer is accurate enough for it; its `tolerance` says which it is.
     """
     norm = norm or Frobenius()
-    first = solve(problem, norm)
-    left = ~first.solved & ~first.barred
-    if not isinstance(norm, Frobenius) or not bool(left.any()):
-        return first
-    if left.ndim == 0:
-        return solve(problem, norm, solver=ActiveSet(accuracy=_SECOND_ACCURACY))
-    second = solve(problem[left], norm, solver=ActiveSet(accuracy=_SECOND_ACCURACY))
-
-    def merged(own: Any, other: Any) -> dict[str, Any]:
-        parts = ((field.name, getattr(own, field.name)) for field in fields(own))
-        return {
-            name: mine.masked_scatter(left.reshape(left.shape + (1,) * (mine.ndim - left.ndim)), getattr(other, name))
-            for name, mine in parts
-            if isinstance(mine, Tensor)
-        }
-
-    certificate = Certificate(**merged(first.certificate, second.certificate))
-    return replace(first, **merged(first, second), certificate=certificate, tolerance=second.tolerance)
+    found = solve(problem, norm)
+    if isinstance(norm, Frobenius) and bool((~found.solved & ~found.barred).any()):
+        found = solve(problem, norm, solver=ActiveSet(accuracy=_SECOND_ACCURACY))
+    return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)

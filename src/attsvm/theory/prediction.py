@@ -133,12 +133,10 @@ class Blocks(Schedule):
 
 def _growth(count: int, total: int) -> float:
     """The g > 1 with 1 + g + ... + g^(count - 1) = total, for count < total."""
-    # At this g the last term alone exceeds the total.
-    low, high = 0.0, float(np.log(total)) / max(1, count - 1)
-    for _ in range(100):
-        rate = (low + high) / 2
-        low, high = (low, rate) if np.expm1(count * rate) / np.expm1(rate) > total else (rate, high)
-    return float(np.exp(high))
+    from scipy.optimize import brentq
+
+    most = np.log(total) / max(1, count - 1)  # at this rate the last term alone is the total
+    return float(np.exp(brentq(lambda rate: np.expm1(count * rate) / np.expm1(rate) - total, 1e-12, 1.01 * most)))
 
 
 @dataclass(frozen=True)
@@ -153,11 +151,9 @@ class Accuracy:
     cost: float  #: the largest share of the time of the training predicted
 
     def __str__(self) -> str:
-        low, high = f"{self.lowest:.1%}", f"{self.highest:.1%}"
-        share = low if low == high else f"{low} to {high}"
-        return (
-            f"right in {share} of {self.sets} unit-sphere data sets ({self.settings}), at {self.cost:.1%} of the cost"
-        )
+        share = " to ".join(dict.fromkeys((f"{self.lowest:.1%}", f"{self.highest:.1%}")))
+        where = f"{self.sets} unit-sphere data sets ({self.settings})"
+        return f"right in {share} of {where}, at {self.cost:.1%} of the cost"
 
 
 def optimizer_kind(optimizer: Optimizer) -> str:
@@ -172,17 +168,15 @@ def measured_accuracy(rule: Rule, problem: Situation) -> Accuracy | None:
     if rule != GrowingSteps() or not isinstance(problem.head, LinearHead):
         return None
     trained = "(K,Q)" if isinstance(problem.parameterization, KeyQuery) else "W"
-    weights = problem.parameterization.weights(problem.start)
-    norm = float(torch.linalg.matrix_norm(weights).amax())
+    norm = float(torch.linalg.matrix_norm(problem.parameterization.weights(problem.start)).amax())
     kind = optimizer_kind(problem.optimizer)
     rows = [row for row in _measured() if row["trained"] == trained and row["optimizer"] == kind]
-    covered = sorted({row["start_norm"] for row in rows if norm <= _NEAR * row["start_norm"]})
-    if not covered:
+    covered = min((row["start_norm"] for row in rows if norm <= _NEAR * row["start_norm"]), default=None)
+    if covered is None:
         return None
-    chosen = [row for row in rows if row["start_norm"] == covered[0]]
-    shares = [row["accuracy"] for row in chosen]
-    sizes = ", ".join(dict.fromkeys(row["size"] for row in chosen))
-    settings = f"{trained}, {kind}, starts of norm up to {covered[0]:g}, {sizes}"
+    chosen = [row for row in rows if row["start_norm"] == covered]
+    shares, sizes = [row["accuracy"] for row in chosen], ", ".join(dict.fromkeys(row["size"] for row in chosen))
+    settings = f"{trained}, {kind}, starts of norm up to {covered:g}, {sizes}"
     return Accuracy(min(shares), max(shares), settings, chosen[0]["sets"], max(row["cost"] for row in chosen))
 
 
@@ -204,9 +198,8 @@ class Prediction:
     accuracy: Accuracy | None = None  #: how often the rule was right where it was measured; None where it was not
 
     def __repr__(self) -> str:
-        count = self.locally_optimal.numel()
-        optimal = int(self.locally_optimal.sum())
-        return f"Prediction({self.rule} [{self.family}], {count} data sets, {optimal} locally optimal)"
+        counted = f"{self.locally_optimal.numel()} data sets, {int(self.locally_optimal.sum())} locally optimal"
+        return f"Prediction({self.rule} [{self.family}], {counted})"
 
 
 def one_start(data: TokenDataset, kind: Parameterization, initial: Initial, seed: Seed = 0) -> Parameters:
@@ -232,10 +225,9 @@ def predict_selection(
     It is a prediction, not a proof: `Prediction.accuracy` says how often the rule was right where it was measured.
 
     Arguments:
-        initial: W(0), a mapping of parameters, "zeros", or None for the start that `fit` draws with this seed.
+        initial, seed: as in `fit`, whose start is drawn where `initial` is None.
         rule: `GrowingSteps()` by default, which takes 270 growing steps in place of 10,000.
         parameterization: `Weights()` (default) or `KeyQuery(rank)`.
-        seed: of the starting point, as in `fit`.
         optimizer: `NormalizedGradientDescent(0.1)` by default.
 
     >>> import attsvm
@@ -244,9 +236,8 @@ def predict_selection(
     True
     """
     check_kind(data, TokenDataset, "data", "a TokenDataset")
-    kind = parameterization or Weights()
+    kind, rule = parameterization or Weights(), rule or GrowingSteps()
     check_kind(kind, Parameterization, "parameterization", "Weights() or KeyQuery(rank)")
-    rule = GrowingSteps() if rule is None else rule
     check_kind(rule, Rule, "rule", "a prediction rule such as GrowingSteps()")
     optimizer = optimizer or NormalizedGradientDescent(0.1)
     check_kind(optimizer, Optimizer, "optimizer", "an optimizer such as GradientDescent(0.1)")

@@ -24,11 +24,9 @@ class Separability:
     separable: Bool[Tensor, "*batch"]  #: True only where weights with positive margins are in hand
     undecided: Bool[Tensor, "*batch"]  #: where neither was proved
     weights: Float[Tensor, "*batch d dq"]  #: with margins >= 1, the smallest where `solution` is solved; NaN if none
-    #: multipliers lam >= 0 with ``sum lam_it (x_i,alpha - x_it) z_i^T = 0`` and sum 1, which no W can meet; 0 where
-    #: separable
+    #: lam >= 0 with ``sum lam_it (x_i,alpha - x_it) z_i^T = 0`` and sum 1, which no W can meet; 0 where separable
     ray: Float[Tensor, "*batch n T"]
-    #: the ray proves that no W of Frobenius norm below this separates; inf where it is proved that no W at all does,
-    #: and 0 where there is no ray
+    #: no W of Frobenius norm below this separates; inf where it is proved that no W at all does, 0 without a ray
     bound: Float[Tensor, "*batch"]
     solution: SVMSolution  #: the SVM behind it
 
@@ -73,7 +71,7 @@ def separable_by_dimension(data: TokenDataset) -> Condition:
     alone = data.d - rows if data.queries_per_sequence == 1 else torch.full_like(rows, -(10**9))
     # With dq = 1 the clauses agree where n = 1, and a prompt has no query dimensions to gain.
     spare = alone if data.dq == 1 and data.queries_per_sequence == 1 else torch.maximum(cross, alone)
-    spare = torch.where(inputs == 0, torch.full_like(spare, min(data.d, data.dq)), spare)
+    spare = spare.masked_fill(inputs == 0, min(data.d, data.dq))
     said = (
         f"d = {data.d}, dq = {data.dq}, n = {data.n}, T = {data.T}: every selection of almost every data set can be"
         " separated if d >= T - 1 and dq >= n, or d >= n (T - 1)"

@@ -81,35 +81,30 @@ def several_optimal(
             raise ValueError(f"optimal_set {sentence} {torch.nonzero(bad)[0].tolist()} (element, input)")
     sets, shape = optimal.reshape(-1, data.n, data.T), data.batch_shape
     search = _Search(whole.flatten(), sets, norm)
-    elements = range(sets.shape[0])
-    names = [[torch.nonzero(row).flatten().tolist() for row in sets[b]] for b in elements]
-    choices = [math.prod(float(len(each)) for each in names[b]) for b in elements]
-    listed = [b for b in elements if choices[b] <= limit]
-
-    best = sets.to(torch.uint8).argmax(-1)
-    value = torch.full((len(names),), torch.inf, dtype=torch.float64, device=sets.device)
-    bound, counted = torch.zeros_like(value), torch.zeros(len(names), dtype=torch.int64, device=sets.device)
-    unique = torch.zeros(len(names), dtype=torch.bool, device=sets.device)
+    names = [[torch.nonzero(row).flatten().tolist() for row in each] for each in sets]
+    choices = [math.prod(float(len(each)) for each in own) for own in names]
+    listed = [b for b, many in enumerate(choices) if many <= limit]
+    found: dict[int, tuple[Tensor, Tensor, Tensor, int, bool]] = {}  # selected, value, lower bound, solved, unique
     if listed:
-        owner = [b for b in listed for _ in range(int(choices[b]))]
-        table = torch.tensor([choice for b in listed for choice in itertools.product(*names[b])])
         counts = [int(choices[b]) for b in listed]
-        each = [every.split(counts) for every in (*search.values(torch.tensor(owner), table), table)]
+        owner = torch.tensor(listed).repeat_interleave(torch.tensor(counts))
+        table = torch.tensor([choice for b in listed for choice in itertools.product(*names[b])])
+        each = [every.split(counts) for every in (*search.values(owner, table), table)]
         for b, upper, lower, tried in zip(listed, *each, strict=True):
             order = upper.sort()
-            best[b] = tried[order.indices[0].item()].to(sets.device)
-            value[b], bound[b], counted[b] = order.values[0], lower.min(), len(tried)
-            unique[b] = len(tried) == 1 or bool(order.values[1] > (1 + 1e-6) * order.values[0])
-    for b in elements:
-        if choices[b] > limit:
-            best[b], value[b], counted[b] = search.descend(b, names[b], limit)
-            bound[b] = search.relaxed(b, names[b])
+            apart = len(tried) == 1 or bool(order.values[1] > (1 + 1e-6) * order.values[0])
+            found[b] = tried[int(order.indices[0])], order.values[0], lower.min(), len(tried), apart
+    for b, many in enumerate(choices):
+        if many > limit:
+            found[b] = (*search.descend(b, names[b], limit), False)
+    best, sizes, bounds, solved, alone = zip(*(found[b] for b in range(len(names))), strict=True)
+    value, bound = torch.stack(sizes), torch.stack(bounds)
     # Statuses that are not decided leave a gap between the bounds; so does a search.
-    exact = torch.tensor([choices[b] <= limit for b in elements], device=sets.device)
+    exact = torch.tensor([many <= limit for many in choices], device=sets.device)
     exact &= (bound >= value * (1 - 1e-6)) | (torch.isinf(value) & torch.isinf(bound))
-    selected = best.reshape(*shape, data.n)
-    several = torch.tensor(choices, dtype=torch.float64, device=sets.device)
-    parts = (value, torch.minimum(bound, value), exact, several, counted, unique & exact)
+    selected = torch.stack(best).to(sets.device).reshape(*shape, data.n)
+    several, counted, unique = (torch.tensor(each, device=sets.device) for each in (choices, solved, alone))
+    parts = (value, torch.minimum(bound, value), exact, several.double(), counted, unique & exact)
     solution = solve(AttentionSVM(whole, selected, rows=~optimal), norm)
     return SeveralOptimal(selected, solution, *(part.reshape(shape) for part in parts))
 
@@ -122,17 +117,15 @@ class _Search:
     sets: Bool[Tensor, "batch n T"]
     norm: Norm
 
-    def values(
-        self, owner: Int[Tensor, "k"], selected: Int[Tensor, "k n"], asked: Bool[Tensor, "k n"] | None = None
-    ) -> tuple[Float[Tensor, "k"], Float[Tensor, "k"]]:
-        """N of each choice (inf where not solved), and a proved lower bound; inputs not `asked` make no rows."""
+    def values(self, owner: Tensor, selected: Tensor, asked: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """N of choices ``[k, n]`` (inf where not solved), and a proved lower bound; inputs not `asked` make no rows."""
         upper, lower = [], []
         for start in range(0, len(owner), _CHUNK):
             part = slice(start, start + _CHUNK)
             where, chosen = owner[part].to(self.sets.device), selected[part].to(self.sets.device)
             rows = ~self.sets[where]  # the other tokens of the set make no rows
             if asked is not None:
-                rows = rows & asked[part].to(rows.device).unsqueeze(-1)
+                rows = rows & asked.to(rows.device).unsqueeze(-1)
             solution = solve(AttentionSVM(self.data[where], chosen, rows=rows), self.norm)
             size = self.norm.value(solution.weights.nan_to_num(0.0))
             upper.append(size.masked_fill(~solution.solved, torch.inf))
@@ -140,37 +133,34 @@ class _Search:
             lower.append(torch.where(solution.solved, size, proved))
         return torch.cat(upper), torch.cat(lower)
 
-    def descend(self, element: int, names: list[list[int]], limit: int) -> tuple[Tensor, Tensor, int]:
-        """Change one input's token at a time, from each input's own best, until nothing helps or `limit` is reached."""
-        now = torch.tensor([self._alone(element, names, i)[1] for i in range(len(names))])
-        value, spent = self.values(torch.tensor([element]), now[None])[0][0], 1
-        improved = True
+    def descend(self, element: int, names: list[list[int]], limit: int) -> tuple[Tensor, Tensor, Tensor, int]:
+        """Change one input's token at a time, from each input's own best, until nothing helps or `limit` is reached.
+
+        Returns the choice, its N, a bound for all choices, and the number of SVMs of whole choices. The bound: the
+        inputs without a choice together, and each other input by itself.
+        """
+        first, place = torch.tensor([each[0] for each in names]), torch.arange(len(names))
+
+        def tried(choice: Tensor, i: int, tokens: list[int], asked: Tensor | None = None) -> tuple[Tensor, ...]:
+            trial = choice.repeat(len(tokens), 1)
+            trial[:, i] = torch.tensor(tokens)
+            return trial, *self.values(torch.full((len(tokens),), element), trial, asked)
+
+        fixed = torch.tensor([len(each) == 1 for each in names])
+        bounds, now = [tried(first, 0, names[0][:1], fixed)[2].min()], first.clone()
+        for i, each in enumerate(names):
+            _, _, lower = tried(first, i, each, place == i)
+            bounds.append(lower.min())
+            now[i] = each[int(lower.argmin())]
+        value, spent, improved = tried(now, 0, now[:1].tolist())[1][0], 1, True
         while improved and spent < limit:
             improved = False
             for i, each in enumerate(names):
                 others = [t for t in each if t != int(now[i])]
                 if not others or spent >= limit:
                     continue
-                trial = now.repeat(len(others), 1)
-                trial[:, i] = torch.tensor(others)
-                sizes, _ = self.values(torch.full((len(others),), element), trial)
+                trial, sizes, _ = tried(now, i, others)
                 spent += len(others)
                 if bool(sizes.min() < value * (1 - 1e-9)):
                     now, value, improved = trial[int(sizes.argmin())], sizes.min(), True
-        return now, value, spent
-
-    def relaxed(self, element: int, names: list[list[int]]) -> Tensor:
-        """A bound for all choices: the inputs without one together, and each other input by itself."""
-        fixed = torch.tensor([len(each) == 1 for each in names])
-        first = torch.tensor([each[0] for each in names])
-        _, together = self.values(torch.tensor([element]), first[None], fixed[None])
-        alone = [self._alone(element, names, i)[0] for i in range(len(names))]
-        return torch.stack([together[0], *alone]).max()
-
-    def _alone(self, element: int, names: list[list[int]], i: int) -> tuple[Tensor, int]:
-        trial = torch.tensor([each[0] for each in names]).repeat(len(names[i]), 1)
-        trial[:, i] = torch.tensor(names[i])
-        asked = torch.zeros(len(names[i]), len(names), dtype=torch.bool)
-        asked[:, i] = True
-        _, lower = self.values(torch.full((len(names[i]),), element), trial, asked)
-        return lower.min(), names[i][int(lower.argmin())]
+        return now, value, torch.stack(bounds).max(), spent

@@ -149,10 +149,9 @@ def _bounded_steps(training: Training) -> Condition:
         return everywhere(training.data, name, None, said, _DESCENT)
     bound = lipschitz_bound(training.data, training.head, training.loss).double()
     limit = torch.where(bound > 0, 1 / bound, math.inf)
-    if isinstance(schedule, LipschitzStep):
-        margin = torch.where(bound > 0, (1 - largest) * limit, math.inf)
-        return Condition(name, torch.full_like(bound, largest <= 1, dtype=torch.bool), margin, said, _DESCENT)
-    return Condition(name, limit >= largest, limit - largest, said, _DESCENT)
+    spare = (1 - largest) * limit if isinstance(schedule, LipschitzStep) else limit - largest
+    margin = torch.where(bound > 0, spare, math.inf)
+    return Condition(name, margin >= 0, margin, said, _DESCENT)
 
 
 def _separable(training: Training) -> Condition:
@@ -256,9 +255,7 @@ _CHECKS: dict[str, Callable[[Training], Condition]] = {
 }
 
 
-def start_in_cone(
-    data: TokenDataset, cosine: Float[Tensor, "*batch"] | None, norm: Float[Tensor, "*batch"] | None
-) -> Condition:
+def start_in_cone(data: TokenDataset, cosine: Tensor | None, norm: Tensor | None) -> Condition:
     """Whether the start lies in the cone of the local theorem, which asserts some opening and norm without naming them.
 
     Outside for certain where the start is zero or makes no acute angle with the direction: every opening mu < 1 asks

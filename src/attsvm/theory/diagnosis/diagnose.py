@@ -15,6 +15,7 @@ from attsvm.attention import Head, Logistic, Loss, Parameterization, Weights, ev
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head, doubled_head
 from attsvm.data import TokenDataset
+from attsvm.data.checks import check_count
 from attsvm.descent import NormalizedGradientDescent, Optimizer
 from attsvm.descent.fingerprint import start_digest
 from attsvm.descent.initial import Initial, doubled_start
@@ -56,8 +57,7 @@ class Start:
 
     cosine: Float[Tensor, "*batch"]  #: with the max-margin direction; NaN where there is none
     norm: Float[Tensor, "*batch"]  #: Frobenius norm of W(0)
-    #: smallest margin of the selected tokens over the norm, the widest margin cone that holds the start
-    margin: Float[Tensor, "*batch"]
+    margin: Float[Tensor, "*batch"]  #: smallest one over the norm: the widest margin cone that holds the start
     attention: Float[Tensor, "*batch"]  #: smallest probability of a predicted token
     inside: Bool[Tensor, "*batch"]  #: where a theorem covers it (`below_the_barrier`, for plain gradient descent)
     outside: Bool[Tensor, "*batch"]  #: where it is certain that the start lies in no cone around the direction
@@ -92,8 +92,7 @@ class Diagnosis:
     results: tuple[Result, ...]  #: what the papers prove, each with its conditions and where all were checked to hold
     conjectures: tuple[Result, ...]  #: what is conjectured, or stated without a bound, in the same form
     limits: tuple[Limit, ...]  #: candidate selections: the optimal one and, given a starting point, the predicted one
-    #: the selection that training should reach: the optimal one where a theorem on every start, or on this one, says
-    #: so; else the one that `rule` names
+    #: the selection that training should reach: the optimal one where a theorem says so, else the one of `rule`
     predicted: Int[Tensor, "*batch n"]
     rule: str  #: what made the prediction where no theorem did
     standing: tuple[Standing, ...]  #: of the prediction, one `Standing` per data set in row-major order
@@ -180,8 +179,7 @@ def diagnose(
     parameterization = parameterization or Weights()
     optimizer = optimizer or NormalizedGradientDescent(0.1)
     check_data(data)
-    if isinstance(enumerate_local, bool) or not isinstance(enumerate_local, int) or enumerate_local < 0:
-        raise ValueError(f"enumerate_local must be a number of candidates, 0 or more; got {enumerate_local!r}")
+    check_count(enumerate_local, "enumerate_local", 0)
     given, data = data, data.to(dtype=torch.float64)
     own, own_loss = as_head(doubled_head(head), data), as_loss(loss or Logistic())
     bias = implicit_bias(parameterization, optimizer)
@@ -198,8 +196,7 @@ def diagnose(
     results = results_for_every_start(training)
     none = torch.zeros(data.batch_shape, dtype=torch.bool, device=data.device)
     always, here = (results[name].applies if name in results else none for name in ("every start", "this start"))
-    predicted, rule, accuracy = optimal, "the optimal tokens, a guess: no start was given", None
-    start = None
+    predicted, rule, accuracy, start = optimal, "the optimal tokens, a guess: no start was given", None, None
     if weights is not None:
         guess = predict_selection(
             data, own, doubled_start(initial), parameterization=parameterization, loss=own_loss, optimizer=optimizer
@@ -247,11 +244,7 @@ def _position(training: Training, weights: Tensor, limit: Limit, inside: Tensor)
     size = torch.linalg.matrix_norm(weights)
     known = limit.solution.solved & (size > 0)
     cosine = direction_cosine(weights, torch.nan_to_num(limit.solution.weights))
-    return Start(
-        cosine=cosine.masked_fill(~known, torch.nan),
-        norm=size,
-        margin=margin_of_direction(weights, AttentionSVM(data, limit.selected)),
-        attention=attention.gather(-1, limit.selected.unsqueeze(-1)).squeeze(-1).amin(-1),
-        inside=inside,
-        outside=~inside & ((size == 0) | (known & (cosine <= 0))),
-    )
+    margin = margin_of_direction(weights, AttentionSVM(data, limit.selected))
+    least = attention.gather(-1, limit.selected.unsqueeze(-1)).squeeze(-1).amin(-1)
+    outside = ~inside & ((size == 0) | (known & (cosine <= 0)))
+    return Start(cosine.masked_fill(~known, torch.nan), size, margin, least, inside, outside)

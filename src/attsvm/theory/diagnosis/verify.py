@@ -51,14 +51,12 @@ class Verification:
     saturated: Bool[Tensor, "*batch"]  #: every input gives one token at least the threshold
     selection: Bool[Tensor, "*batch"]  #: the reached selection is the predicted one
     locally_optimal: Bool[Tensor, "*batch"]  #: whether the reached selection attracts, in the norm predicted
-    #: margin efficiency and cosine are within their thresholds. Where the solution is not known to be the only one, the
-    #: distance to the set of solutions takes the place of the cosine in the nuclear norm; in others margin efficiency
-    #: alone decides (`by_efficiency`), which is 1 exactly on the set of solutions.
+    #: margin efficiency and cosine are within their thresholds. Where there may be several solutions the distance to
+    #: their set takes the place of the cosine (nuclear norm), or efficiency, 1 exactly on that set, decides alone
     direction_holds: Bool[Tensor, "*batch"]
     by_efficiency: Bool[Tensor, "*batch"]  #: where the cosine does not count, since several solutions may exist
     still_improving: Bool[Tensor, "*batch"]  #: a remark: margin efficiency grew over the second half of the records
-    #: between the run's weights and the max-margin direction of the reached selection, in the norm predicted
-    cosine: Float[Tensor, "*batch"]
+    cosine: Float[Tensor, "*batch"]  #: of the run's weights and the max-margin solution of the reached selection
     #: from W / N(W) to the set of nuclear-norm solutions over their norm; NaN where the solution is unique, the norm is
     #: another, or the cosine suffices (it is a conic program for each data set)
     distance: Float[Tensor, "*batch"]
@@ -95,8 +93,7 @@ class Verification:
             return self._sentence(0)
         said = f"{int(self.holds.sum())} of {total} runs went as predicted, and {int(self.direction_holds.sum())} of"
         said += f" {total} are within the thresholds of the max-margin direction"
-        if self.differences:
-            said += f"; the run is of another problem: {', '.join(self.differences)}"
+        said += f"; the run is of another problem: {', '.join(self.differences)}" if self.differences else ""
         return said + self._rest
 
     @property
@@ -108,16 +105,13 @@ class Verification:
             return float(value.reshape(-1)[element])
 
         said = f"The run {OUTCOMES[int(at(self.codes))].value}"
-        if self.differences:
-            said += f" ({', '.join(self.differences)})"
-        if at(self.saturated_at_start) and at(self.trained):
-            said += "; its start was saturated already"
+        said += f" ({', '.join(self.differences)})" if self.differences else ""
+        said += "; its start was saturated already" if at(self.saturated_at_start) and at(self.trained) else ""
         if not math.isnan(at(self.efficiency)):
             near = "within" if at(self.direction_holds) else "not within"
             said += f"; margin efficiency {at(self.efficiency):.4g} and cosine {at(self.cosine):.4g}, {near} their"
             said += " thresholds"
-            if at(self.by_efficiency):
-                said += " (efficiency alone decides: there may be several solutions)"
+            said += " (efficiency alone decides: there may be several solutions)" if at(self.by_efficiency) else ""
             said += ", still improving" if at(self.still_improving) else ""
         return said + self._rest
 
@@ -176,8 +170,7 @@ def verify(
     """Compare a run with what was predicted of it, part by part: see `Verification`.
 
     Arguments:
-        diagnosis: of the data the run was trained on.
-        run: with shapes ``[*batch]`` (one start).
+        run: of one start, on the data of the diagnosis.
         threshold: attention on the winner from which an input counts as saturated.
         least_cosine: with the max-margin direction from which the direction counts as reached. Where the solution is
             not the only one, the distance to the set of nuclear-norm solutions must be at most
@@ -201,19 +194,20 @@ def verify(
     cosine = direction_cosine(weights, torch.nan_to_num(solution.weights)).masked_fill(~solution.solved, torch.nan)
     efficiency = margin_efficiency(weights, problem, norm, solution=solution)
     farthest = math.sqrt(2 * (1 - least_cosine))
+    names = ("attention", "cosine", "distance", "efficiency")
+    limits = dict(zip(names, (threshold, least_cosine, farthest, least_efficiency), strict=True))
     distance = _distance(weights, problem, solution, cosine < least_cosine)
     several = solution.solved & ~solution.unique & (not isinstance(norm, Nuclear))
     near = torch.where(torch.isnan(distance), (cosine >= least_cosine) | several, distance <= farthest)
+    everywhere = torch.ones(data.batch_shape, dtype=torch.bool, device=data.device)
 
     def saturated(attention: Float[Tensor, "*batch n T"]) -> Bool[Tensor, "*batch"]:
         return (attention.amax(-1) >= threshold).all(-1).to(data.device)
 
-    everywhere = torch.ones(data.batch_shape, dtype=torch.bool, device=data.device)
-    history, at_start = run.history, torch.zeros_like(everywhere)
+    history, half = run.history, max(int((run.history.step <= run.step / 2).sum()) - 1, 0)
+    at_start, improving, growth = ~everywhere, ~everywhere, torch.full_like(run.risk, torch.nan)
     if history.attention is not None and len(history) > 0 and int(history.step[0]) == 0:
         at_start = saturated(history.attention[0])
-    half = max(int((history.step <= run.step / 2).sum()) - 1, 0)
-    improving, growth = torch.zeros_like(solution.solved), torch.full_like(run.risk, torch.nan)
     if history.weights is not None and len(history.weights) >= 3:
         before = history.weights[half].to(device=data.device, dtype=torch.float64)
         improving = efficiency > margin_efficiency(before, problem, norm, solution=solution) + 1e-6
@@ -242,10 +236,7 @@ def verify(
         reached=reached, codes=codes, **parts, saturated_at_start=at_start,
         direction_holds=solution.solved & (efficiency >= least_efficiency) & near, by_efficiency=several,
         still_improving=improving, cosine=cosine, distance=distance, efficiency=efficiency, growth=growth,
-        solution=solution, differences=differences, unknown=unknown,
-        thresholds={
-            "attention": threshold, "cosine": least_cosine, "distance": farthest, "efficiency": least_efficiency
-        },
+        solution=solution, differences=differences, unknown=unknown, thresholds=limits,
     )  # fmt: skip
 
 
@@ -266,9 +257,7 @@ def _compared(diagnosis: Diagnosis, run: Run) -> tuple[tuple[str, ...], tuple[st
     return tuple(differences), tuple(unknown + [name for name in digests if name not in stored])
 
 
-def _distance(
-    weights: Tensor, problem: AttentionSVM, solution: SVMSolution, asked: Bool[Tensor, "*batch"]
-) -> Float[Tensor, "*batch"]:
+def _distance(weights: Tensor, problem: AttentionSVM, solution: SVMSolution, asked: Tensor) -> Tensor:
     """Distance to the set of nuclear-norm solutions where it is asked for and there may be several; NaN elsewhere."""
     asked = asked & solution.solved & ~solution.unique & (torch.linalg.matrix_norm(weights) > 0)
     found = torch.full_like(solution.certificate.primal_value, torch.nan)

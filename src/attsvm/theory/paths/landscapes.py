@@ -6,8 +6,8 @@ is the function to be made small.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, replace
+import math
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import torch
@@ -28,31 +28,37 @@ class Elements:
 
     def __getitem__(self, index: Any) -> Self:
         kinds = (Tensor, ScaledTensor, TokenDataset, Head, Elements)
-        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
         return replace(self, **{name: part[index] for name, part in parts.items() if isinstance(part, kinds)})
 
 
 @dataclass(frozen=True, eq=False)
 class Chart(Elements):
-    """Coordinates theta of the weights: here the entries of the reduced W, where ``W = left reduced right^T``."""
+    """Coordinates theta of the weights: those of the reduced W in a basis, its entries where there is none.
+
+    ``W = left reduced right^T``, and `reduced` are the data in these bases.
+    """
 
     reduced: TokenDataset
     left: Float[Tensor, "elements d kd"]
     right: Float[Tensor, "elements dq kq"]
+    basis: Float[Tensor, "elements entries size"] | None = None
 
     def small(self, theta: Float[Tensor, "points elements size"]) -> Float[Tensor, "points elements kd kq"]:
         """The reduced W."""
-        return theta.unflatten(-1, (self.left.shape[-1], self.right.shape[-1]))
+        entries = theta if self.basis is None else torch.einsum("bdr,pbr->pbd", self.basis, theta)
+        return entries.unflatten(-1, (self.left.shape[-1], self.right.shape[-1]))
 
     def pull(self, theta: Tensor, gradient: Float[Tensor, "points elements kd kq"]) -> Tensor:
         """The chain rule from the gradient in the reduced W to one in theta."""
-        return gradient.flatten(-2)
+        entries = gradient.flatten(-2)
+        return entries if self.basis is None else torch.einsum("bdr,pbd->pbr", self.basis, entries)
 
     def coordinates(self, weights: Float[Tensor, "points elements d dq"]) -> Float[Tensor, "points elements size"]:
         """theta of given weights W."""
-        return (self.left.mT @ weights @ self.right).flatten(-2)
+        return self.pull(weights, self.left.mT @ weights @ self.right)
 
-    def sphere(self, radius: Tensor) -> Tensor:
+    def sphere(self, radius: float) -> float:
         """Euclidean length of theta on the boundary of the ball of this radius."""
         return radius
 
@@ -75,33 +81,10 @@ class Chart(Elements):
 
 
 @dataclass(frozen=True, eq=False)
-class RowChart(Chart):
-    """theta = coordinates of W in the span of the rows (x_it - x_is) z_i^T, where every stationary W lies."""
-
-    basis: Float[Tensor, "elements entries size"]
-
-    @classmethod
-    def of(cls, data: TokenDataset) -> RowChart:
-        """The chart for the Frobenius ball."""
-        small, left, right = reduced_spans(data)
-        rows = torch.einsum("bntd,bnq->bntdq", small.input_tokens, small.queries).flatten(-2).flatten(1, 2)
-        return cls(small, left, right, torch.linalg.svd(rows, full_matrices=False)[2].mT)
-
-    def small(self, theta: Tensor) -> Tensor:
-        return super().small(torch.einsum("bdr,pbr->pbd", self.basis, theta))
-
-    def pull(self, theta: Tensor, gradient: Tensor) -> Tensor:
-        return torch.einsum("bdr,pbd->pbr", self.basis, super().pull(theta, gradient))
-
-    def coordinates(self, weights: Tensor) -> Tensor:
-        return torch.einsum("bdr,pbd->pbr", self.basis, super().coordinates(weights))
-
-
-@dataclass(frozen=True, eq=False)
 class FactorChart(Chart):
     """theta = (K, Q): the ball ``||K||_F^2 + ||Q||_F^2 <= 2 R`` is the nuclear ball of radius R, cut at rank m."""
 
-    rank: int
+    rank: int = field(kw_only=True)
 
     def _factors(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         rows, columns = self.left.shape[-1], self.right.shape[-1]
@@ -121,30 +104,14 @@ class FactorChart(Chart):
         key, query = balanced_factors(self.left.mT @ weights @ self.right, self.rank, least=1e-6)
         return torch.cat([key.flatten(-2), query.flatten(-2)], -1)
 
-    def sphere(self, radius: Tensor) -> Tensor:
-        return (2 * radius).sqrt()
+    def sphere(self, radius: float) -> float:
+        return math.sqrt(2 * radius)
 
     def sensitivity(self, theta: Tensor) -> Tensor:
         return self.row_size * torch.linalg.vector_norm(theta, dim=-1)
 
 
-@dataclass(frozen=True, eq=False)
-class EdgeChart(Chart):
-    """W = offset + theta on the edge of a cap, theta orthogonal to the centre of the cone."""
-
-    centre: Float[Tensor, "elements size"]
-    offset: Float[Tensor, "elements size"]
-
-    def small(self, theta: Tensor) -> Tensor:
-        return super().small(self.offset + across(theta, self.centre))
-
-    def pull(self, theta: Tensor, gradient: Tensor) -> Tensor:
-        return across(super().pull(theta, gradient), self.centre)
-
-
-def balanced_factors(
-    weights: Float[Tensor, "*lead d dq"], rank: int, least: float = 0.0
-) -> tuple[Float[Tensor, "*lead d rank"], Float[Tensor, "*lead dq rank"]]:
+def balanced_factors(weights: Tensor, rank: int, least: float = 0.0) -> tuple[Tensor, Tensor]:
     """K and Q of `rank` columns with K^T K = Q^T Q and K Q^T the weights, none shorter than `least` of the longest."""
     left, sizes, right = torch.linalg.svd(weights, full_matrices=False)
     roots = sizes[..., :rank].sqrt()
@@ -163,6 +130,13 @@ def reduced_spans(data: TokenDataset) -> tuple[TokenDataset, Tensor, Tensor]:
     return small, left, right
 
 
+def row_chart(data: TokenDataset) -> Chart:
+    """Coordinates in the span of the rows (x_it - x_is) z_i^T, where every stationary W of a Frobenius ball lies."""
+    small, left, right = reduced_spans(data)
+    rows = torch.einsum("bntd,bnq->bntdq", small.input_tokens, small.queries).flatten(-2).flatten(1, 2)
+    return Chart(small, left, right, torch.linalg.svd(rows, full_matrices=False)[2].mT)
+
+
 def whole_chart(data: TokenDataset) -> Chart:
     """The entries of W itself, for norms that a change of basis would spoil."""
     left, right = (
@@ -173,28 +147,7 @@ def whole_chart(data: TokenDataset) -> Chart:
 
 
 @dataclass(frozen=True, eq=False)
-class Landscape(Elements, ABC):
-    """A function of theta ``[points, elements, size]`` to be made small, and its gradient."""
-
-    @abstractmethod
-    def gradient(self, theta: Float[Tensor, "points elements size"]) -> ScaledTensor:
-        """Gradient of the risk as mantissa ``[points, elements, size]`` and log-scale."""
-
-    @abstractmethod
-    def value(self, theta: Float[Tensor, "points elements size"]) -> Float[Tensor, "points elements"]:
-        """An increasing function of the risk, with as many digits as can be had."""
-
-    @abstractmethod
-    def sensitivity(self, theta: Float[Tensor, "elements size"]) -> Float[Tensor, "elements"]:
-        """How fast the exponents move with theta; sets the steps of difference quotients."""
-
-    def gradient_at(self, theta: Float[Tensor, "elements size"]) -> ScaledTensor:
-        """The gradient at one point per element."""
-        return self.gradient(theta[None])[0]
-
-
-@dataclass(frozen=True, eq=False)
-class WeightsLandscape(Landscape):
+class WeightsLandscape(Elements):
     """The risk as a function of the weights, the head fixed; `scores` are those of a linear one."""
 
     data: TokenDataset
@@ -225,7 +178,8 @@ class WeightsLandscape(Landscape):
         rows = risk_gradient(self.data, self.head, self.loss, self.attend(theta), scores=scores).logits
         return rows.map(flat_adjoint(self.chart.reduced, rows.mantissa))
 
-    def gradient(self, theta: Tensor) -> ScaledTensor:
+    def gradient(self, theta: Float[Tensor, "points elements size"]) -> ScaledTensor:
+        """Gradient of the risk as mantissa ``[points, elements, size]`` and log-scale."""
         inside = self._inside(theta)
         return inside.map(self.chart.pull(theta, inside.mantissa))
 
@@ -234,19 +188,20 @@ class WeightsLandscape(Landscape):
         inside = self._inside(theta[None])[0]
         return inside.map(self.chart.left @ inside.mantissa @ self.chart.right.mT)
 
-    def value(self, theta: Tensor) -> Tensor:
-        """log(L - L_*) for a linear head, L itself for others."""
+    def value(self, theta: Float[Tensor, "points elements size"]) -> Float[Tensor, "points elements"]:
+        """An increasing function of the risk: log(L - L_*) for a linear head, L itself for others."""
         attended = self.attend(theta)
         if not isinstance(self.head, LinearHead):
             return self.loss.value(attended.margin).mean(-1)
         return log_excess(self.data, self.head, self.loss, attended.log_attention)
 
-    def sensitivity(self, theta: Tensor) -> Tensor:
+    def sensitivity(self, theta: Float[Tensor, "elements size"]) -> Float[Tensor, "elements"]:
+        """How fast the exponents move with theta; sets the steps of difference quotients."""
         return self.chart.sensitivity(theta)
 
 
 @dataclass(frozen=True, eq=False)
-class HeadLandscape(Landscape):
+class HeadLandscape(Elements):
     """The risk as a function of a linear head v, the attention fixed: convex."""
 
     signed: Float[Tensor, "elements n dv"]
@@ -254,13 +209,14 @@ class HeadLandscape(Landscape):
     ceiling: Float[Tensor, "elements"]
 
     @classmethod
-    def at(cls, weights: WeightsLandscape, theta: Float[Tensor, "elements size"], radius: Tensor) -> HeadLandscape:
+    def at(cls, weights: WeightsLandscape, theta: Float[Tensor, "elements size"], radius: float) -> HeadLandscape:
         """At given weights; `radius` bounds the heads to come."""
         mixed = flat_mixture(weights.data, weights.data.values, weights.attend(theta[None]).attention)[0]
         ceiling = radius * torch.linalg.vector_norm(mixed, dim=-1).amax(-1) + 50
         return cls(weights.data.labels.unsqueeze(-1) * mixed, weights.loss, ceiling)
 
     def gradient(self, theta: Tensor) -> ScaledTensor:
+        """As that of the weights."""
         log_slope = self.loss.log_slope(torch.einsum("bnd,pbd->pbn", self.signed, theta))
         scale = log_slope.amax(-1)
         pull = (log_slope - scale.unsqueeze(-1)).exp() / self.signed.shape[-2]
@@ -273,9 +229,8 @@ class HeadLandscape(Landscape):
         return self.loss.log_excess(top, (top - margin).clamp(min=1e-300).log()).logsumexp(-1)
 
     def sensitivity(self, theta: Tensor) -> Tensor:
+        """How fast the margins move with theta."""
         return torch.linalg.vector_norm(self.signed, dim=-1).amax(-1).clamp(min=1e-300)
 
 
-def across(points: Tensor, centre: Tensor) -> Tensor:
-    """The part of points orthogonal to unit centres."""
-    return points - (points * centre).sum(-1, keepdim=True) * centre
+Landscape = WeightsLandscape | HeadLandscape

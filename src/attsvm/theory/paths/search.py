@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -19,32 +20,16 @@ from attsvm.norms import Entrywise, Frobenius, Norm, Nuclear
 from attsvm.norms.direction import direction_distance
 from attsvm.svm import AttentionSVM, label_svm, solve
 from attsvm.theory.cones import AngleCone
-from attsvm.theory.paths.landscapes import (
-    Chart,
-    EdgeChart,
-    FactorChart,
-    HeadLandscape,
-    RowChart,
-    WeightsLandscape,
-    across,
-    reduced_spans,
-    whole_chart,
-)
-from attsvm.theory.paths.solvers import (
-    PowerBall,
-    cap_residual,
-    newton_in_ball,
-    onto_cap,
-    projected_gradient,
-    tangent_part,
-)
+from attsvm.theory.paths import landscapes, solvers
+from attsvm.theory.paths.landscapes import Chart, FactorChart, HeadLandscape, WeightsLandscape
 
 _RATIO = 10**0.5  # radii grow at most by this factor from one solve to the next
 _SATURATED = 30.0  # logits this far apart keep the selection a start has; fresh random starts no longer help
 _FRESH, _CARRIED = 32, 8  # further starts where the best tokens are not separable: drawn at each radius, and kept
 _ELSEWHERE = 1e-3  # 1 - cosine from which two directions count as different
 _NEWTON, _GRADIENT = 100, 4000  # the most steps at a radius
-_LOOSE, _TIGHT, _GUIDE = 1e-3, 1e-4, 1e-2  # residual times radius: called converged, aimed at, on the way
+_LOOSE, _GUIDE = 1e-3, 1e-2  # residual times radius: called converged, aimed at on the way
+_TIGHT, _TIGHTEST = 1e-4, 1e-7  # aimed at where a radius was asked for; on the cap of a cone, where steps are cheap
 
 Found = dict[str, Any]  # the best point of one radius: tensors by the names that `RegularizationPath` gives them
 
@@ -92,12 +77,12 @@ class Search:
     def _chart(self) -> tuple[Chart, bool]:
         """The chart, and whether the rank asked for is below what the spans allow."""
         if isinstance(self.norm, Nuclear):
-            small, left, right = reduced_spans(self.data)
+            small, left, right = landscapes.reduced_spans(self.data)
             full = min(left.shape[-1], right.shape[-1])
             rank = min(full, self.rank or full)
-            return FactorChart(small, left, right, rank), rank < full
+            return FactorChart(small, left, right, rank=rank), rank < full
         rows = isinstance(self.norm, Frobenius) and self.cone is None
-        return RowChart.of(self.data) if rows else whole_chart(self.data), False
+        return landscapes.row_chart(self.data) if rows else landscapes.whole_chart(self.data), False
 
     def _mean_head(self) -> Tensor:
         """The mean of Y_i times the uniform mixture of input i: the first direction of a trained head."""
@@ -140,7 +125,7 @@ class Search:
         elif self.cone is not None:
             path = self.centre
         else:  # at a vanishing radius the minimiser is the steepest descent direction at zero
-            whole = WeightsLandscape.of(self.data, self.head, self.loss, whole_chart(self.data))
+            whole = WeightsLandscape.of(self.data, self.head, self.loss, landscapes.whole_chart(self.data))
             path = self.norm.steepest(-whole.gradient_in_weights(torch.zeros_like(self.centre).flatten(-2)).mantissa)
         chains = [path, torch.where((self.centre == 0).all(-1).all(-1)[:, None, None], path, self.centre)]
         if self.restarts:
@@ -154,18 +139,22 @@ class Search:
 
     def follow(self, radii: Tensor, limits: Tensor | None, progress: Callable[[int, int], None] | None) -> list[Found]:
         """The best point of every radius."""
-        stages = _stages(radii.tolist(), None if limits is None else limits.tolist(), self.rows)
+        asked, stages = radii.tolist(), _stages(radii.tolist(), self.rows)
+        shares = None if limits is None else (limits / radii).log().tolist()  # the logarithm of r over R
         past: list[tuple[float, Tensor, Tensor]] = []
         head: Tensor | None = None
         found = []
-        for done, (radius, limit, wanted) in enumerate(stages):
+        for done, radius in enumerate(stages):
+            wanted, limit = radius in asked, None
+            if shares is not None:
+                limit = radius * math.exp(np.interp(math.log(radius), np.log(asked), shares))
             start = self._starting_weights(radius, past)
-            landscape, theta, size = _placed(self.landscape, start, radius)
+            landscape, theta = self.landscape, _coordinates(self.landscape, start)
             if limit is None:
-                theta = self._solve(landscape, theta, size, wanted)
+                theta = self._solve(landscape, theta, radius, wanted)
             else:
-                theta, head, landscape = self._solve_joint(theta, size, head, limit, wanted)
-            point, chains = self._best(landscape, theta, head, size, limit, self.count)
+                theta, head, landscape = self._solve_joint(theta, radius, head, limit, wanted)
+            point, chains = self._best(landscape, theta, radius, self.count, head, limit)
             if self.hard.numel():
                 point = self._searched_widely(point, chains, radius, wanted)
             past = [*past[-1:], (radius, chains, point["weights"])]
@@ -176,23 +165,25 @@ class Search:
         return found
 
     def _solve(
-        self, landscape: WeightsLandscape, theta: Tensor, radius: Tensor, wanted: bool, share: float = 1.0
+        self, landscape: WeightsLandscape, theta: Tensor, radius: float, wanted: bool, share: float = 1.0
     ) -> Tensor:
         """The chains' stationary points; at radii in between, which only guide the path, with less care."""
-        if self.cone is not None:
-            return self._solve_in_cone(landscape, theta, radius, wanted, self.cone)
-        if isinstance(self.norm, Frobenius | Nuclear | Entrywise):
-            ball = PowerBall(self.norm.p if isinstance(self.norm, Entrywise) else 2.0)
-            return newton_in_ball(landscape, theta, landscape.chart.sphere(radius), round(share * _NEWTON), ball=ball)
+        if self.cone is None and isinstance(self.norm, Frobenius | Nuclear | Entrywise):
+            p = self.norm.p if isinstance(self.norm, Entrywise) else 2.0
+            ball = solvers.PowerBall(landscape.chart.sphere(radius), p)
+            return solvers.newton_in_ball(landscape, theta, ball, round(share * _NEWTON))
 
-        def project(points: Tensor, index: Tensor) -> Tensor:
-            return self.norm.project(points.unflatten(-1, (self.data.d, self.data.dq)), radius[index]).flatten(-2)
+        def project(points: Tensor, chain: Tensor) -> Tensor:
+            centre, cosine = self._cap(chain)
+            if centre is not None:
+                return solvers.onto_cap(points, centre, cosine, radius)
+            return self.norm.project(points.unflatten(-1, (self.data.d, self.data.dq)), radius).flatten(-2)
 
-        def residual(part: WeightsLandscape, points: Tensor, index: Tensor) -> Tensor:
-            return self._residual(part, points, radius[index])[0] * (1 + radius[index] * part.chart.row_size)
+        def residual(part: WeightsLandscape, points: Tensor, chain: Tensor) -> Tensor:
+            return self._residual(part, points, radius, chain)[0] * (1 + radius * part.chart.row_size)
 
-        tolerance = _TIGHT if wanted else _GUIDE
-        return projected_gradient(landscape, theta, project, residual, round(share * _GRADIENT), tolerance)
+        tolerance = _GUIDE if not wanted else _TIGHT if self.cone is None else _TIGHTEST
+        return solvers.projected_gradient(landscape, theta, project, residual, round(share * _GRADIENT), tolerance)
 
     def _searched_widely(self, point: Found, chains: Tensor, radius: float, wanted: bool) -> Found:
         """`point` with the lowest minima of many more starts, where the best tokens are not separable."""
@@ -201,71 +192,48 @@ class Search:
         if self.carried is not None:
             starts = torch.cat([self.carried, starts])
         starts = self._sized(starts, radius)
-        landscape, theta, size = _placed(self.plain[self.hard.repeat(len(starts))], starts, radius)
-        ended = landscape.chart.weights(self._solve(landscape, theta, size, wanted)[None])
+        landscape = self.plain[self.hard.repeat(len(starts))]
+        theta = self._solve(landscape, _coordinates(landscape, starts), radius, wanted)
+        ended = landscape.chart.weights(theta[None])
         # The chains that were solved already take part in the comparison.
         every = torch.cat([chains[:, self.hard], ended.reshape(-1, many, *chains.shape[2:])])
-        landscape, theta, size = _placed(self.plain[self.hard.repeat(len(every))], every, radius)
-        found, every = self._best(landscape, theta, None, size, None, many)
+        landscape = self.plain[self.hard.repeat(len(every))]
+        theta = _coordinates(landscape, every)
+        found, every = self._best(landscape, theta, radius, many)
         self.carried = _lowest_apart(every, landscape.value(theta[None])[0].reshape(-1, many), _CARRIED)
         return {name: None if old is None else old.index_copy(0, self.hard, found[name]) for name, old in point.items()}
 
-    def _solve_in_cone(
-        self, landscape: WeightsLandscape, theta: Tensor, radius: Tensor, wanted: bool, cone: AngleCone
-    ) -> Tensor:
-        """Newton steps on the sphere where they stay in the cap, else on its edge; projected gradients for the rest."""
-        centre, cosine = cone.direction.flatten(-2).repeat(2 + self.restarts, 1), 1 - cone.opening
-
-        def project(points: Tensor, index: Tensor) -> Tensor:
-            return onto_cap(points, centre[index], cosine, radius[index])
-
-        def residual(part: WeightsLandscape, points: Tensor, index: Tensor) -> Tensor:
-            found, _ = cap_residual(points, part.gradient_at(points), centre[index], cosine)
-            return found * (1 + radius[index] * part.chart.row_size)
-
-        inner = newton_in_ball(landscape, theta, radius, _NEWTON // 2)
-        # On the edge, from its nearest point or, at the centre, from downhill of it.
-        offset, edge = cosine * radius.unsqueeze(-1) * centre, radius * math.sqrt(1 - cosine**2)
-        sideways = across(theta, centre)
-        flat = torch.linalg.vector_norm(sideways, dim=-1) <= 1e-9 * radius
-        sideways = torch.where(flat.unsqueeze(-1), -across(landscape.gradient_at(theta).normalized(), centre), sideways)
-        chart = landscape.chart
-        rim = replace(landscape, chart=EdgeChart(chart.reduced, chart.left, chart.right, centre, offset))
-        found = newton_in_ball(rim, sideways, edge, _NEWTON // 2)
-        outer = offset + PowerBall().on_boundary(across(found, centre), edge)
-        inside = (inner * centre).sum(-1) > cosine * radius
-        lower = landscape.value(inner[None])[0] <= landscape.value(outer[None])[0]
-        ended = torch.where((inside & lower).unsqueeze(-1), inner, outer)
-        # An edge point that is pulled inward is no minimum of the cap: walk on from it.
-        return projected_gradient(landscape, ended, project, residual, _GRADIENT, _TIGHT if wanted else _GUIDE)
-
     def _solve_joint(
-        self, theta: Tensor, radius: Tensor, head: Tensor | None, limit: float, wanted: bool
+        self, theta: Tensor, radius: float, head: Tensor | None, limit: float, wanted: bool
     ) -> tuple[Tensor, Tensor, WeightsLandscape]:
         """Weights and head in turn: the head's problem is convex, and the weights feel it only through the scores."""
-        bound = torch.full_like(radius, limit)
         if head is None:
             assert self.head_centre is not None
             first = self.landscape.head.parameters()["head"][: self.count]
             head = torch.cat([first, self.head_centre, first.repeat(self.restarts, 1)])
-        head = PowerBall().on_boundary(head, bound)
+        ball = solvers.PowerBall(limit)
+        head = ball.on_boundary(head)
         landscape = self.landscape.with_head(head)
         for _ in range(25 if wanted else 3):
             theta = self._solve(landscape, theta, radius, wanted, share=0.15)
-            moved = newton_in_ball(HeadLandscape.at(landscape, theta, bound), head, bound, 20)
-            change = torch.linalg.vector_norm(moved - head, dim=-1) / bound
-            head, landscape = moved, self.landscape.with_head(moved)
-            if float(change.max()) < 1e-10:
+            before, head = head, solvers.newton_in_ball(HeadLandscape.at(landscape, theta, limit), head, ball, 20)
+            landscape = self.landscape.with_head(head)
+            if float(torch.linalg.vector_norm(head - before, dim=-1).max()) < 1e-10 * limit:
                 break
         return self._solve(landscape, theta, radius, wanted), head, landscape
 
-    def _residual(self, landscape: WeightsLandscape, theta: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-        """Distance from stationarity, and whether the boundary binds."""
+    def _cap(self, chain: Tensor) -> tuple[Tensor | None, float]:
+        """Unit centres and the least cosine of the cones of these chains; no centres without a cone."""
+        if self.cone is None:
+            return None, -1.0
+        return self.cone.direction.flatten(-2)[chain % self.count], 1 - self.cone.opening
+
+    def _residual(self, landscape: WeightsLandscape, theta: Tensor, radius: float, chain: Tensor) -> tuple[Tensor, ...]:
+        """Distance from stationarity, whether the boundary of the ball binds, and whether the edge of the cone does."""
         weights, gradient = landscape.chart.weights(theta[None])[0], landscape.gradient_in_weights(theta)
+        edge = torch.zeros(len(theta), dtype=torch.bool, device=theta.device)
         if isinstance(self.norm, Frobenius) or self.cut:
-            tangent, multiplier = tangent_part(theta, landscape.gradient_at(theta))
-            off = tangent.square().sum(-1)
-            residual = torch.where(multiplier > 0, off / (1 + multiplier), 1 - multiplier)
+            residual, edge = solvers.sphere_residual(theta, landscape.gradient(theta[None])[0], *self._cap(chain))
             own = torch.linalg.vector_norm(theta, dim=-1) / landscape.chart.sphere(radius)
         else:
             size = self.norm.dual_value(gradient.mantissa)
@@ -273,26 +241,24 @@ class Search:
             residual = (1 - reach / (radius * torch.where(size > 0, size, 1.0))).clamp(min=0)
             own = self.norm.value(weights) / radius
         bound = own >= 1 - 1e-6
-        inside = (radius.log() + gradient.log_norm()).exp()
+        inside = (math.log(radius) + gradient.log_norm()).exp()
         still = (gradient.mantissa.flatten(1) == 0).all(-1)
-        return torch.where(still, 0.0, torch.where(bound, residual, inside)), bound
+        return torch.where(still, 0.0, torch.where(bound, residual, inside)), bound, edge
 
     def _best(
         self,
         landscape: WeightsLandscape,
         theta: Tensor,
-        head: Tensor | None,
-        radius: Tensor,
-        limit: float | None,
+        radius: float,
         count: int,
+        head: Tensor | None = None,
+        limit: float | None = None,
     ) -> tuple[Found, Tensor]:
         """The lowest of the chains for each element, what became of the others, and all chains' weights."""
-        trained = None if head is None or limit is None else (head, torch.full_like(radius, limit))
-        lead = (theta.shape[0] // count, count)
-        if trained is None:
-            value = landscape.value(theta[None])[0].reshape(lead)
-        else:
-            value = HeadLandscape.at(landscape, theta, trained[1]).value(trained[0][None])[0].reshape(lead)
+        lead, value = (len(theta) // count, count), landscape.value(theta[None])
+        if head is not None and limit is not None:
+            value = HeadLandscape.at(landscape, theta, limit).value(head[None])
+        value = value.reshape(lead)
         weights = landscape.chart.weights(theta[None])[0]
         slopes = landscape.gradient_in_weights(theta).log_norm().reshape(lead)
         # Where values agree to round-off the smaller gradient is the smaller excess.
@@ -300,31 +266,25 @@ class Search:
         close = value <= lowest + 1e-12 * (1 + lowest.abs())
         best = torch.where(close, slopes, torch.inf).argmin(0)
         chosen = best * count + torch.arange(count, device=best.device)
-        part, own, own_radius = landscape[chosen], theta[chosen], radius[chosen]
+        part, own = landscape[chosen], theta[chosen]
         attended = part.attend(own[None])
-        if self.cone is None:
-            residual, bound = self._residual(part, own, own_radius)
-            edge = torch.zeros_like(bound)
-        else:
-            centre = self.cone.direction.flatten(-2)
-            residual, edge = cap_residual(own, part.gradient_at(own), centre, 1 - self.cone.opening)
-            bound = torch.ones_like(edge)
-        if trained is not None:
-            vector, bounds = (each[chosen] for each in trained)
-            off, _ = tangent_part(vector, HeadLandscape.at(part, own, bounds).gradient_at(vector))
+        residual, bound, edge = self._residual(part, own, radius, chosen)
+        vector = None if head is None else head[chosen]
+        if vector is not None and limit is not None:
+            off, _ = solvers.tangent_part(vector, HeadLandscape.at(part, own, limit).gradient(vector[None])[0])
             residual = torch.maximum(residual, off.square().sum(-1))
         every = weights.reshape(*lead, self.data.d, self.data.dq)
         linear = isinstance(self.head, LinearHead)
         turned = direction_distance(every, weights[chosen].expand_as(every)) > _ELSEWHERE
         found = {
             "weights": weights[chosen],
-            "head": None if trained is None else trained[0][chosen],
+            "head": vector,
             "risk": self.loss.value(attended.margin).mean(-1)[0],
-            "log_excess": part.value(own[None])[0] if linear and trained is None else None,
+            "log_excess": part.value(own[None])[0] if linear and vector is None else None,
             "attention": attended.attention[0],
             "log_attention": attended.log_attention[0],
             "residual": residual,
-            "converged": residual * (1 + own_radius * part.chart.row_size) <= _LOOSE,
+            "converged": residual * (1 + radius * part.chart.row_size) <= _LOOSE,
             "on_boundary": bound,
             "at_cone_edge": edge,
             "starts": torch.full_like(best, lead[0]),
@@ -334,12 +294,9 @@ class Search:
         return found, every
 
 
-def _placed(
-    landscape: WeightsLandscape, weights: Float[Tensor, "starts elements d dq"], radius: float
-) -> tuple[WeightsLandscape, Float[Tensor, "chains size"], Float[Tensor, "chains"]]:
-    """The landscape of the chains, their coordinates, and the radius of each."""
-    theta = landscape.chart.coordinates(weights.reshape(1, -1, *weights.shape[2:]))[0]
-    return landscape, theta, theta.new_full((len(theta),), radius)
+def _coordinates(landscape: WeightsLandscape, weights: Float[Tensor, "starts elements d dq"]) -> Tensor:
+    """theta of the chains, ``[starts * elements, size]``."""
+    return landscape.chart.coordinates(weights.flatten(0, 1)[None])[0]
 
 
 def _extrapolated(radius: float, past: list[tuple[float, Tensor]]) -> Tensor:
@@ -364,18 +321,11 @@ def _lowest_apart(weights: Tensor, value: Tensor, many: int) -> Tensor:
     return weights.gather(0, keep[..., None, None].expand(-1, *weights.shape[1:]))
 
 
-def _stages(radii: list[float], limits: list[float] | None, rows: float) -> list[tuple[float, float | None, bool]]:
-    """Radius, radius of the head, and whether it was asked for: with radii in between where steps would be too long."""
-    stages: list[tuple[float, float | None, bool]] = []
-    before = min(1.0 / rows, radii[0])
-    limit_before = None if limits is None else limits[0] * before / radii[0]
-    for place, radius in enumerate(radii):
-        limit = None if limits is None else limits[place]
+def _stages(radii: list[float], rows: float) -> list[float]:
+    """The radii, from a small one on, with others in between where steps would be too long."""
+    stages, before = [], min(1.0 / rows, radii[0])
+    for radius in radii:
         steps = max(1, math.ceil(math.log(radius / before) / math.log(_RATIO) - 1e-9))
-        for step in range(1, steps):
-            share = step / steps
-            between = None if limit is None or limit_before is None else limit_before * (limit / limit_before) ** share
-            stages.append((before * (radius / before) ** share, between, False))
-        stages.append((radius, limit, True))
-        before, limit_before = radius, limit
+        stages += [*np.geomspace(before, radius, steps + 1)[1:-1].tolist(), radius]
+        before = radius
     return stages

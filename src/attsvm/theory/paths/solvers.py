@@ -17,24 +17,29 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attsvm.attention import ScaledTensor
-from attsvm.theory.paths.landscapes import Elements, Landscape, WeightsLandscape, across
+from attsvm.theory.paths.landscapes import Elements, Landscape, WeightsLandscape
 
 _TANGENT_TOLERANCE = 1e-8
 _CHUNK = 1_000_000
 
 
+def _unit(vectors: Tensor) -> Tensor:
+    """Vectors of length one; zero where they are zero."""
+    return torch.nn.functional.normalize(vectors, dim=-1, eps=1e-300)
+
+
 def tangent_part(theta: Tensor, gradient: ScaledTensor) -> tuple[Tensor, Tensor]:
     """The unit gradient's part along the sphere, and the multiplier cos(theta, -gradient)."""
-    unit = theta / torch.linalg.vector_norm(theta, dim=-1, keepdim=True).clamp(min=1e-300)
-    direction = gradient.normalized()
+    unit, direction = _unit(theta), gradient.normalized()
     along = (direction * unit).sum(-1, keepdim=True)
     return direction - along * unit, -along.squeeze(-1)
 
 
 @dataclass(frozen=True)
 class PowerBall:
-    """The ball of the l_p norm of theta, 1 < p < inf; p = 2 is the Euclidean one."""
+    """The ball ||theta||_p <= radius, 1 < p < inf; p = 2 is the Euclidean one."""
 
+    radius: float
     p: float = 2.0
 
     def length(self, theta: Float[Tensor, "*lead size"]) -> Float[Tensor, "*lead"]:
@@ -42,10 +47,10 @@ class PowerBall:
         largest = theta.abs().amax(-1, keepdim=True).clamp(min=1e-300)
         return largest.squeeze(-1) * torch.linalg.vector_norm(theta / largest, ord=self.p, dim=-1)
 
-    def on_boundary(self, theta: Tensor, radius: Tensor) -> Tensor:
-        """theta scaled to norm `radius`."""
+    def on_boundary(self, theta: Tensor) -> Tensor:
+        """theta scaled to the boundary; zero where it is zero."""
         length = self.length(theta).unsqueeze(-1)
-        return theta * (radius.unsqueeze(-1) / torch.where(length > 0, length, torch.ones_like(length)))
+        return theta * (self.radius / torch.where(length > 0, length, 1.0))
 
     def normal(self, theta: Tensor) -> Tensor:
         """The gradient of the norm."""
@@ -60,55 +65,41 @@ class PowerBall:
 
 @dataclass(frozen=True, eq=False)
 class _Point(Elements):
-    """Points of a ball, one per element, and where the gradient lets each of them go.
+    """Points of a ball, one per element, and where the gradient lets each of them go."""
 
-    `tangent` is the part of the unit gradient that the ball lets a point follow, `bound` says whether the boundary
-    holds it, `multiplier` how hard, `normal` is the unit normal of the boundary.
-    """
-
+    ball: PowerBall
     theta: Float[Tensor, "elements size"]
-    radius: Float[Tensor, "elements"]
     gradient: ScaledTensor
-    normal: Float[Tensor, "elements size"]
-    tangent: Float[Tensor, "elements size"]
-    bound: Bool[Tensor, "elements"]
-    multiplier: Float[Tensor, "elements"]
+    normal: Float[Tensor, "elements size"]  # of the boundary, of length one
+    tangent: Float[Tensor, "elements size"]  # the part of the unit gradient that the ball lets a point follow
+    bound: Bool[Tensor, "elements"]  # whether the boundary holds it
+    multiplier: Float[Tensor, "elements"]  # how hard
 
     @classmethod
-    def at(cls, landscape: Landscape, ball: PowerBall, theta: Tensor, radius: Tensor) -> _Point:
-        """The points `theta` of the balls of these radii."""
-        gradient = landscape.gradient_at(theta)
+    def at(cls, landscape: Landscape, ball: PowerBall, theta: Tensor) -> _Point:
+        """The points `theta`."""
+        gradient, normal = landscape.gradient(theta[None])[0], _unit(ball.normal(theta))
         direction = gradient.normalized()
-        normal = ball.normal(theta)
-        normal = normal / torch.linalg.vector_norm(normal, dim=-1, keepdim=True).clamp(min=1e-300)
         along = (direction * normal).sum(-1, keepdim=True)
-        multiplier = -(direction * theta).sum(-1) / radius
-        bound = (ball.length(theta) >= radius * (1 - 1e-9)) & (multiplier >= 0)
+        multiplier = -(direction * theta).sum(-1) / ball.radius
+        bound = (ball.length(theta) >= ball.radius * (1 - 1e-9)) & (multiplier >= 0)
         tangent = torch.where(bound.unsqueeze(-1), direction - along * normal, direction)
-        return cls(theta, radius, gradient, normal, tangent, bound, multiplier)
+        return cls(ball, theta, gradient, normal, tangent, bound, multiplier)
 
 
-def newton_in_ball(
-    landscape: Landscape,
-    theta: Float[Tensor, "elements size"],
-    radius: Float[Tensor, "elements"],
-    iterations: int,
-    *,
-    ball: PowerBall = PowerBall(),  # noqa: B008 - immutable
-) -> Float[Tensor, "elements size"]:
-    """Damped Newton steps in the ball ||theta||_p <= radius, every element for itself, until it is stationary.
+def newton_in_ball(landscape: Landscape, theta: Tensor, ball: PowerBall, iterations: int) -> Tensor:
+    """Damped Newton steps in the ball, every element for itself, until it is stationary.
 
     An element moves along the sphere while the negative gradient points outward, and leaves it when it points inward.
     Second derivatives are central differences of the saturation-proof gradient, divided by its norm; Levenberg's
     damping keeps the matrix positive definite and the value falling.
     """
-    theta = ball.on_boundary(theta, radius)
-    damping = torch.full_like(radius, 1e-3)
-    resting = torch.zeros_like(radius, dtype=torch.bool)
-    active = torch.arange(theta.shape[0], device=theta.device)
-    part = landscape
+    theta = ball.on_boundary(theta)
+    damping = torch.full_like(theta[:, 0], 1e-3)
+    resting = torch.zeros_like(damping, dtype=torch.bool)
+    active, part = torch.arange(len(theta), device=theta.device), landscape
     for _ in range(iterations):
-        point = _Point.at(part, ball, theta[active], radius[active])
+        point = _Point.at(part, ball, theta[active])
         still = point.bound & (torch.linalg.vector_norm(point.tangent, dim=-1) <= _TANGENT_TOLERANCE)
         going = ~still & ~resting[active] & (point.gradient.mantissa != 0).any(-1)
         if not bool(going.all()):
@@ -116,31 +107,29 @@ def newton_in_ball(
             active, part, point = active[going], part[going], point[going]
             if active.numel() == 0:
                 break
-        moved, damping[active] = _newton_step(part, ball, point, damping[active])
+        moved, damping[active] = _newton_step(part, point, damping[active])
         length = torch.linalg.vector_norm(moved - point.theta, dim=-1)
         # Round-off: steps that change nothing, or damping that allows none.
-        resting[active] = ((length > 0) & (length < 1e-12 * point.radius)) | (damping[active] > 1e4)
+        resting[active] = ((length > 0) & (length < 1e-12 * ball.radius)) | (damping[active] > 1e4)
         theta[active] = moved
     return theta
 
 
-def _newton_step(part: Landscape, ball: PowerBall, point: _Point, damping: Tensor) -> tuple[Tensor, Tensor]:
+def _newton_step(part: Landscape, point: _Point, damping: Tensor) -> tuple[Tensor, Tensor]:
     """The next points (unmoved where the step helps nothing), and the damping to go on with."""
-    here, bound = point.theta, point.bound
+    here, bound, ball = point.theta, point.bound, point.ball
     normal = torch.where(bound.unsqueeze(-1), point.normal, 0.0)
     outer = normal.unsqueeze(-1) * normal.unsqueeze(-2)
-    eye = torch.eye(here.shape[-1], dtype=here.dtype, device=here.device)
-    project = eye - outer
+    project = torch.eye(here.shape[-1], dtype=here.dtype, device=here.device) - outer
     bend = torch.where(bound, point.multiplier, 0.0).unsqueeze(-1) * ball.curvature(here)
     matrix = project @ (_second_derivatives(part, here, point.gradient) + torch.diag_embed(bend)) @ project
     level = matrix.diagonal(dim1=-2, dim2=-1).abs().mean(-1).clamp(min=1e-300)
     matrix = matrix + level[:, None, None] * outer
     factor, damping = _damped_factor(matrix, level, damping)
-    step = -torch.cholesky_solve(point.tangent.unsqueeze(-1), factor).squeeze(-1)
-    trial = here + step
-    outside = bound | (ball.length(trial) > point.radius)
-    trial = torch.where(outside.unsqueeze(-1), ball.on_boundary(trial, point.radius), trial)
-    better = _improves(part, ball, point, trial)
+    trial = here - torch.cholesky_solve(point.tangent.unsqueeze(-1), factor).squeeze(-1)
+    outside = bound | (ball.length(trial) > ball.radius)
+    trial = torch.where(outside.unsqueeze(-1), ball.on_boundary(trial), trial)
+    better = _improves(part, point, trial)
     damping = torch.where(better, torch.where(damping < 1e-13, 0.0, damping / 8), (damping * 8).clamp(min=1e-10))
     return torch.where(better.unsqueeze(-1), trial, here), damping
 
@@ -161,10 +150,10 @@ def _damped_factor(matrix: Tensor, level: Tensor, damping: Tensor) -> tuple[Tens
     return factor, damping
 
 
-def _improves(part: Landscape, ball: PowerBall, point: _Point, trial: Tensor) -> Bool[Tensor, "elements"]:
+def _improves(part: Landscape, point: _Point, trial: Tensor) -> Bool[Tensor, "elements"]:
     """Lower value; where both agree to round-off, not past the minimum along the way, or closer to stationary."""
     before, after = part.value(torch.stack([point.theta, trial]))
-    left = _Point.at(part, ball, trial, point.radius).tangent
+    left = _Point.at(part, point.ball, trial).tangent
     round_off = 1e-13 * (1 + before.abs())
     smaller = torch.linalg.vector_norm(left, dim=-1) < torch.linalg.vector_norm(point.tangent, dim=-1)
     downhill = (left * (trial - point.theta)).sum(-1) <= 0
@@ -199,15 +188,11 @@ def projected_gradient(
     `project` maps (points, element indices) to the nearest admissible points, `residual` measures stationarity of
     (landscape, points, element indices); an element stops below `tolerance`.
     """
-    theta = theta.clone()
-    active = torch.arange(theta.shape[0], device=theta.device)
-    part = landscape
+    active, part = torch.arange(len(theta), device=theta.device), landscape
     theta = project(theta, active)
-    best, lowest = theta.clone(), torch.full_like(theta[:, 0], torch.inf)
-    point, ahead = theta.clone(), theta.clone()
-    momentum = torch.ones_like(theta[:, 0])
-    step = 1 / part.sensitivity(theta)
-    old_ahead, old_direction = ahead.clone(), torch.zeros_like(theta)
+    best, point, ahead, old_ahead = (theta.clone() for _ in range(4))
+    lowest, momentum = torch.full_like(theta[:, 0], torch.inf), torch.ones_like(theta[:, 0])
+    step, old_direction = 1 / part.sensitivity(theta), torch.zeros_like(theta)
     for number in range(iterations):
         if number % 20 == 0:
             now = residual(part, point[active], active)
@@ -220,7 +205,7 @@ def projected_gradient(
                 if active.numel() == 0:
                     break
         here = ahead[active]
-        direction = part.gradient_at(here).normalized()
+        direction = part.gradient(here[None])[0].normalized()
         moved = torch.linalg.vector_norm(here - old_ahead[active], dim=-1)
         turned = torch.linalg.vector_norm(direction - old_direction[active], dim=-1)
         known = (moved > 0) & (number > 0)
@@ -238,28 +223,26 @@ def projected_gradient(
     return best
 
 
-def onto_cap(points: Tensor, centre: Tensor, cosine: float, radius: Tensor) -> Tensor:
+def onto_cap(points: Tensor, centre: Tensor, cosine: float, radius: float) -> Tensor:
     """The nearest point of the cap { ||x|| = radius, cos(x, centre) >= cosine }, for unit centres."""
-    unit = points / torch.linalg.vector_norm(points, dim=-1, keepdim=True).clamp(min=1e-300)
+    unit = _unit(points)
     along = (unit * centre).sum(-1, keepdim=True)
-    sideways = across(unit, centre)
-    sideways = sideways / torch.linalg.vector_norm(sideways, dim=-1, keepdim=True).clamp(min=1e-300)
-    edge = cosine * centre + math.sqrt(1 - cosine**2) * sideways
-    return torch.where(along < cosine, edge, unit) * radius.unsqueeze(-1)
+    edge = cosine * centre + math.sqrt(1 - cosine**2) * _unit(unit - along * centre)
+    return torch.where(along < cosine, edge, unit) * radius
 
 
-def cap_residual(
-    theta: Float[Tensor, "elements size"], gradient: ScaledTensor, centre: Float[Tensor, "elements size"], cosine: float
+def sphere_residual(
+    theta: Tensor, gradient: ScaledTensor, centre: Tensor | None = None, cosine: float = -1.0
 ) -> tuple[Float[Tensor, "elements"], Bool[Tensor, "elements"]]:
-    """Distance from stationarity on the cap, and whether its edge binds: there a pull outward is held by the cone."""
+    """Distance from stationarity on the sphere or a cap of it, and whether the cap's edge holds a pull outward."""
     tangent, multiplier = tangent_part(theta, gradient)
-    unit = theta / torch.linalg.vector_norm(theta, dim=-1, keepdim=True)
-    along = (unit * centre).sum(-1, keepdim=True)
-    outward = along * unit - centre
-    outward = outward / torch.linalg.vector_norm(outward, dim=-1, keepdim=True).clamp(min=1e-300)
-    push = -(tangent * outward).sum(-1, keepdim=True)
-    edge = (along <= cosine + 1e-9) & (push > 0)
-    off = torch.where(edge, tangent + push * outward, tangent).square().sum(-1)
-    edge = edge.squeeze(-1)
-    residual = torch.where(edge | (multiplier > 0), off / (1 + multiplier.clamp(min=0)), 1 - multiplier)
-    return residual, edge
+    edge = torch.zeros_like(multiplier, dtype=torch.bool)
+    if centre is not None:
+        unit = _unit(theta)
+        along = (unit * centre).sum(-1, keepdim=True)
+        outward = _unit(along * unit - centre)
+        push = -(tangent * outward).sum(-1, keepdim=True)
+        edge = ((along <= cosine + 1e-9) & (push > 0)).squeeze(-1)
+        tangent = torch.where(edge.unsqueeze(-1), tangent + push * outward, tangent)
+    off = tangent.square().sum(-1)
+    return torch.where(edge | (multiplier > 0), off / (1 + multiplier.clamp(min=0)), 1 - multiplier), edge
