@@ -184,7 +184,7 @@ def test_rows_of_a_relaxed_problem() -> None:
 
 def test_bad_input_is_answered_in_a_sentence() -> None:
     data = random_sphere(n=2, T=3, d=3, batch=2, seed=0)
-    with pytest.raises(ValueError, match=r"one data set; got a batch of shape \[2\]"):
+    with pytest.raises(ValueError, match=r"one data set; got a batch \[2\]"):
         locally_optimal_selections(data)
     with pytest.raises(ValueError, match="limit must be a positive integer; got 0"):
         locally_optimal_selections(data[0], limit=0)

@@ -289,7 +289,7 @@ def test_bad_input() -> None:
         verify_joint(prediction, run, threshold=2.0)
     with pytest.raises(ValueError, match="must be of the predicted data"):
         verify_joint(joint_prediction(labelled(0, dq=4, batch=2), first(data)), run)
-    with pytest.raises(ValueError, match="growth_ratio must be one number .* not negative"):
+    with pytest.raises(ValueError, match=r"growth_ratio must be one number .* not negative"):
         joint_prediction(data, first(data), growth_ratio=-1.0)
     with pytest.raises(ValueError, match="growth_ratio must be one number"):
         joint_prediction(data, first(data), growth_ratio=torch.ones(3))

@@ -131,10 +131,7 @@ class NextTokenData:
         if not given:
             raise ValueError("the context holds no token")
         if not isinstance(given[0], str):
-            ids = [int(token) for token in given]
-            if min(ids) < 0 or max(ids) >= self.K:
-                raise ValueError(f"context must hold token ids in 0..{self.K - 1}; got {ids}")
-            return ids
+            return _ids(given, "context", self.K).tolist()
         known = {word: index for index, word in enumerate(self.words)}
         unknown = [word for word in given if word not in known]
         if unknown:
@@ -177,8 +174,8 @@ def from_ids(
         raise ValueError(f"names must name each of the {len(table)} tokens that embeddings hold; got {len(called)}")
     if len(set(called)) < len(called):
         raise ValueError(f"names must differ; got {Counter(called).most_common(1)[0][0]!r} twice")
-    windows = [_ids(window, f"sequences[{place}]", called) for place, window in enumerate(sequences)]
-    following = _ids(labels, "labels", called)
+    windows = [_ids(window, f"sequences[{place}]", len(table)) for place, window in enumerate(sequences)]
+    following = _ids(labels, "labels", len(table))
     if len(following) != len(windows):
         raise ValueError(f"labels must hold one token for each of the {len(windows)} sequences; got {len(following)}")
     empty = [place for place, window in enumerate(windows) if len(window) == 0]
@@ -253,16 +250,14 @@ def _tokens(text: str, tokenizer: Any) -> list[str]:
     return list(tokenizer(text))
 
 
-def _ids(given: Any, name: str, called: Sequence[str]) -> np.ndarray:
+def _ids(given: Any, name: str, size: int) -> np.ndarray:
     array = np.asarray(given)
     if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
         raise ValueError(f"{name} must be a list of token ids; got {given!r}"[:200])
-    outside = np.flatnonzero((array < 0) | (array >= len(called)))
+    outside = np.flatnonzero((array < 0) | (array >= size))
     if outside.size:
-        at = int(outside[0])
-        raise ValueError(
-            f"{name} must lie in 0..{len(called) - 1}, the vocabulary that embeddings hold; got {array[at]} at {at}"
-        )
+        got = f"got {array[outside[0]]} at {outside[0]}"
+        raise ValueError(f"{name} must lie in 0..{size - 1}, the vocabulary that embeddings hold; {got}")
     return array.astype(np.int64)
 
 

@@ -36,7 +36,7 @@ class FinitePart:
     @property
     def certified(self) -> bool:
         """Whether the exact W_fin is proved to be near: within 1e-6 (1 + ||W_fin||)."""
-        return self.distance_bound <= 1e-6 * (1 + float(torch.linalg.matrix_norm(self.weights)))
+        return self.distance_bound <= 1e-6 * (1 + float(self.weights.norm()))
 
 
 def finite_part(graph: PriorityGraph) -> FinitePart:
@@ -78,20 +78,14 @@ class _RestrictedLoss:
 
     def __init__(self, graph: PriorityGraph, space: FiniteSpace) -> None:
         data = graph.data
-        kept, ids, size = graph.kept.numpy(), data.ids.numpy(), data.K
-        # One entry for each sample and different token: repeats count by the logarithm of their number.
-        sample, place = np.nonzero(kept)
-        keys, counts = np.unique(sample * size + ids[sample, place], return_counts=True)
-        sample, token = keys // size, keys % size
-        several = np.bincount(sample, minlength=data.n)[sample] > 1
-        sample, token, counts = sample[several], token[several], counts[several]
-        last = data.last.numpy()[sample]
-        pairs, pair = np.unique(last * size + token, return_inverse=True)
+        kept, ids, size, others = graph.kept.numpy(), data.ids.numpy(), data.K, data.ids != data.labels[:, None]
+        sample, place = np.nonzero(kept & (kept & others.numpy()).any(1, keepdims=True))
+        pairs, pair = np.unique(data.last.numpy()[sample] * size + ids[sample, place], return_inverse=True)
         _, inverse = np.unique(sample, return_inverse=True)
+        hit = (~others.numpy())[sample, place].astype(float)  # a label that repeats shares its 1
         self.n = data.n
         self.pair, self.sample = torch.from_numpy(pair), torch.from_numpy(inverse)
-        self.log_counts = torch.from_numpy(np.log(counts))
-        self.target = torch.from_numpy((token == data.labels.numpy()[sample]).astype(float))
+        self.target = torch.from_numpy(hit / np.bincount(inverse, hit)[inverse])
         tokens = data.embeddings[torch.from_numpy(pairs % size)]
         queries = data.embeddings[torch.from_numpy(pairs // size)]
         self.rows = space.logits(tokens, queries)[:, : int(space.dimension)]
@@ -104,7 +98,7 @@ class _RestrictedLoss:
         from scipy.sparse import csr_array
 
         groups = int(self.sample.max()) + 1
-        logits = (self.rows @ point)[self.pair] + self.log_counts
+        logits = (self.rows @ point)[self.pair]
         top = torch.full((groups,), -math.inf, dtype=torch.float64).scatter_reduce(0, self.sample, logits, "amax")
         shifted = logits - top[self.sample]
         total = torch.zeros(groups, dtype=torch.float64).index_add(0, self.sample, shifted.exp())

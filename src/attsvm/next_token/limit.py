@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -124,8 +125,8 @@ class LimitPrediction:
         if self.finite is None:
             raise ValueError(f"there is no limit to ask: {self.verdict}")
         given = self.data.encode(context)
-        last, tokens = given[-1], list(dict.fromkeys(given))
-        counts = torch.tensor([given.count(token) for token in tokens]).double()
+        last, counted = given[-1], Counter(given)
+        tokens, counts = list(counted), torch.tensor(list(counted.values())).double()
         present, query = self.data.embeddings[tokens], self.data.embeddings[last]
         height = present @ (self.svm_component @ query)
         alive = height >= height.max() - _TIED
@@ -137,12 +138,12 @@ class LimitPrediction:
         top = {component[token] for token in survivors}
         together = None not in top and len(top) == 1
         return Answer(
-            tuple(words[token] for token in survivors),
-            tuple(float(shares[place]) for place in order),
-            tuple(words[token] for token in tokens if token not in survivors),
-            bool((self.data.last == last).any()),
-            together and set(component.values()) <= self.graph.below(last, top),
-            len(survivors) == 1 or together,
+            words=tuple(words[token] for token in survivors),
+            probabilities=tuple(float(shares[place]) for place in order),
+            dropped=tuple(words[token] for token in tokens if token not in survivors),
+            seen=bool((self.data.last == last).any()),
+            by_graph=together and set(component.values()) <= self.graph.below(last, top),
+            decided=len(survivors) == 1 or together,
         )
 
     @property
@@ -150,10 +151,9 @@ class LimitPrediction:
         """One sentence: what is predicted, or why nothing is."""
         if self.clash:
             proof = "proved" if bool(self.solution.infeasible) else "numerically; not proved"
-            listed = "; ".join(map(str, self.clash[:_NAMED]))
-            rest = len(self.clash) - _NAMED
-            more = f"; and {rest} more" if rest > 0 else ""
-            return f"relations clash ({proof}), no weights in {self.data.d} dimensions meet all of: {listed}{more}"
+            listed, rest = "; ".join(map(str, self.clash[:_NAMED])), len(self.clash) - _NAMED
+            listed += f"; and {rest} more" if rest > 0 else ""
+            return f"relations clash ({proof}), no weights in {self.data.d} dimensions meet all of: {listed}"
         if self.finite is None:
             return f"the Graph-SVM is {self.solution.sentences}"
         if not self.graph.strict.any():
@@ -163,8 +163,7 @@ class LimitPrediction:
 
     @property
     def _sizes(self) -> tuple[float, float]:
-        norm = torch.linalg.matrix_norm
-        return float(norm(self.svm_component)), float(norm(self.finite_component))
+        return float(self.svm_component.norm()), float(self.finite_component.norm())
 
     def to_json(self) -> str:
         """Everything that is printed, as JSON; numbers that JSON cannot hold are null."""
@@ -198,10 +197,9 @@ class LimitPrediction:
             lines.append(f"Certificate of W_svm: {self.solution.status.name.lower()}, relative gap {gap:.2g}")
         if self.finite is not None and int(self.finite.space.dimension):
             near = f"at most {self.finite.distance_bound:.2g} from the exact one"
-            lines.append(
-                f"Certificate of W_fin: {near if self.finite.certified else 'not proved'}, S_fin has"
-                f" {int(self.finite.space.dimension)} of {self.data.d**2} dimensions"
-            )
+            near = near if self.finite.certified else "not proved"
+            space = f"S_fin has {int(self.finite.space.dimension)} of {self.data.d**2} dimensions"
+            lines.append(f"Certificate of W_fin: {near}, {space}")
         return "\n".join(lines)
 
 

@@ -215,9 +215,7 @@ def verify(limit: LimitPrediction, trained: Run | ArrayLike) -> Comparison:
     svm, finite = limit.svm_component, limit.finite_component
     inside = limit.finite.space.project(given[None])[0]
     outside = given - inside
-    size, distance, finite_size, grown = (
-        float(torch.linalg.matrix_norm(each)) for each in (svm, inside - finite, finite, outside)
-    )
+    size, distance, finite_size, grown = (float(each.norm()) for each in (svm, inside - finite, finite, outside))
     scale = float((outside * svm).sum()) / size**2 if size else 0.0
     cosine = float(direction_cosine(outside, svm)) if size else math.nan
     whole = float(direction_cosine(given, finite + scale * svm))

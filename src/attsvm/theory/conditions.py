@@ -119,8 +119,8 @@ def all_tokens_support(
 def all_tokens_support_everywhere(data: TokenDataset, norm: Norm | None = None, limit: int = 200_000) -> Condition:
     """Whether all tokens support the SVM of *every* selection that can be separated [TaSVM, global convergence].
 
-    Then the optimal selection is the only locally optimal one: any other has the better token among its neighbours.
-    All selections are solved, so this is for small problems, of at most `limit` candidate selections.
+    Then no selection but the optimal one is locally optimal: any other has a better token among its neighbours. All
+    selections are solved, so this is for small problems, of at most `limit` candidate selections.
 
     Margin: the smallest over the selections, as in `all_tokens_support`.
     """

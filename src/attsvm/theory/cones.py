@@ -47,11 +47,9 @@ class AngleCone:
         """The cone with one unit direction for each element of `data`, batch axes flattened."""
         shape = (*data.batch_shape, data.d, data.dq)
         if tuple(self.direction.shape) not in (shape, shape[-2:]):
-            raise ValueError(
-                f"direction of the cone must have shape {list(shape[-2:])} or {list(shape)};"
-                f" got {list(self.direction.shape)}"
-            )
-        unit = self.direction / torch.linalg.matrix_norm(self.direction)[..., None, None]
+            expected, got = f"{list(shape[-2:])} or {list(shape)}", list(self.direction.shape)
+            raise ValueError(f"direction of the cone must have shape {expected}; got {got}")
+        unit = self.direction / torch.linalg.matrix_norm(self.direction, keepdim=True)
         return AngleCone(unit.to(data.device).expand(shape).reshape(-1, data.d, data.dq), self.opening)
 
 
@@ -60,10 +58,8 @@ def in_angle_cone(
 ) -> Bool[Tensor, "*lead"]:
     """Whether ``cos(W, direction) >= 1 - opening`` and ``||W||_F >= radius`` [TaSVM, local convergence].
 
-    Arguments:
-        weights: W, ``[*lead, d, dq]``. Zero, which has no direction, and NaN lie in no cone.
-        direction: ``[*batch, d, dq]``, for example W_mm; leading axes broadcast.
-        opening: mu in [0, 2]; 1 - cosine is compared without cancellation, so openings of 1e-20 make sense.
+    Leading axes of W and the direction, for example W_mm, broadcast. Zero, which has no direction, and NaN lie in no
+    cone. 1 - cosine is compared without cancellation, so openings of 1e-20 make sense.
 
     >>> W = torch.tensor([[3.0], [4.0]]).double()
     >>> axis = torch.tensor([[0.0], [1.0]]).double()
@@ -201,5 +197,5 @@ def _orthogonal(axis: Tensor, count: int, data: TokenDataset, seed: Seed) -> Flo
     drawn = torch.from_numpy(np.stack(each, axis=1)).to(axis.device).reshape(count, *axis.shape)
     for _ in range(2):  # once leaves a component of rounding size along the axis
         drawn = drawn - (drawn * axis).sum((-1, -2), keepdim=True) * axis
-        drawn = drawn / torch.linalg.matrix_norm(drawn)[..., None, None]
+        drawn = drawn / torch.linalg.matrix_norm(drawn, keepdim=True)
     return drawn

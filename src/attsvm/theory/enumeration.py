@@ -56,12 +56,10 @@ class LocalOptima:
 
     def __repr__(self) -> str:
         kind = "all" if self.exhaustive else "a sample of the"
-        parts = [f"{self.pruned} pruned", f"{self.tried} tried", f"{self.infeasible} infeasible"]
-        parts += [f"{self.failed.shape[0]} failed"] if self.failed.shape[0] else []
-        return (
-            f"LocalOptima({kind} {len(self)} locally optimal among {self.candidates} selections"
-            f" ({', '.join(parts)}), {self.norm.name}, {self.seconds:.3g} s)"
-        )
+        parts = f"{self.pruned} pruned, {self.tried} tried, {self.infeasible} infeasible"
+        parts += f", {len(self.failed)} failed" if len(self.failed) else ""
+        found = f"{kind} {len(self)} locally optimal among {self.candidates} selections ({parts})"
+        return f"LocalOptima({found}, {self.norm.name}, {self.seconds:.3g} s)"
 
 
 def locally_optimal_selections(
@@ -96,7 +94,6 @@ def locally_optimal_selections(
     ``exhaustive=False`` and is a sample.
 
     Arguments:
-        data: one data set; for a batch use `locally_optimal_selections_of_each`.
         head: nonlinear ones are judged by their effective scores at each selection.
         limit: the most candidates to hold at any level of the tree; beyond a quarter of it the tree is also given up
             if pruning at its last rate would leave more than `limit` in the end.
@@ -110,10 +107,8 @@ def locally_optimal_selections(
     [[0]]
     """
     if data.batch_shape:
-        raise ValueError(
-            f"data must be one data set; got a batch of shape {list(data.batch_shape)}: use"
-            " locally_optimal_selections_of_each"
-        )
+        shape = list(data.batch_shape)
+        raise ValueError(f"data must be one data set; got a batch {shape}: use locally_optimal_selections_of_each")
     limit, starts = check_count(limit, "limit"), check_count(starts, "starts")
     began = time.perf_counter()
     own, norm = as_head(head, data), norm or Frobenius()
@@ -178,14 +173,13 @@ def every_separable_selection(
     candidates, _ = _candidates(exact, limit)
     if candidates is None:
         raise ValueError(f"limit must be at least the number of candidates, up to {_count(data)}; got {limit}")
-    kept, margins, undecided = [], [], 0
+    kept, margins, undecided = [candidates[:0]], [exact.tokens.new_zeros(0, data.n, data.T)], 0
     for copies, part in _chunks(exact, candidates):
         solution = solve_or_retry(AttentionSVM(copies, part), norm)
         kept.append(part[solution.solved])
         margins.append(solution.margins[solution.solved])
         undecided += int((~solution.solved & ~solution.infeasible).sum())
-    empty = torch.zeros(0, data.n, data.T, dtype=torch.float64, device=data.device)
-    return torch.cat([*kept, candidates[:0]]), torch.cat([*margins, empty]), undecided
+    return torch.cat(kept), torch.cat(margins), undecided
 
 
 def _count(data: TokenDataset) -> int:

@@ -104,8 +104,18 @@ def generalized_components(
     """
     if not 0 < ambiguous <= threshold <= 0.5:
         raise ValueError(f"thresholds must satisfy 0 < ambiguous <= threshold <= 0.5; got {ambiguous} and {threshold}")
-    norm = norm or Frobenius()
-    probabilities, matrix, whole = _checked(data, attention, weights)
+    check_kind(data, TokenDataset, "data", "a TokenDataset")
+    norm, double = norm or Frobenius(), data.to(dtype=torch.float64)
+    probabilities = as_floating(attention, "attention").to(double.tokens)
+    matrix = as_floating(weights, "weights").to(double.tokens)
+    _, lead = folded(double, probabilities, (data.n, data.T), "attention", "n, T")
+    check_shape(matrix, "weights", (*lead, data.d, data.dq), "as attention, then d, dq")
+    check_finite(probabilities, "attention", ("input", "token"))
+    check_finite(matrix, "weights", ("row", "column"))
+    if bool(((probabilities < 0) | (probabilities > 1 + 1e-6)).any()):
+        low, high = float(probabilities.min()), float(probabilities.max())
+        raise ValueError(f"attention must hold probabilities; got values in {low:g}..{high:g}")
+    whole = repeated(double, lead)  # along the axes of starts
     real = whole.real
     kept = (probabilities >= threshold) & real
     doubtful = (probabilities > ambiguous) & (probabilities <= threshold) & real
@@ -134,22 +144,6 @@ def generalized_components(
         svm_cosine=direction_cosine(matrix, svm.weights).masked_fill(size == 0, torch.nan),
         one_token_cosine=direction_cosine(matrix, single.weights).masked_fill(no_rows, torch.nan),
     )  # fmt: skip
-
-
-def _checked(data: TokenDataset, attention: ArrayLike, weights: ArrayLike) -> tuple[Tensor, Tensor, TokenDataset]:
-    """Attention and weights in float64, and the data repeated along the axes of starts."""
-    check_kind(data, TokenDataset, "data", "a TokenDataset")
-    whole = data.to(dtype=torch.float64)
-    probabilities = as_floating(attention, "attention").to(whole.tokens)
-    matrix = as_floating(weights, "weights").to(whole.tokens)
-    _, lead = folded(whole, probabilities, (data.n, data.T), "attention", "n, T")
-    check_shape(matrix, "weights", (*lead, data.d, data.dq), "as attention, then d, dq")
-    check_finite(probabilities, "attention", ("input", "token"))
-    check_finite(matrix, "weights", ("row", "column"))
-    if bool(((probabilities < 0) | (probabilities > 1 + 1e-6)).any()):
-        low, high = float(probabilities.min()), float(probabilities.max())
-        raise ValueError(f"attention must hold probabilities; got values in {low:g}..{high:g}")
-    return probabilities, matrix, repeated(whole, lead)
 
 
 _ORTHONORMAL = {torch.float64: 1e-8, torch.float32: 1e-5}

@@ -188,9 +188,8 @@ def growth(
         return constant * (_beside(reach, value) ** power) / value
 
     decay, sizes = rule.weight_decay, rule.schedule.sizes(0, int(times[-1]))
-    whole = _reach(sizes, decay)
-    reach = torch.from_numpy(whole[times.numpy()]).to(data.device)
-    step = torch.from_numpy(np.append(sizes, sizes[-1:])[times.numpy()]).to(data.device)
+    along = (_reach(sizes, decay), np.append(sizes, sizes[-1:]))
+    reach, step = (torch.from_numpy(each[times.numpy()]).to(data.device) for each in along)
     dual = _largest_dual(double, norm)
     start = initial_parameters(data, kind, seed, initial=initial)
     size = torch.full_like(law(reach), torch.nan)
@@ -302,7 +301,7 @@ def _held(start: dict[str, Tensor], rule: Optimizer, joint: bool, reach: Tensor)
 
     if joint:
         return grown((sizes[0] ** 2 + sizes[1] ** 2).sqrt()) ** 2 / 2
-    return grown(sizes[0]) * (grown(sizes[1]) if len(sizes) == 2 else 1.0)
+    return torch.stack([grown(size) for size in sizes]).prod(0)
 
 
 def _beside(values: Tensor, batch: Tensor) -> Tensor:

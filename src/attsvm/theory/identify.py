@@ -32,15 +32,8 @@ from attsvm.svm import AttentionSVM, SVMSolution, margin_efficiency, solve
 from attsvm.sweep.manifest import to_plain
 from attsvm.theory.diagnosis.tables import median, printed, table
 
-NORMS: Mapping[str, Norm] = {
-    "Frobenius": Frobenius(),
-    "nuclear": Nuclear(),
-    "spectral": Spectral(),
-    "max entry": MaxEntry(),
-    "l_3": Entrywise(3.0),
-    "projective": Projective(),
-    "gamma_2": Gamma2(),
-}
+_TRIED = (Frobenius(), Nuclear(), Spectral(), MaxEntry(), Entrywise(3.0), Projective(), Gamma2())
+NORMS: Mapping[str, Norm] = {norm.name.removesuffix(" entrywise"): norm for norm in _TRIED}
 """The norms that are tried unless others are given; any norm that `solve` knows may be added."""
 
 # What a norm must reach to be called the optimizer's own: a median efficiency, a share of the data sets, and a
@@ -127,10 +120,8 @@ class NormReport:
         """What was found, in a sentence or two."""
         place, count = self.norms.index(self.leader), int(self.judged.sum())
         trend = ", ".join(f"{value:.3f}" for value in self.medians[:, place].tolist())
-        found = (
-            f"{self.leader} wins {int(self.wins[-1, place])} of {count} data sets; median efficiency {trend} after"
-            f" {', '.join(f'{step:,}' for step in self.steps)} steps"
-        )
+        found = f"{self.leader} wins {int(self.wins[-1, place])} of {count} data sets; median efficiency {trend}"
+        found += f" after {', '.join(f'{step:,}' for step in self.steps)} steps"
         left = self.judged.numel() - count
         rest = f" {left} data sets are left out: what was selected there has no certified solution." if left else ""
         if count == 0:
@@ -194,14 +185,13 @@ def identify_norm(
     """
     kind = parameterization or Weights()
     check_kind(optimizer, Optimizer, "optimizer", "an optimizer such as Adam(0.1)")
-    check_kind(norms, Mapping | None, "norms", "a mapping from names to norms")
     steps, marks = check_count(steps, "steps", 4), (steps // 4, steps // 2, steps)
     data = random_sphere(n=n, T=T, d=d, batch=check_count(datasets, "datasets"), seed=seed)
     if norms is None:
         norms = dict(NORMS)
         if isinstance(kind, KeyQuery) and 1 < (kind.rank or d) < min(n, d):
             norms[f"spectral of rank {kind.rank}"] = SpectralOfRank(kind.rank or d)
-    if not norms or not all(isinstance(norm, Norm) for norm in norms.values()):
+    if not isinstance(norms, Mapping) or not norms or not all(isinstance(norm, Norm) for norm in norms.values()):
         raise ValueError(f"norms must map names to norms, at least one; got {norms!r}")
     run = fit(
         data, parameterization=kind, optimizer=optimizer, steps=steps, record=marks, keep=("weights",), seed=seed,

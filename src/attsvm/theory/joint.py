@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, check_positive, check_share
+from attsvm.data.checks import ArrayLike, check_share
 from attsvm.descent import Run
 from attsvm.norms import Frobenius, Norm, direction_cosine
 from attsvm.svm import AttentionSVM, LabelSVM, SVMSolution, label_svm, solve
@@ -86,18 +86,17 @@ def joint_prediction(
     norm = norm or Frobenius()
     ratio = torch.as_tensor(growth_ratio, dtype=torch.float64, device=data.device)
     if tuple(ratio.shape) not in ((), data.batch_shape) or not bool((ratio >= 0).all()):
-        raise ValueError(
-            f"growth_ratio must be one number or {list(data.batch_shape)}, not negative; got {growth_ratio!r}"
-        )
+        expected = f"one number or {list(data.batch_shape)}, not negative"
+        raise ValueError(f"growth_ratio must be {expected}; got {growth_ratio!r}")
     ratio = ratio.expand(data.batch_shape)
     label = label_svm(whole, selected)
     separable = label.solution.solved
     supports = label.support & separable.unsqueeze(-1)
     # Where there is no label margin there is no slack either.
     slack = torch.where(supports | ~separable.unsqueeze(-1), 0.0, label.solution.margins[..., 1] - 1)
-    length = torch.linalg.vector_norm(label.vector, dim=-1).nan_to_num(1.0).clamp(min=torch.finfo(torch.float64).tiny)
+    length = torch.linalg.vector_norm(label.vector, dim=-1, keepdim=True).nan_to_num(1.0).clamp(min=1e-300)
     # inf * 0 is NaN: inputs without slack keep the right-hand side 1 whatever the ratio.
-    pull = torch.where(slack > 0, ratio.unsqueeze(-1) * slack / length.unsqueeze(-1), 0.0)
+    pull = torch.where(slack > 0, ratio.unsqueeze(-1) * slack / length, 0.0)
     problem, solution = _balanced(whole, selected, norm, pull)
     return JointPrediction(problem.reference, label, supports, supports.all(-1), ratio, problem, solution)
 
@@ -158,7 +157,6 @@ def verify_joint(prediction: JointPrediction, run: Run, threshold: float = 0.99)
     The run has a linear head and may have an axis of starts; `threshold` is the cosine from which both directions count
     as reached.
     """
-    check_positive(threshold, "threshold")
     check_share(threshold, "threshold")
     _check_trained_head(run)
     expected, came = tuple(prediction.weights.shape), tuple(run.weights.shape)

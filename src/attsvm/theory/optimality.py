@@ -102,8 +102,7 @@ class LocalOptimality:
             elif not bool(self.feasible[at]):
                 sentence = "no weights separate this selection"
             else:
-                pairs = torch.nonzero(self.violations[at]).tolist()
-                named = ", ".join(f"input {i} token {t}" for i, t in pairs)
+                named = ", ".join(f"input {i} token {t}" for i, t in torch.nonzero(self.violations[at]).tolist())
                 sentence = f"support tokens score at least as high as the selected ones: {named}"
             lines.append(f"{place(where, ())}: {sentence}" if where else sentence)
         return "\n".join(lines) or "locally optimal"

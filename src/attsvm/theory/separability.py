@@ -95,22 +95,18 @@ def constructive_weights(data: TokenDataset, selected: ArrayLike) -> Float[Tenso
     """
     condition = separable_by_dimension(data)
     if not bool(condition.holds.all()):
-        raise ValueError(
-            f"the dimensions do not suffice, {int(-condition.margin.min())} are lacking: {condition.sentence}"
-        )
-    problem = AttentionSVM(data, selected)
-    exact = problem.data
+        lacking = int(-condition.margin.min())
+        raise ValueError(f"the dimensions do not suffice, {lacking} are lacking: {condition.sentence}")
+    problem, pinv = AttentionSVM(data, selected), torch.linalg.pinv
     differences, rows, ones = problem.differences(), problem.rows, problem.rows.double()
     free = rows.any(-1)
-    singles = torch.linalg.pinv(differences) @ ones.unsqueeze(-1)
-    queries = exact.queries * free.unsqueeze(-1)  # an input of one token asks for nothing
-    weights = singles.squeeze(-1).mT @ torch.linalg.pinv(queries).mT
+    queries = problem.data.queries * free.unsqueeze(-1)  # an input of one token asks for nothing
+    weights = (pinv(differences) @ ones.unsqueeze(-1)).squeeze(-1).mT @ pinv(queries).mT
     enough = (data.d >= rows.sum(-1).amax(-1)) & (data.dq >= free.sum(-1))
     if not bool(enough.all()):
-        flat = differences.flatten(-3, -2)
-        long = exact.queries.repeat_interleave(data.T, -2)
+        flat, long = differences.flatten(-3, -2), problem.data.queries.repeat_interleave(data.T, -2)
         gram = (flat @ flat.mT) * (long @ long.mT)
-        lam = torch.linalg.pinv(gram, hermitian=True) @ ones.flatten(-2).unsqueeze(-1)
+        lam = pinv(gram, hermitian=True) @ ones.flatten(-2).unsqueeze(-1)
         jointly = problem.combine(lam.squeeze(-1).reshape(rows.shape))
         weights = torch.where(enough[..., None, None], weights, jointly)
     miss = (problem.margins(weights) - ones).abs().amax((-1, -2))

@@ -37,13 +37,10 @@ class SeveralOptimal:
         return self.solution.weights
 
     def __str__(self) -> str:
-        total, exact = self.exact.numel(), int(self.exact.sum())
-        said = f"{exact} of {total} exact"
-        if exact < total:
-            said += (
-                f"; the others are upper bounds on N(W) from {int(self.solved[~self.exact].sum())} SVMs of"
-                f" {float(self.choices[~self.exact].sum()):g} choices, with lower bounds beside them"
-            )
+        said, others = f"{int(self.exact.sum())} of {self.exact.numel()} exact", ~self.exact
+        if bool(others.any()):
+            tried = f"{int(self.solved[others].sum())} SVMs of {float(self.choices[others].sum()):g} choices"
+            said += f"; the others are upper bounds on N(W) from {tried}, with lower bounds beside them"
         return said
 
 

@@ -70,13 +70,10 @@ def implicit_bias(parameterization: Parameterization, optimizer: Optimizer) -> I
         if plain or isinstance(steepest, Frobenius):
             return ImplicitBias(Nuclear(), Standing.CONJECTURED, "[TaSVM, key-query bias]")
         if isinstance(steepest, (Spectral, MaxEntry, LargestRow, LargestColumn)):
-            norm = factor_norm(steepest, parameterization.rank)
-            return ImplicitBias(
-                norm, Standing.CONJECTURED, "arXiv 2410.22069 (homogeneous networks), factors eliminated"
-            )
-        raise ValueError(
-            f"no limit is proved or conjectured for {optimizer!r} on K and Q; train Weights() or use gradient descent"
-        )
+            norm, source = factor_norm(steepest, parameterization.rank), "arXiv 2410.22069 (homogeneous networks)"
+            return ImplicitBias(norm, Standing.CONJECTURED, f"{source}, factors eliminated")
+        known = "train Weights() or use gradient descent"
+        raise ValueError(f"no limit is proved or conjectured for {optimizer!r} on K and Q; {known}")
     if not isinstance(parameterization, Weights):
         raise ValueError(f"no limit is known for the parameterization {parameterization!r}")
     if plain or isinstance(steepest, Frobenius):

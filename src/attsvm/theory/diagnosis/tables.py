@@ -88,7 +88,7 @@ def _limits(diagnosis: Diagnosis) -> Table:
     founded = f"the selection is {standing[0].value}"
     if len(standing) > 1:
         counted = (f"{kind.value} ({standing.count(kind)})" for kind in dict.fromkeys(standing))
-        founded = "the selections are " + ", ".join(counted)
+        founded = f"the selections are {', '.join(counted)}"
     measured = diagnosis.accuracy or "no accuracy was measured for this kind of problem"
     made.caption, made.caption_justify = f"{founded}; predictions are made by: {diagnosis.rule}; {measured}", "left"
     return made

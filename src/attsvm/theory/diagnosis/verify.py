@@ -194,8 +194,7 @@ def verify(
     cosine = direction_cosine(weights, torch.nan_to_num(solution.weights)).masked_fill(~solution.solved, torch.nan)
     efficiency = margin_efficiency(weights, problem, norm, solution=solution)
     farthest = math.sqrt(2 * (1 - least_cosine))
-    names = ("attention", "cosine", "distance", "efficiency")
-    limits = dict(zip(names, (threshold, least_cosine, farthest, least_efficiency), strict=True))
+    limits = {"attention": threshold, "cosine": least_cosine, "distance": farthest, "efficiency": least_efficiency}
     distance = _distance(weights, problem, solution, cosine < least_cosine)
     several = solution.solved & ~solution.unique & (not isinstance(norm, Nuclear))
     near = torch.where(torch.isnan(distance), (cosine >= least_cosine) | several, distance <= farthest)

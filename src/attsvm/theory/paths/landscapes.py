@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -148,34 +149,28 @@ def whole_chart(data: TokenDataset) -> Chart:
 
 @dataclass(frozen=True, eq=False)
 class WeightsLandscape(Elements):
-    """The risk as a function of the weights, the head fixed; `scores` are those of a linear one."""
+    """The risk as a function of the weights; the head is fixed, one for each element."""
 
     data: TokenDataset
     head: Head
     loss: Loss
     chart: Chart
-    scores: Float[Tensor, "elements n T"] | None
 
-    @classmethod
-    def of(cls, data: TokenDataset, head: Head, loss: Loss, chart: Chart) -> WeightsLandscape:
-        """With one head for each element."""
-        own = head.broadcast((len(data.tokens),))
-        scores = fixed_scores(data, own)
-        return cls(data, own, loss, chart, None if scores is None else scores[0])
+    @cached_property
+    def _scores(self) -> Float[Tensor, "1 elements n T"] | None:
+        return fixed_scores(self.data, self.head)
 
     def with_head(self, vector: Float[Tensor, "elements dv"]) -> WeightsLandscape:
         """The same with another linear head."""
-        return self.of(self.data, self.head.with_parameters({"head": vector}), self.loss, self.chart)
+        return replace(self, head=self.head.with_parameters({"head": vector}))
 
     def attend(self, theta: Tensor) -> Attended:
         """The forward pass."""
-        logits = flat_logits(self.chart.reduced, self.chart.small(theta))
-        return attend(self.data, self.head, logits, None if self.scores is None else self.scores[None])
+        return attend(self.data, self.head, flat_logits(self.chart.reduced, self.chart.small(theta)), self._scores)
 
     def _inside(self, theta: Tensor) -> ScaledTensor:
         """Gradient in the reduced W."""
-        scores = None if self.scores is None else self.scores[None]
-        rows = risk_gradient(self.data, self.head, self.loss, self.attend(theta), scores=scores).logits
+        rows = risk_gradient(self.data, self.head, self.loss, self.attend(theta), scores=self._scores).logits
         return rows.map(flat_adjoint(self.chart.reduced, rows.mantissa))
 
     def gradient(self, theta: Float[Tensor, "points elements size"]) -> ScaledTensor:

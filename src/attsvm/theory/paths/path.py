@@ -45,8 +45,8 @@ class RegularizationPath:
     log_excess: Float[Tensor, "*lead"] | None
     attention: Float[Tensor, "*lead n T"]  #: softmax probabilities
     log_attention: Float[Tensor, "*lead n T"]  #: their logarithms
-    #: how far from stationary, ``1 - <W, -G> / (N(W) N°(G))`` for a gradient G; 0 is exact. For a rank below the spans'
-    #: it is that of the factors; inside the ball (a nonlinear head) it is R ||G|| instead.
+    #: ``1 - <W, -G> / (N(W) N°(G))`` for a gradient G, 0 where exactly stationary; that of the factors for a rank below
+    #: the spans', R ||G|| inside the ball (a nonlinear head)
     residual: Float[Tensor, "*lead"]
     converged: Bool[Tensor, "*lead"]  #: stationary: its residual cannot matter at this radius. It need not be lowest
     on_boundary: Bool[Tensor, "*lead"]  #: the minimiser lies on the boundary of the ball
@@ -65,30 +65,25 @@ class RegularizationPath:
     @property
     def notes(self) -> list[str]:
         """Plain sentences on what a reader of the numbers should know; empty when there is nothing to say."""
+        counted = (
+            (~self.converged, "are not stationary to the tolerance"),
+            (self.elsewhere > 0, "had starts that ended elsewhere; the lowest risk was kept"),
+            (~self.on_boundary, "lie inside the ball"),
+            (self.at_cone_edge, "lie on the edge of the cone: the path leaves it"),
+        )
         total = self.converged.numel()
-        said = []
-        for count, sentence in (
-            (int((~self.converged).sum()), "are not stationary to the tolerance"),
-            (int((self.elsewhere > 0).sum()), "had starts that ended elsewhere; the lowest risk was kept"),
-            (int((~self.on_boundary).sum()), "lie inside the ball"),
-            (int(self.at_cone_edge.sum()), "lie on the edge of the cone: the path leaves it"),
-        ):
-            if count:
-                said.append(f"{count} of {total} points {sentence}.")
+        said = [f"{int(where.sum())} of {total} points {what}." for where, what in counted if bool(where.any())]
         if self.separable is not None and not bool(self.separable.all()):
-            without = int((~self.separable).sum())
-            said.append(
-                f"{without} of {self.separable.numel()} data sets have best tokens that no known weights separate;"
-                f" their points are the best found from up to {int(self.starts.max())} starts; lower ones may exist."
-            )
+            without = f"{int((~self.separable).sum())} of {self.separable.numel()} data sets"
+            found = f"their points are the best found from up to {int(self.starts.max())} starts; lower ones may exist"
+            said.append(f"{without} have best tokens that no known weights separate; {found}.")
         return said
 
     def __repr__(self) -> str:
-        shape = list(self.risk.shape[1:])
-        head = f"batch {shape}, " if shape else ""
+        head = f"batch {list(self.risk.shape[1:])}, " if self.risk.ndim > 1 else ""
         radii = f"{len(self.radii)} radii {float(self.radii[0]):g}..{float(self.radii[-1]):g}"
-        few, many = int(self.starts.min()), int(self.starts.max())
-        found = f"best found from {few if few == many else f'{few} to {many}'} starts"
+        starts = " to ".join(dict.fromkeys(str(int(end)) for end in torch.aminmax(self.starts)))
+        found = f"best found from {starts} starts"
         return f"RegularizationPath({head}{self.norm.name} norm, {', '.join([radii, found, *self.notes])})"
 
 
@@ -116,13 +111,11 @@ def regularization_path(
     logarithms, so radii of 1e4 and more are no harder than 10.
 
     Arguments:
-        head: a prediction head, a vector, a torch module, or None for the data's own. Where it is trained it must be
-            linear, and serves only as a hint where to start; None is fine.
+        head: where it is trained it must be linear, and serves only as a hint where to start; None is fine.
         radii: positive and increasing.
         norm: N, `Frobenius()` by default; `Nuclear()` is followed in factors, ``||K||_F^2 + ||Q||_F^2 <= 2 R``.
         parameterization: `KeyQuery(rank)` means the nuclear ball cut at that rank.
-        restarts: number of random starts at each radius.
-        seed: of the random starts; element b draws from stream (seed, b).
+        restarts, seed: number of random starts at each radius, and their seed.
         cone: restrict W to an `AngleCone` (Frobenius norm): the local path.
         train_head: minimise over a linear head ``||v|| <= r`` as well.
         head_radii: r for each R; R itself by default. How r grows beside R decides which SVM the path tends to.

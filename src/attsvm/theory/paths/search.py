@@ -63,9 +63,9 @@ class Search:
         if self.cone is not None and not isinstance(self.norm, Frobenius):
             raise ValueError(f"a cone goes with the Frobenius norm; got {self.norm!r}")
         self.count = len(self.data.tokens)
-        self.head: Head = self.given_head if self.given_head is not None else LinearHead(self._mean_head())
+        self.head = (self.given_head or LinearHead(self._mean_head())).broadcast((self.count,))
         chart, self.cut = self._chart()
-        self.plain = WeightsLandscape.of(self.data, self.head, self.loss, chart)
+        self.plain = WeightsLandscape(self.data, self.head, self.loss, chart)
         self.landscape = self.plain[torch.arange(self.count, device=self.data.device).repeat(2 + self.restarts)]
         self.rows = float(chart.row_size.max())
         self.streams = streams(self.keys, (self.count,), purpose=Purpose.PATH_START)
@@ -125,7 +125,7 @@ class Search:
         elif self.cone is not None:
             path = self.centre
         else:  # at a vanishing radius the minimiser is the steepest descent direction at zero
-            whole = WeightsLandscape.of(self.data, self.head, self.loss, landscapes.whole_chart(self.data))
+            whole = WeightsLandscape(self.data, self.head, self.loss, landscapes.whole_chart(self.data))
             path = self.norm.steepest(-whole.gradient_in_weights(torch.zeros_like(self.centre).flatten(-2)).mantissa)
         chains = [path, torch.where((self.centre == 0).all(-1).all(-1)[:, None, None], path, self.centre)]
         if self.restarts:
