@@ -143,7 +143,7 @@ def flipped(model: TransformersModel, reading: Reading, found: Why, factors: tup
     with torch.no_grad(), ExitStack() as hooks:
         for projection in (layer.query, layer.key):
             hooks.callback(projection.module.register_forward_pre_hook(change).remove)
-        attention = model._architecture.attentions(model._core, inputs)[reading.layer]
+        attention = model._architecture.run(model._core, inputs).attentions[reading.layer]
     chosen = attention[:, reading.number, found.query].argmax(-1)
     other = (chosen != found.chosen).reshape(len(found.flips), len(factors))
     return other.tolist()

@@ -169,9 +169,9 @@ class HeadModel(ABC):
         return [self.weights(layer, head) for head in range(self.heads)]
 
     def _chosen_layers(self, layers: Sequence[int] | None) -> list[int]:
-        chosen = list(range(self.layers)) if layers is None else list(layers)
+        chosen = list(range(self.layers) if layers is None else layers)
         for layer in chosen:
-            check_index("layer", layer, self.layers, self.name)
+            self._check_head(layer, 0)
         return chosen
 
     def _check_head(self, layer: int, head: int) -> None:
@@ -195,11 +195,7 @@ def check_index(name: str, value: object, size: int, model: str) -> None:
 
 
 def head_place(model: HeadModel, head: str, argument: str = "head") -> tuple[int, int]:
-    """Layer and head of ``"L3H7"``.
-
-    Raises:
-        ValueError: if it is no such name, or the model has no such head.
-    """
+    """Layer and head of ``"L3H7"``; a ValueError if it is no such name, or the model has no such head."""
     match = re.fullmatch(r"[Ll](\d+)[Hh](\d+)", head.strip()) if isinstance(head, str) else None
     if match is None:
         raise ValueError(f"{argument} must be a name such as 'L3H7' (layer and head, counted from 0); got {head!r}")
@@ -260,17 +256,9 @@ def form_errors(states: SentenceStates, forms: Sequence[Sequence[HeadWeights]]) 
     return error
 
 
-def attention_error(
-    model: HeadModel, states: SentenceStates, layers: Sequence[int] | None = None
-) -> Float[Tensor, "layers heads"]:
-    """`form_errors` of the model's own forms; `states` holds `layers` (None: all)."""
-    chosen = range(model.layers) if layers is None else layers
-    return form_errors(states, [model.forms(layer) for layer in chosen])
-
-
 def check_exact(model: HeadModel, states: SentenceStates, layers: Sequence[int]) -> None:
     """Raise ValueError unless the forms of `model` reproduce its own attention on `states`, which holds `layers`."""
-    error = attention_error(model, states, layers)
+    error = form_errors(states, [model.forms(layer) for layer in layers])
     worst = float(error.max())
     if not worst <= TOLERANCE:
         row, head = divmod(int(error.nan_to_num(torch.inf).argmax()), model.heads)

@@ -8,11 +8,18 @@ import torch
 import transformers
 from torch import nn
 
+from attsvm.heads import HeadModel, SentenceStates
 from attsvm.heads.loading.folder import quiet
+from attsvm.heads.model import form_errors
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 32}
 VOCABULARY = 50
 IDS = [7, 3, 3, 20, 41, 5, 11, 30]
+
+
+def attention_error(model: HeadModel, states: SentenceStates, layers: list[int] | None = None) -> torch.Tensor:
+    """`form_errors` of the model's own forms; `states` holds `layers` (None: all)."""
+    return form_errors(states, [model.forms(layer) for layer in (range(model.layers) if layers is None else layers)])
 
 
 def loud(model: nn.Module) -> nn.Module:

@@ -9,7 +9,7 @@ import transformers
 from torch import Tensor
 
 from attsvm.heads import from_arrays, load
-from attsvm.heads.model import attention_error
+from heads.loading.small import attention_error
 
 from . import small
 from .small import IDS

@@ -10,7 +10,8 @@ import transformers
 
 from attsvm.heads import HeadModel, Sentence, load
 from attsvm.heads.form import LayerStates
-from attsvm.heads.model import attention_error, form_errors
+from attsvm.heads.model import form_errors
+from heads.loading.small import attention_error
 from heads.weights import real
 
 from .small import HALF, IDS, POSITIONED, READERS, bert, gpt2, lately, rope, vit

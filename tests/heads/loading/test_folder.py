@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from attsvm.heads import load
-from attsvm.heads.model import attention_error
+from heads.loading.small import attention_error
 
 from . import small
 from .small import IDS, READERS

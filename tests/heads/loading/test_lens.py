@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attsvm.heads import load
-from attsvm.heads.model import attention_error
+from heads.loading.small import attention_error
 
 from .lens_stand_in import make
 from .test_tokenizers import Letters

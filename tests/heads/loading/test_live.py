@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from attsvm.heads import load
-from attsvm.heads.model import attention_error
+from heads.loading.small import attention_error
 
 from . import small
 from .small import IDS, READERS

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attsvm.heads import HeadModel, load
-from attsvm.heads.model import attention_error
+from heads.loading.small import attention_error
 from heads.weights import real
 
 from . import small

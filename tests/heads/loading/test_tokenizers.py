@@ -8,7 +8,7 @@ import torch
 
 from attsvm.heads import load
 from attsvm.heads.loading.tokenizers import SmilesTokenizer, WhisperTokenizer
-from attsvm.heads.model import attention_error
+from heads.loading.small import attention_error
 from heads.weights import real
 
 from . import small

@@ -138,7 +138,7 @@ def trace(model: HeadModel, sentence: Sentence, upstream: bool = True) -> Trace:
                 states = model.states(sentence)
                 if upstream and model._layers[0].norms is None:
                     _follow(model, writes, inputs, hooks)
-                    model._architecture.attentions(model._core, model._inputs(sentence))
+                    model._architecture.run(model._core, model._inputs(sentence))
         except RuntimeError:  # a few models compute nothing in float64
             states = model.states(sentence)
     seen = [states.layer(row) for row in range(model.layers)]

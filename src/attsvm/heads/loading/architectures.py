@@ -226,14 +226,10 @@ class Architecture:
             yield Layer(attention, *self.projections(attention), heads, self.turns, relative, slopes)
 
     def run(self, core: Any, inputs: Mapping[str, Any]) -> Any:
-        """What the model returns, attention of every layer included."""
+        """What the model returns, the attention of each layer, ``[1, heads, T, T]``, included."""
         part = core if self.part is None else attrgetter(self.part)(core)
         options = {"use_cache": False} if self.is_causal(core.config) else {}
         return part(**inputs, **options, output_attentions=True)
-
-    def attentions(self, core: Any, inputs: Mapping[str, Any]) -> Sequence[Tensor]:
-        """Run the model; the attention of each layer, ``[1, heads, T, T]``."""
-        return self.run(core, inputs).attentions
 
 
 _PROJECTIONS = _separate("k_proj", "q_proj")
@@ -304,24 +300,19 @@ _BY_SETTING = {
 }
 
 
-def _unknown_turns(settings: Mapping[str, Any]) -> str | None:
-    """A kind of rotary positions that the library cannot compute, if these settings ask for one, in some layers."""
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    known = {"default", *ROPE_INIT_FUNCTIONS}
-    asked = [settings, *(part for part in settings.values() if isinstance(part, dict))]
-    return next((part["rope_type"] for part in asked if part.get("rope_type", "default") not in known), None)
-
-
 def refusal(config: Any) -> str | None:
     """Why the logits of such a model are no sum of channels that are read, after the model's name; or None."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
     if str(getattr(config, "position_embedding_type", None)).startswith("relative_key"):
         return RELATIVE
     if config.model_type in _BY_TYPE:
         return _BY_TYPE[config.model_type]
-    unknown = _unknown_turns(getattr(config, "rope_parameters", None) or {})
-    if unknown is not None:
-        return f"has rotary positions of the kind {unknown!r}, which the transformers library does not know"
+    settings = getattr(config, "rope_parameters", None) or {}
+    for part in (settings, *settings.values()):  # those of some layers may stand inside
+        turns = part.get("rope_type", "default") if isinstance(part, dict) else "default"
+        if turns not in ("default", *ROPE_INIT_FUNCTIONS):
+            return f"has rotary positions of the kind {turns!r}, which the transformers library does not know"
     clipped = config.model_type == "mpt" and config.attn_config.clip_qkv
     return CLIPPED if clipped else next((why for name, why in _BY_SETTING.items() if getattr(config, name, None)), None)
 
@@ -329,8 +320,10 @@ def refusal(config: Any) -> str | None:
 def architecture_of(config: Any, name: str) -> Architecture:
     """The architecture of models with this configuration; a ValueError, with the reason, if there is none."""
     kind, reason = config.model_type, refusal(config)
-    if reason is not None or kind not in ARCHITECTURES:
-        raise ValueError(unsupported(name, kind) if reason is None else f"{name} ({kind}) {reason}")
+    if reason is not None:
+        raise ValueError(f"{name} ({kind}) {reason}")
+    if kind not in ARCHITECTURES:
+        raise ValueError(unsupported(name, kind))
     return ARCHITECTURES[kind]
 
 

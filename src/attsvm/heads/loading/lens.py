@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from attsvm.heads.form import HeadWeights, head_weights
 from attsvm.heads.loading.tokenizers import HuggingFaceTokenizer, Tokenizer, encode_sentences
-from attsvm.heads.loading.transformers_model import check_weights, weight_bytes
+from attsvm.heads.loading.transformers_model import check_weights, model_hash
 from attsvm.heads.model import HeadModel, Sentence, SentenceStates, Text, allowed_tokens, check_exact, with_constant
 
 _INSTEAD = "which is not read from TransformerLens; load the transformers model instead"
@@ -86,10 +85,8 @@ class LensModel(HeadModel):
     def weights(self, layer: int, head: int) -> HeadWeights:
         self._check_head(layer, head)
         cfg, attention = self._module.cfg, self._module.blocks[layer].attn
-        divisor = float(cfg.attn_scale)
-        if divisor <= 0:  # not set
-            divisor = float(cfg.d_head) ** 0.5
-        scale = 1 / divisor if cfg.use_attn_scale else 1.0
+        divisor = cfg.attn_scale if cfg.attn_scale > 0 else cfg.d_head**0.5  # below 0: not set
+        scale = 1 / float(divisor) if cfg.use_attn_scale else 1.0
         if getattr(cfg, "scale_attn_by_inverse_layer_idx", False):
             scale /= layer + 1
         # Grouped heads: W_K repeats each key head for the query heads that share it.
@@ -115,11 +112,7 @@ class LensModel(HeadModel):
         return found
 
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(repr((self.layers, self.heads, self.width, self.causal)).encode())
-        for part in weight_bytes(self._module):
-            digest.update(part)
-        digest.update(b"no tokenizer" if self._tokenizer is None else self._tokenizer.identity())
-        return digest.hexdigest()
+        return model_hash(repr((self.layers, self.heads, self.width, self.causal)), self._module, self._tokenizer)
 
 
 class _Prepending(HuggingFaceTokenizer):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,7 @@ def load(
     except ImportError:
         raise ValueError("loading models needs the transformers library: pip install 'attsvm[heads]'") from None
     audio = None if audio_features is None else as_tensor(audio_features, "audio_features")
-    pictures = _pictures(images, most_images)
+    pictures = images if images is None or isinstance(images, str | os.PathLike) else as_tensor(images, "images")
     where = None if device is None else as_device(device, "device")
     if is_lens(source):
         return LensModel(source, choose_tokenizer(tokenizer, None, None))
@@ -82,22 +81,7 @@ def load(
             "source must be a model folder, a name on the hub, a transformers or TransformerLens model; got"
             f" {type(source).__name__} (from_arrays takes hidden states and weights)"
         )
-    return _model(read, where, audio, pictures)
-
-
-Pictures = Callable[[Any, Path | None], tuple[Tensor, tuple[str, ...]]]
-"""From a configuration and the folder of a model, where there is one, to its images and notes about them."""
-
-
-def _pictures(images: object, most: int) -> Pictures | None:
-    """Images that are read once the model says how large they must be; None where none were given."""
-    if images is None:
-        return None
-    if isinstance(images, str | os.PathLike):
-        path = Path(images).expanduser()
-        return lambda config, folder: read_images(path, image_shape(config), preparation_of(folder), most)
-    given = as_tensor(images, "images")
-    return lambda config, folder: (given, ())
+    return _model(read, where, audio, pictures, most_images)
 
 
 @dataclass(frozen=True)
@@ -152,7 +136,7 @@ def _from_live(module: Any, tokenizer: object) -> _Read:
     return _Read(eager_copy(module, name), choose_tokenizer(tokenizer, None, module.config), name, notes)
 
 
-def _model(read: _Read, device: torch.device | None, audio: Tensor | None, images: Pictures | None) -> HeadModel:
+def _model(read: _Read, device: torch.device | None, audio: Tensor | None, images: Any, most_images: int) -> HeadModel:
     """The model of what its architecture reads; what it does not read must not be given."""
     core, name, notes = read.core.to(device), read.name, read.notes
     architecture, kind = architecture_of(core.config, name), core.config.model_type
@@ -170,8 +154,11 @@ def _model(read: _Read, device: torch.device | None, audio: Tensor | None, image
             f"{name} looks at images; pass images= (--images), a folder of PNG or JPEG files or an array scaled as it"
             " expects, [n, channels, height, width]"
         )
-    seen, more = images(core.config, read.folder)
-    return ImagesModel(core, architecture, seen, name, (*notes, *more))
+    if not isinstance(images, Tensor):  # read now, when it is known how large they must be
+        path, prepared = Path(images).expanduser(), preparation_of(read.folder)
+        images, more = read_images(path, image_shape(core.config), prepared, most_images)
+        notes += more
+    return ImagesModel(core, architecture, images, name, notes)
 
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")

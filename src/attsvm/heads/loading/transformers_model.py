@@ -43,6 +43,8 @@ _SILENCE = -1.5
 class TransformersModel(HeadModel):
     """A model that reads texts: a float32 copy with eager attention, in evaluation mode; its `core` is its own."""
 
+    _extra: tuple[Tensor, ...] = ()  # what the states depend on besides weights, sentence and tokenizer
+
     def __init__(
         self, core: Any, architecture: Architecture, tokenizer: Tokenizer | None, name: str, notes: tuple[str, ...] = ()
     ) -> None:
@@ -88,7 +90,7 @@ class TransformersModel(HeadModel):
         chosen = self._chosen_layers(layers)
         inputs = self._inputs(sentence)
         with torch.no_grad(), quiet(), _recorded(self._layers) as calls:
-            attentions = self._architecture.attentions(self._core, inputs)
+            attentions = self._architecture.run(self._core, inputs).attentions
         keys, queries, phases = [], [], []
         for layer in self._layers:  # a shared module ran once for each layer that it serves, in this order
             turns = self._architecture.phases(layer, calls[layer.attention].pop(0)) if layer.turns else None
@@ -160,18 +162,9 @@ class TransformersModel(HeadModel):
     def fingerprint(self) -> str:
         if self._fingerprint is None:
             settings = {k: v for k, v in self._core.config.to_dict().items() if k not in _PROVENANCE}
-            digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
-            for part in weight_bytes(self._core):
-                digest.update(part)
-            digest.update(b"no tokenizer" if self._tokenizer is None else self._tokenizer.identity())
-            for extra in self._extra_inputs():
-                digest.update(extra.cpu().contiguous().numpy().tobytes())
-            self._fingerprint = digest.hexdigest()
+            told = json.dumps(settings, sort_keys=True, default=str)
+            self._fingerprint = model_hash(told, self._core, self._tokenizer, self._extra)
         return self._fingerprint
-
-    def _extra_inputs(self) -> Sequence[Tensor]:
-        """What the states depend on besides weights, sentence and tokenizer."""
-        return []
 
 
 @contextmanager
@@ -205,17 +198,17 @@ class ListeningModel(TransformersModel):
         notes: tuple[str, ...] = (),
         audio_features: Tensor | None = None,
     ) -> None:
-        self._given = given = audio_features
+        self._extra = () if audio_features is None else (audio_features,)
         super().__init__(core, architecture, tokenizer, name, notes)
-        if given is not None and (given.ndim != 2 or given.shape[1] != self.width or not bool(given.isfinite().all())):
-            raise ValueError(
-                f"audio_features must be finite and of shape [frames, {self.width}]; got {list(given.shape)}"
-            )
+        for given in self._extra:
+            if given.ndim != 2 or given.shape[1] != self.width or not bool(given.isfinite().all()):
+                shape = list(given.shape)
+                raise ValueError(f"audio_features must be finite and of shape [frames, {self.width}]; got {shape}")
 
     def _attach(self, core: Any, name: str) -> None:
         super()._attach(core, name)
-        if self._given is not None:
-            self._heard = self._given.to(self._device, torch.float32)
+        if self._extra:
+            self._heard = self._extra[0].to(self._device, torch.float32)
             return
         frames = 2 * core.config.max_source_positions  # the second convolution halves the length
         mel = torch.full((1, core.config.num_mel_bins, frames), _SILENCE, device=self._device)
@@ -225,9 +218,6 @@ class ListeningModel(TransformersModel):
     def _inputs(self, sentence: Sentence) -> Mapping[str, Any]:
         self._check_length(sentence, self._positions)
         return {"input_ids": sentence.ids[None].to(self._device), "encoder_hidden_states": self._heard[None]}
-
-    def _extra_inputs(self) -> Sequence[Tensor]:
-        return [] if self._given is None else [self._given]
 
 
 class ImagesModel(TransformersModel):
@@ -250,7 +240,7 @@ class ImagesModel(TransformersModel):
         if len(kept) < len(images):
             again = len(images) - len(kept)
             self.notes += (f"{counted(again, 'image')} {'repeats' if again == 1 else 'repeat'} others; left out",)
-        self._images = plain[kept].to(self._device)
+        self._extra = (plain[kept],)
         rows, columns = (range(shape[side] // patch[side]) for side in (1, 2))
         tokens = ("[CLS]", *(f"patch {row},{column}" for row in rows for column in columns))
         ids = torch.arange(len(tokens))
@@ -263,10 +253,7 @@ class ImagesModel(TransformersModel):
         index = next((i for i, own in enumerate(self.sentences) if own.text == sentence.text), None)
         if index is None:
             raise ValueError(f"sentence must be one of the {len(self.sentences)} images; got {sentence.text!r}")
-        return {"pixel_values": self._images[index : index + 1]}
-
-    def _extra_inputs(self) -> Sequence[Tensor]:
-        return [self._images]
+        return {"pixel_values": self._extra[0][index : index + 1].to(self._device)}
 
 
 def image_shape(config: Any, of: str = "image_size") -> tuple[int, int, int]:
@@ -284,11 +271,16 @@ def check_weights(module: nn.Module, name: str) -> None:
             raise ValueError(f"the weights of {name} must be finite; {key} holds {kind}")
 
 
-def weight_bytes(module: nn.Module) -> Iterable[bytes]:
-    """Names, shapes and values of all weights, by name, to be hashed."""
+def model_hash(settings: str, module: nn.Module, tokenizer: Tokenizer | None, extra: Sequence[Tensor] = ()) -> str:
+    """A hash of settings, all weights by name, the tokenizer and `extra`."""
+    digest = hashlib.sha256(settings.encode())
     for key, tensor in sorted(module.state_dict().items()):
-        yield f"{key} {list(tensor.shape)} {tensor.dtype}".encode()
-        yield tensor.cpu().contiguous().numpy().tobytes()
+        digest.update(f"{key} {list(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    digest.update(b"no tokenizer" if tokenizer is None else tokenizer.identity())
+    for tensor in extra:
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def eager_copy(module: Any, name: str) -> Any:
