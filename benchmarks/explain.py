@@ -426,15 +426,15 @@ def fine_tuned(model: TransformersModel, found: Edit, steps: int = 400) -> tuple
     reader = _Reader(model, layer, model.weights(layer, number))
     inputs = []
     for choice in found.demands:
-        one = reader.input(reader.demand((choice.sentence.ids.tolist(), choice.query, choice.token), 0))
-        inputs.append((one, one.places == choice.token))
-    change = torch.zeros(inputs[0][0].tokens.shape[1], len(inputs[0][0].query), dtype=torch.float64, requires_grad=True)
+        demand = (choice.sentence.ids.tolist(), choice.query, choice.token)
+        inputs.append(reader.asked(reader.demand(demand, 0), 1.0))
+    change = torch.zeros(inputs[0].tokens.shape[1], len(inputs[0].query), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.Adam([change], lr=1e-3)
     for _ in range(steps):
         gaps = []
-        for one, own in inputs:
+        for one in inputs:
             logits = one.logits + one.tokens @ (change @ one.query)
-            gaps.append(logits[own] - logits[~own].max())
+            gaps.append(logits[one.chosen] - logits[~one.chosen].max())
         short = torch.relu(1 - torch.cat(gaps)).sum()
         if not short.detach():
             break

@@ -68,7 +68,7 @@ def gap_shares(form: HeadWeights, views: Sequence[SentenceView], drawn: Choices)
         keys = form.turned(view.keys @ form.key, view.phases)
         queries = form.turned(view.queries @ form.query, view.phases)[here.position]
         places = form.turned(mean.expand(len(keys), -1), view.phases)
-        out = ~view.candidates[here.position]
+        out = ~view.allowed[here.position]
         whole, place = (part.masked_fill(out, -torch.inf) for part in (queries @ keys.T, queries @ places.T))
         others = whole.scatter(1, here.selected[:, None], -torch.inf).argmax(1)
         rows = torch.arange(len(here))

@@ -139,8 +139,8 @@ def test_a_layer_at_a_time_gives_the_same():
         assert max(first.attention_error) < 1e-12
         for one, other in zip(first.views, second.views, strict=True):
             assert torch.equal(one.keys, other.keys)
-            assert torch.equal(one.candidates, other.candidates)
-            assert not one.candidates.triu(1).any()
+            assert torch.equal(one.allowed, other.allowed)
+            assert not one.allowed.triu(1).any()
     assert torch.equal(at_once[1].views[0].keys, states[0][2].double())
 
 

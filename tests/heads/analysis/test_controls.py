@@ -50,7 +50,7 @@ def test_shuffling_deals_out_the_same_tokens(causal):
     for index in range(10):
         here = found.sentence == index
         for query, token in zip(found.position[here].tolist(), mixed.selected[here].tolist(), strict=True):
-            assert views[index].candidates[query, token]
+            assert views[index].allowed[query, token]
         if not causal:
             assert sorted(mixed.selected[here].tolist()) == sorted(found.selected[here].tolist())
 

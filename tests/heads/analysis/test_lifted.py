@@ -62,7 +62,7 @@ def lifted_rows(views: list, form: HeadWeights, drawn) -> np.ndarray:
                 parts.append((torch.arange(len(form.relative)) == view.buckets[i, j]).double())
             return torch.cat(parts)
 
-        candidates = torch.nonzero(view.candidates[i])[:, 0].tolist()
+        candidates = torch.nonzero(view.allowed[i])[:, 0].tolist()
         rows += [(features(selected) - features(j)).numpy() for j in candidates if j != selected]
     return np.array(rows)
 
@@ -277,7 +277,7 @@ def test_a_fixed_bias_moves_what_is_asked_for():
     bias = np.array([
         form.slope * (selected - j)
         for index, i, selected in drawn.triples
-        for j in torch.nonzero(views[index].candidates[i])[:, 0].tolist()
+        for j in torch.nonzero(views[index].allowed[i])[:, 0].tolist()
         if j != selected
     ])  # fmt: skip
     asked = (rows @ own + bias).min()

@@ -16,7 +16,7 @@ def rows(views, drawn):
         found += [
             np.outer(keys[selected] - keys[t], z)
             for t in range(len(keys))
-            if t != selected and views[index].candidates[query, t]
+            if t != selected and views[index].allowed[query, t]
         ]
     return np.array(found)
 

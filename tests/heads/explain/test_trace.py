@@ -25,7 +25,8 @@ def check_sums(model, found):
         form = model.weights(layer, head)
         parts = found.parts(layer, form)
         seen = found.seen[layer]
-        for side, whole in ((parts.keys, seen.keys @ form.key), (parts.queries, seen.queries @ form.query)):
+        sides = (parts.keys, seen.keys @ form.key), (parts.queries, seen.queries @ form.query)
+        for side, whole in ((side, form.turned(whole, seen.phases)) for side, whole in sides):
             torch.testing.assert_close(side.sum(0), whole, rtol=1e-10, atol=1e-10 * float(whole.abs().max()))
         assert {f"L{k}H{h}" for k in range(layer) for h in range(model.heads)} <= set(parts.names)
         assert {f"L{k} MLP" for k in range(layer)} <= set(parts.names)

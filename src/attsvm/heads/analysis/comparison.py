@@ -187,7 +187,7 @@ def projected(weights: Float[Tensor, "D E"], views: Sequence[SentenceView], draw
     for index in torch.unique(drawn.sentence).tolist():
         view = views[index]
         positions = drawn.position[drawn.sentence == index]
-        for candidates in torch.unique(view.candidates[positions], dim=0):
+        for candidates in torch.unique(view.allowed[positions], dim=0):
             tokens = view.keys[candidates]
             centred = tokens - tokens.mean(0)
             left += centred.T @ centred

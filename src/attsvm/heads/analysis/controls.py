@@ -39,7 +39,7 @@ def matching_temperature(views: Sequence[SentenceView], form: HeadWeights, thres
     """
     gaps, rows, count = [], [], 0
     for view in views:
-        logits = view.logits(form)[view.candidates.sum(-1) > 1]
+        logits = view.logits(form)[view.allowed.sum(-1) > 1]
         if logits.numel() == 0:
             continue
         kept = ~logits.isinf()
@@ -68,7 +68,7 @@ def shuffled(found: Choices, views: Sequence[SentenceView], generator: torch.Gen
     selected = found.selected.clone()
     for index in torch.unique(found.sentence).tolist():
         here = torch.nonzero(found.sentence == index)[:, 0]
-        candidates = views[index].candidates[found.position[here]]
+        candidates = views[index].allowed[found.position[here]]
         tokens = found.selected[here][torch.randperm(len(here), generator=generator)].tolist()
         # Queries with few candidates first, so that the others can take what is left.
         for row in torch.argsort(candidates.sum(-1), stable=True).tolist():

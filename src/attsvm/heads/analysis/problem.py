@@ -93,7 +93,7 @@ def selection_problem(
     for place, (index, position, _) in zip(inputs.tolist(), drawn.triples, strict=True):
         view = views[index]
         queries[place] = view.queries[position]
-        mask[place, : len(view.sentence)] = view.candidates[position]
+        mask[place, : len(view.sentence)] = view.allowed[position]
     selected = torch.zeros(n, dtype=torch.int64)
     selected[inputs] = drawn.selected
     asked, offsets = 1.0, None

@@ -84,7 +84,7 @@ class _Seen:
         self.queries = []
         marks = {index: delimiters(views[index].sentence) for index in set(drawn.sentence.tolist())}
         for row, (index, position, _) in enumerate(drawn.triples):
-            ids, candidates = views[index].sentence.ids, views[index].candidates[position]
+            ids, candidates = views[index].sentence.ids, views[index].allowed[position]
             equal = ids == ids[position]
             equal[position] = False
             earlier = torch.nonzero(equal[:position])

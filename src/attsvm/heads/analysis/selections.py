@@ -1,7 +1,7 @@
 """What the heads of one layer see, and what each does with it.
 
-A `LayerView` holds a sentence as the heads of a layer see it: hidden states, and the tokens that each query may select.
-`Choices` say which token a head selects for every query, and with how much attention.
+A `SentenceView` holds a sentence as the heads of a layer see it: hidden states, and the tokens that each query may
+select, its candidates. `Choices` say which token a head selects for every query, and with how much attention.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_TOKEN = "(no token)"  # the name of a learned sink
 
 @dataclass(frozen=True, eq=False)
 class SentenceView(LayerStates):
-    """Hidden states of one layer for `sentence`; what a query may look at are its candidates: none is left out."""
+    """Hidden states of one layer for `sentence`; a query may look at its candidates only, so that none is left out."""
 
     sentence: Sentence = field(kw_only=True)
 
@@ -38,14 +38,9 @@ class SentenceView(LayerStates):
         parts = {**vars(self), "queries": None if same else self.queries}
         return _unpacked, ({name: _packed(part) for name, part in parts.items()},)
 
-    @property
-    def candidates(self) -> Bool[Tensor, "T T"]:
-        """Tokens a query may select: allowed by the model and not left out."""
-        return self.allowed
-
     def logits(self, form: HeadWeights) -> Float[Tensor, "T T"]:
         """Logits of every query over its candidates, -inf elsewhere; row = query."""
-        return form.logits(self).masked_fill(~self.candidates, -torch.inf)
+        return form.logits(self).masked_fill(~self.allowed, -torch.inf)
 
 
 def _packed(part: Any) -> Any:
@@ -186,7 +181,7 @@ def choices(views: Sequence[SentenceView], form: HeadWeights) -> Choices:
     """Every query's choice under the form."""
     parts: list[tuple[Tensor, ...]] = []
     for index, view in enumerate(views):
-        options = view.candidates.sum(-1)
+        options = view.allowed.sum(-1)
         position = torch.nonzero(options > 1)[:, 0]
         if position.numel() == 0:
             continue

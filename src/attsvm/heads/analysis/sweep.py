@@ -106,7 +106,7 @@ def _tasks(
         found = {}
         own = sentences if one is model else list(one.sentences) or sentences
         for layer in layers_of(one, own, sorted({layer for layer, _ in places}), settings.leave_out):
-            if not any(bool((view.candidates.sum(-1) > 1).any()) for view in layer.views):
+            if not any(bool((view.allowed.sum(-1) > 1).any()) for view in layer.views):
                 raise ValueError("no query has two candidates or more; give longer texts, or leave out fewer tokens")
             for place in (place for place in places if place[0] == layer.index):
                 errors.setdefault(place, layer.attention_error[place[1]])

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from attsvm.data import TokenDataset
@@ -198,14 +198,14 @@ def edit(
         raise ValueError("demands must hold at least one (text, query, token); got none")
     reader = _Reader(own, layer, own.weights(layer, number))
     wanted = [reader.demand(demand, index) for index, demand in enumerate(demands)]
-    taken = {(choice.sentence, choice.query) for choice in wanted}
-    kept = [choice for text in keep for choice in reader.choices(text) if (choice.sentence, choice.query) not in taken]
-    kept = list({(id(choice.sentence), choice.query): choice for choice in kept}.values())
-    asked = [(reader.input(choice), choice, margin) for choice in wanted]
-    for choice in kept:
-        found = reader.input(choice)
-        asked.append((found, choice, min(keep_margin, found.gap(choice.token) / 2)))
-    few = len(asked) - len(kept)
+    kept = {(choice.sentence, choice.query): choice for text in keep for choice in reader.choices(text)}
+    for choice in wanted:
+        kept.pop((choice.sentence, choice.query), None)
+    asked = [reader.asked(choice, margin) for choice in wanted]
+    asked += [reader.asked(choice, keep_margin) for choice in kept.values()]
+    few = len(wanted)
+    for one in asked[few:]:
+        one.margin = min(one.margin, one.gap() / 2)
     solution = _solved(asked[:few], norm)  # demands alone first: where they clash, no kept choice is to blame
     if bool(solution.barred):
         asked, solution = _irreducible(asked[:few], solution, norm)
@@ -216,18 +216,16 @@ def edit(
         if not bool(solution.barred) or not bool((weight > 0).any()):
             break
         given_up.append(asked.pop(few + int(weight.argmax())))
-    weights = solution.weights
-    held = (solution.duals.clamp(min=0.0).sum(-1) > 0).tolist()
-    named = tuple(choice for (_, choice, _), mark in zip(asked, held, strict=True) if mark)
-    barred = bool(solution.barred)
+    weights, barred = solution.weights, bool(solution.barred)
+    named = tuple(one.choice for one in _binding(asked, solution))
     return Edit(
         head=f"L{layer}H{number}",
         solution=solution,
         change=nn.functional.pad(weights.T, (0, 0, 0, len(reader.form.query) - weights.shape[1])),
         demands=tuple(wanted),
-        kept=tuple(choice for _, choice, _ in asked[few:]),
+        kept=tuple(one.choice for one in asked[few:]),
         binding=() if barred else named,
-        moved=() if barred else tuple(own for found, own, _ in given_up if found.gap(own.token, weights) <= 0),
+        moved=() if barred else tuple(one.choice for one in given_up if one.gap(weights) <= 0),
         clash=named if barred else (),
     )
 
@@ -246,23 +244,21 @@ def _editable(model: HeadModel, head: str) -> tuple[int, int, TransformersModel]
     raise ValueError(f"{model.name} {why}; its heads cannot be edited")
 
 
-@dataclass(frozen=True, eq=False)
-class _Input:
-    """One query with the keys of its candidates as it sees them, and the logits that the head gives them now."""
+@dataclass(eq=False)
+class _Asked:
+    """A choice and the gap that it is asked for: the query, the keys of its candidates as it sees them, its logits."""
 
-    tokens: Float[Tensor, "c m"]
-    places: Int[Tensor, " c"]  # of the candidates in the text
+    choice: Choice
+    margin: float
     query: Float[Tensor, " E"]
-    logits: Float[Tensor, " c"]
+    tokens: Float[Tensor, "c m"]
+    logits: Float[Tensor, " c"]  # that the head gives the candidates now
+    chosen: Bool[Tensor, " c"]  # True for the token to be chosen
 
-    def gap(self, token: int, change: Float[Tensor, "m E"] | None = None) -> float:
-        """Of `token` over the best other candidate, now or with a change of Q."""
+    def gap(self, change: Float[Tensor, "m E"] | None = None) -> float:
+        """Of the token to be chosen over the best other candidate, now or with a change of Q."""
         logits = self.logits if change is None else self.logits + self.tokens @ (change @ self.query)
-        own = self.places == token
-        return float(logits[own].max() - logits[~own].max())
-
-
-_Asked = tuple[_Input, Choice, float]  # with the gap that the choice is asked for
+        return float(logits[self.chosen].max() - logits[~self.chosen].max())
 
 
 class _Reader:
@@ -304,18 +300,18 @@ class _Reader:
         found = choices([SentenceView(**vars(self._seen[sentence][0]), sentence=sentence)], self.form)
         return [Choice(sentence, query, token) for _, query, token in found[~found.tied].triples]
 
-    def input(self, choice: Choice) -> _Input:
-        seen, logits = self._seen[choice.sentence]
-        places = torch.nonzero(seen.allowed[choice.query])[:, 0]
-        turn = None if seen.phases is None else seen.phases[places] * seen.phases[choice.query].conj()
+    def asked(self, choice: Choice, margin: float) -> _Asked:
+        (seen, logits), i = self._seen[choice.sentence], choice.query
+        places = torch.nonzero(seen.allowed[i])[:, 0]
+        turn = None if seen.phases is None else seen.phases[places] * seen.phases[i].conj()
         keys = self.form.turned(seen.keys[places] @ self.form.key, turn)
-        return _Input(keys, places, seen.queries[choice.query, : self._width], logits[choice.query, places])
+        query = seen.queries[i, : self._width]
+        return _Asked(choice, margin, query, keys, logits[i, places], places == choice.token)
 
 
 def _irreducible(asked: list[_Asked], solution: SVMSolution, norm: Norm | None) -> tuple[list[_Asked], SVMSolution]:
     """Demands that clash, of which none can be left out, and the ray that proves it."""
-    held = (solution.duals.clamp(min=0.0).sum(-1) > 0).tolist()
-    left = [one for one, mark in zip(asked, held, strict=True) if mark]
+    left = _binding(asked, solution)
     for one in [None, *left]:  # first all of the ray alone
         fewer = [other for other in left if other is not one]
         tried = _solved(fewer, norm) if fewer else solution
@@ -324,21 +320,23 @@ def _irreducible(asked: list[_Asked], solution: SVMSolution, norm: Norm | None) 
     return asked, solution
 
 
+def _binding(asked: Sequence[_Asked], solution: SVMSolution) -> list[_Asked]:
+    """Those with a multiplier above 0."""
+    held = (solution.duals.clamp(min=0.0).sum(-1) > 0).tolist()
+    return [one for one, mark in zip(asked, held, strict=True) if mark]
+
+
 def _solved(asked: Sequence[_Asked], norm: Norm | None) -> SVMSolution:
     """The problem of these queries, each with the gap that its choice is asked for."""
-    longest = max(len(found.places) for found, _, _ in asked)
-    pad = nn.functional.pad
-
-    def filled(name: str) -> Tensor:
-        tensors = [getattr(found, name) for found, _, _ in asked]
-        return torch.stack([pad(one, (*[0, 0] * (one.ndim - 1), 0, longest - len(one))) for one in tensors])
-
-    mask = torch.arange(longest) < torch.tensor([[len(found.places)] for found, _, _ in asked])
-    queries = torch.stack([found.query for found, _, _ in asked])
-    data = TokenDataset(filled("tokens"), queries, torch.ones(len(asked), dtype=torch.float64), mask=mask)
-    selected = [int((found.places == choice.token).nonzero()) for found, choice, _ in asked]
-    sides = torch.tensor([side for _, _, side in asked], dtype=torch.float64)
-    problem = AttentionSVM(data, selected, right_hand_side=sides, offsets=filled("logits"))
+    tokens, logits, chosen = (
+        nn.utils.rnn.pad_sequence([getattr(one, name) for one in asked], batch_first=True)
+        for name in ("tokens", "logits", "chosen")
+    )
+    mask = torch.arange(tokens.shape[1]) < torch.tensor([[len(one.tokens)] for one in asked])
+    queries, ones = torch.stack([one.query for one in asked]), torch.ones(len(asked), dtype=torch.float64)
+    sides = torch.tensor([one.margin for one in asked], dtype=torch.float64)
+    data = TokenDataset(tokens, queries, ones, mask=mask)
+    problem = AttentionSVM(data, chosen.int().argmax(-1), right_hand_side=sides, offsets=logits)
     solution = solve(problem, norm or Frobenius())
     if not bool(solution.solved | solution.barred) and isinstance(solution.norm, Frobenius):
         # Rows of any sign cannot be met by scaling W; what block descent misses by a little is certified to a little.

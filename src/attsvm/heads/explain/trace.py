@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -31,7 +31,7 @@ BIASES = "biases"
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Keys and queries of a head as sums over `names`, before rotary positions turn them; queries hold the scale."""
+    """Keys and queries of a head, turned by their positions, as sums over `names`; queries hold the scale."""
 
     names: tuple[str, ...]
     keys: Float[Tensor, "P T m"]
@@ -51,19 +51,14 @@ class _Write:
 
 @dataclass(eq=False)
 class Trace:
-    """One sentence read by a model in float64: what every layer sees, and the graph of the residual stream.
-
-    Arguments:
-        seen: what the heads of each layer see.
-        attention: the model's own, of each layer, ``[heads, T, T]``.
-    """
+    """One sentence read by a model in float64: what every layer sees, and the graph of the residual stream."""
 
     model: HeadModel
     sentence: Sentence
-    seen: list[LayerStates]
-    attention: list[Tensor]
-    _inputs: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    _writes: list[_Write] = field(default_factory=list)
+    seen: list[LayerStates]  # by the heads of each layer
+    attention: list[Float[Tensor, "heads T T"]]  # the model's own, of each layer
+    _inputs: list[tuple[Tensor, Tensor]]
+    _writes: list[_Write]
 
     def parts(self, layer: int, form: HeadWeights) -> Parts | None:
         """What earlier parts give the keys and queries of a head; None where the model does not show it."""
@@ -71,16 +66,16 @@ class Trace:
             return None
         found = [self._followed(self._inputs[layer][side], (form.key, form.query)[side]) for side in (0, 1)]
         names = tuple(dict.fromkeys([*found[0], *found[1]]))
-        none = torch.zeros(len(self.sentence), form.key.shape[1], dtype=torch.float64)
-        keys, queries = (torch.stack([side.get(name, none) for name in names]) for side in found)
-        seen = self.seen[layer]
-        for made, whole in ((keys, seen.keys @ form.key), (queries, seen.queries @ form.query)):
-            if not bool((made.sum(0) - whole).abs().max() <= _ADDS_UP * whole.abs().max()):
+        seen, sides = self.seen[layer], []
+        for own, whole in zip(found, (seen.keys @ form.key, seen.queries @ form.query), strict=True):
+            made = [own.get(name, torch.zeros_like(whole)) for name in names]
+            if not bool((sum(made) - whole).abs().max() <= _ADDS_UP * whole.abs().max()):
                 raise ValueError(
                     f"what reaches layer {layer} of {self.model.name} is not a sum of what its linear layers write;"
                     " upstream parts of this architecture cannot be read (upstream=False leaves them out)"
                 )
-        return Parts(names, keys, queries)
+            sides.append(torch.stack([form.turned(part, seen.phases) for part in made]))
+        return Parts(names, *sides)
 
     def _followed(self, state: Tensor, factor: Tensor) -> dict[str, Tensor]:
         """``state @ factor`` by parts, ``[T, m]`` each."""
@@ -128,8 +123,7 @@ def _named(reached: list[tuple[_Write, Tensor]], heads: int) -> Iterator[tuple[s
 
 def trace(model: HeadModel, sentence: Sentence, upstream: bool = True) -> Trace:
     """Run `model` on `sentence` in float64; without `upstream`, or where a model reads no texts, without the graph."""
-    writes: list[_Write] = []
-    inputs: list[tuple[Tensor, Tensor]] = []
+    writes, inputs = list[_Write](), list[tuple[Tensor, Tensor]]()
     if not isinstance(model, TransformersModel) or model._architecture.reads is Reads.IMAGES:
         states = model.states(sentence)
     else:

@@ -211,25 +211,19 @@ class Reading:
 
     @cached_property
     def parts(self) -> Parts | None:
-        """Keys and queries by part, turned by their positions."""
-        found = self.trace.parts(self.layer, self.form)
-        if found is None:
-            return None
-        keys, queries = (torch.stack([self._turned(part) for part in side]) for side in (found.keys, found.queries))
-        return Parts(found.names, keys, queries)
+        """Keys and queries by part of the model."""
+        return self.trace.parts(self.layer, self.form)
 
     @cached_property
     def _sides(self) -> tuple[Tensor, Tensor]:
         """Keys and queries in head space, turned."""
-        return self._turned(self.seen.keys @ self.form.key), self._turned(self.seen.queries @ self.form.query)
-
-    def _turned(self, states: Tensor) -> Tensor:
-        return self.form.turned(states, self.seen.phases)
+        form, seen = self.form, self.seen
+        return form.turned(seen.keys @ form.key, seen.phases), form.turned(seen.queries @ form.query, seen.phases)
 
     @property
     def choosing(self) -> list[int]:
         """Positions of the queries that have something to choose."""
-        return list(torch.nonzero(self.seen.allowed.sum(-1) > 1)[:, 0].tolist())
+        return [i for i, options in enumerate(self.seen.allowed.sum(-1).tolist()) if options > 1]
 
     def why(self, query: int | str | None = None, over: int | str | None = None) -> Why:
         """The choice of `query` against `over`, or the runner-up."""
@@ -266,8 +260,7 @@ class Reading:
 
     def _channels(self, i: int, s: int, r: int) -> tuple[Channel, ...]:
         form, seen, found = self.form, self.seen, []
-        keys, query = seen.keys[[s, r]] @ form.key, seen.queries[i] @ form.query
-        kept = form.unturned
+        keys, query, kept = seen.keys[[s, r]] @ form.key, seen.queries[i] @ form.query, form.unturned
         if form.pairs is not None and seen.phases is not None:
             first, second = form.pairs.unbind(1)
             held = torch.complex(keys[:, first], keys[:, second])  # content of the chosen token and the other
@@ -293,18 +286,13 @@ class Reading:
         if self.parts is None:
             return (), ()
         keys, queries = self._sides
-        between = Share(
-            "biases by distance", float(self.logits[i, s] - self.logits[i, r]) - float((keys[s] - keys[r]) @ queries[i])
-        )
-        biased = (between,) if self.form.relative is not None or self.form.slope else ()
+        rest = float(self.logits[i, s] - self.logits[i, r] - (keys[s] - keys[r]) @ queries[i])
+        biased = [Share("biases by distance", rest)] if self.form.relative is not None or self.form.slope else []
         by_key = (self.parts.keys[:, s] - self.parts.keys[:, r]) @ queries[i]
         by_query = self.parts.queries[:, i] @ (keys[s] - keys[r])
-
-        def shares(side: Tensor) -> tuple[Share, ...]:
-            named = zip(self.parts.names if self.parts else (), side.tolist(), strict=True)
-            return *(Share(name, value) for name, value in named if value), *biased
-
-        return shares(by_key), shares(by_query)
+        named = (zip(self.parts.names, side.tolist(), strict=True) for side in (by_key, by_query))
+        key, query = ([Share(name, value) for name, value in side if value] for side in named)
+        return (*key, *biased), (*query, *biased)
 
     def double_sum(self, query: int | str | None = None) -> tuple[tuple[str, ...], Float[Tensor, "P P"]]:
         """The gap by part of the two keys (row) and part of the query (column), and the names of the parts.
@@ -359,7 +347,7 @@ class Reading:
             [flip("chosen key", s, near, least, into_states(asked, form.key, s), seen.keys[s])],
             [flip("other key", t, t, gap, -into_states(asked, form.key, t), seen.keys[t]) for t, gap in gaps],
         ]  # fmt: skip
-        kept = [[found for found in kind if found is not None] for kind in tried]
+        kept = [list(filter(None, kind)) for kind in tried]
         return tuple(min(kind, key=lambda found: found.size) for kind in kept if kind)
 
     def save_html(

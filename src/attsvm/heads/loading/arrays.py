@@ -32,9 +32,8 @@ class ArraysModel(HeadModel):
         self.sentences = tuple(sentence for sentence, _ in stored)
         self._states: dict[tuple[object, ...], SentenceStates] = {}
         for index, (sentence, states) in enumerate(stored):
-            if _identity(sentence) in self._states:
+            if self._states.setdefault(_identity(sentence), states) is not states:
                 raise ValueError(f"texts must differ from each other; texts[{index}] repeats {sentence.text!r}")
-            self._states[_identity(sentence)] = states
 
     def encode(self, texts: Sequence[Text]) -> list[Sentence]:
         raise ValueError(f"{self.name} was given as arrays and cannot read texts; use its own sentences (texts=None)")
@@ -137,9 +136,8 @@ def from_arrays(
     numbers: dict[str, int] = {}
     stored = []
     for i in range(n):
-        seen = _seen(states[i], f"states[{i}]", layers, d, notes)
+        asking = seen = _seen(states[i], f"states[{i}]", layers, d, notes)
         T = seen.shape[1]
-        asking = seen
         if query_states is not None:
             asking = _seen(query_states[i], f"query_states[{i}]", layers, d, notes)
             if asking.shape[1] != T:
@@ -149,9 +147,10 @@ def from_arrays(
         queries = keys if shared else asking if query_bias is None else with_constant(asking)
         allowed = allowed_tokens(T, causal)
         if attention is None:
-            seen_by = [LayerStates(*both, allowed) for both in zip(keys, queries, strict=True)]
-            made = [[form.attention(one) for form in own] for own, one in zip(forms, seen_by, strict=True)]
-            own = torch.stack([torch.stack(layer) for layer in made])
+            rows = zip(forms, keys, queries, strict=True)
+            own = torch.stack(
+                [torch.stack([form.attention(LayerStates(x, z, allowed)) for form in layer]) for layer, x, z in rows]
+            )
         else:
             own = _floats(attention[i], f"attention[{i}]", notes).to("cpu", torch.float64)
             check_shape(own, f"attention[{i}]", (layers, heads, T, T), "layers, heads, T, T")
@@ -161,7 +160,8 @@ def from_arrays(
             raise ValueError(f"tokens[{i}] must name the {T} tokens of states[{i}]; got {len(names)}")
         # Tokens of one name are the same token, in all sentences.
         ids = torch.tensor([numbers.setdefault(token, len(numbers)) for token in names])
-        marked = torch.zeros(T, dtype=torch.bool) if special is None else _marks(special[i], f"special[{i}]", T)
+        marked = as_mask([False] * T if special is None else special[i], f"special[{i}]").to("cpu")
+        check_shape(marked, f"special[{i}]", (T,), "T")
         stored.append((Sentence(text, tuple(names), ids, marked), SentenceStates(keys, queries, own, allowed)))
     model = ArraysModel(name, forms, d, stored, causal, tuple(sorted(notes)), untrained)
     if attention is not None:
@@ -208,12 +208,11 @@ def _forms(
     key_biases, query_biases = biases(key_bias, "key_bias", key_heads), biases(query_bias, "query_bias", heads)
     factor = m**-0.5 if scale is None else float(scale)
 
-    def form(layer: int, head: int) -> HeadWeights:
-        shared = head * key_heads // heads
-        both = key_biases[layer][shared], query_biases[layer][head]
-        return head_weights(keys[layer, shared], queries[layer, head], *both, factor)
-
-    return [[form(layer, head) for head in range(heads)] for layer in range(layers)]
+    shared = [(head * key_heads // heads, head) for head in range(heads)]  # the key head of each query head
+    return [
+        [head_weights(keys[i, k], queries[i, q], key_biases[i][k], query_biases[i][q], factor) for k, q in shared]
+        for i in range(layers)
+    ]
 
 
 def _seen(value: object, name: str, layers: int, d: int, notes: set[str]) -> Tensor:
@@ -222,9 +221,3 @@ def _seen(value: object, name: str, layers: int, d: int, notes: set[str]) -> Ten
         raise ValueError(f"{name} must have shape [{layers}, T, {d}] (layers, T, d); got {list(seen.shape)}")
     check_finite(seen, name, ("layer", "token", "coordinate"))
     return seen.detach().to("cpu", torch.float64)
-
-
-def _marks(value: object, name: str, T: int) -> Tensor:
-    marked = as_mask(value, name).to("cpu")
-    check_shape(marked, name, (T,), "T")
-    return marked

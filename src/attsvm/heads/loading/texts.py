@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -32,16 +33,14 @@ def sample_reactions() -> list[str]:
 
 
 def read_sentences(model: HeadModel, texts: Sequence[Text] | None) -> list[Sentence]:
-    """`texts` as sentences of `model`; None means its own sentences, or else the bundled sample.
-
-    Raises:
-        ValueError: if `texts` is one string, or empty.
-    """
+    """`texts` as sentences of `model`; None means its own sentences, or else the bundled sample."""
     if isinstance(texts, str):
         raise ValueError("texts must be a list of texts; got one string (read_texts reads a file)")
-    if texts is not None and len(texts) == 0:
+    if texts is None:
+        return list(model.sentences) or model.encode(sample_texts())
+    if len(texts) == 0:
         raise ValueError("texts must hold at least one text; got none")
-    return (list(model.sentences) or model.encode(sample_texts())) if texts is None else model.encode(list(texts))
+    return model.encode(list(texts))
 
 
 def read_texts(path: str | os.PathLike[str], most: int = 1000) -> Texts:
@@ -50,16 +49,13 @@ def read_texts(path: str | os.PathLike[str], most: int = 1000) -> Texts:
     Raises:
         ValueError: if there is no such file, it is empty, not UTF-8 text, or has a line that is too long.
     """
-    where = Path(path)
-    lines: list[str] = []
-    more = False
+    where, lines, note = Path(path), list[str](), ""
     try:
         with where.open("rb") as file:
-            number = 0
-            while raw := file.readline(_LONGEST + 1):
-                number += 1
+            for number, raw in enumerate(iter(partial(file.readline, _LONGEST + 1), b""), 1):
                 if len(lines) == most and raw.strip():
-                    more = True
+                    read = "was read" if most == 1 else "were read"
+                    note = f"only the first {counted(most, 'text')} of {where.name} {read}"
                     break
                 if len(raw) > _LONGEST:
                     raise ValueError(
@@ -77,9 +73,6 @@ def read_texts(path: str | os.PathLike[str], most: int = 1000) -> Texts:
         raise ValueError(f"texts file {where} cannot be read: {(error.strerror or str(error)).lower()}") from None
     if not lines:
         raise ValueError(f"{where} must hold at least one text, one per line; it is empty")
-    note = (
-        f"only the first {counted(most, 'text')} of {where.name} {'was' if most == 1 else 'were'} read" if more else ""
-    )
     return Texts(tuple(lines), note)
 
 

@@ -78,11 +78,14 @@ def _encoded(
         raise ValueError(f"{label} must be a string or a list of token numbers; got {type(text).__name__}")
     if not ids:
         raise ValueError(f"{label} has no tokens")
-    outside = next((i for i in ids if not 0 <= i < vocabulary), None)
-    if outside is not None:
-        raise ValueError(f"{label} has token number {outside}; {name} knows 0..{vocabulary - 1}")
+    outside = [i for i in ids if not 0 <= i < vocabulary]
+    if outside:
+        raise ValueError(f"{label} has token number {outside[0]}; {name} knows 0..{vocabulary - 1}")
     special = tokenizer.special if tokenizer is not None else frozenset()
-    kept = _shortened(ids, special, positions)
+    closing = 0  # special tokens at the end, which a longer text keeps
+    while closing < min(len(ids), positions) and ids[-1 - closing] in special:
+        closing += 1
+    kept = ids if len(ids) <= positions else ids[: positions - closing] + ids[len(ids) - closing :]
     tokens = tokenizer.tokens(kept) if tokenizer is not None else [str(i) for i in kept]
     said, marks = text if isinstance(text, str) else " ".join(tokens), torch.tensor([i in special for i in kept])
     return Sentence(said, tuple(tokens), torch.tensor(kept), marks, len(ids) - len(kept))
@@ -94,15 +97,6 @@ def _numbers(value: Any) -> list[int] | None:
     if not isinstance(listed, list | tuple | range) or any(isinstance(number, bool) for number in listed):
         return None
     return [int(number) for number in listed] if all(isinstance(number, Integral) for number in listed) else None
-
-
-def _shortened(ids: list[int], special: frozenset[int], positions: int) -> list[int]:
-    if len(ids) <= positions:
-        return ids
-    closing = 0
-    while closing < min(len(ids), positions) and ids[-1 - closing] in special:
-        closing += 1
-    return ids[: positions - closing] + ids[len(ids) - closing :]
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -160,12 +154,11 @@ class SmilesTokenizer(Tokenizer):
     def encode(self, text: str) -> list[int]:
         pieces = SMILES_PIECE.findall(text.strip())
         if "".join(pieces) != text.strip():
-            strange = next((letter for letter in text.strip() if letter not in "".join(pieces)), None)
-            named = "an unclosed bracket" if strange is None else repr(strange)
+            strange = [repr(letter) for letter in text.strip() if letter not in "".join(pieces)]
+            named = strange[0] if strange else "an unclosed bracket"
             raise ValueError(f"{text!r} is not SMILES: {named} is not an atom, bond, ring or bracket")
         unknown = self._numbers["[UNK]"]
-        inside = [self._numbers.get(piece, unknown) for piece in pieces]
-        return [self._numbers["[CLS]"], *inside, self._numbers["[SEP]"]]
+        return [self._numbers.get(piece, unknown) for piece in ("[CLS]", *pieces, "[SEP]")]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         return [self._vocabulary[number] for number in ids]
@@ -256,6 +249,9 @@ def choose_tokenizer(given: object, folder: Path | None, config: Any) -> Tokeniz
         return _from_folder(folder, config) if folder is not None else None
     if isinstance(given, Tokenizer):
         return given
+    if callable(given) and hasattr(given, "convert_ids_to_tokens"):
+        return HuggingFaceTokenizer(given)
+    what = f"got {type(given).__name__}"
     if isinstance(given, str | os.PathLike):
         path = Path(given)
         if path.is_dir():
@@ -265,11 +261,7 @@ def choose_tokenizer(given: object, folder: Path | None, config: Any) -> Tokeniz
             return found
         if path.is_file() and path.suffix == ".tiktoken":
             return WhisperTokenizer.from_file(path, int(config.vocab_size))
-    elif callable(given) and hasattr(given, "convert_ids_to_tokens"):
-        return HuggingFaceTokenizer(given)
-    what = f"got {type(given).__name__}"
-    if isinstance(given, str | os.PathLike):
-        what = f"{given} {'is none of them' if Path(given).exists() else 'does not exist'}"
+        what = f"{given} {'is none of them' if path.exists() else 'does not exist'}"
     raise ValueError(f"tokenizer must be a folder, a .tiktoken file or a tokenizer; {what}")
 
 
