@@ -91,7 +91,8 @@ def _share(energies: Tensor) -> list[float]:
 def channel_energies(solution: LiftedSolution) -> Tensor:
     """Squared norms of the channels of W_mm / N(W_mm), in the order of `HeadWeights.energies`; their sum is 1."""
     few, shares = solution.support
-    content = (few.keys @ few.keys.T) * (few.queries @ few.queries.T)[few.query][:, few.query]
+    keys = few.states[few.place]
+    content = (keys @ keys.T) * (few.queries @ few.queries.T)[few.query][:, few.query]
     still = (shares @ content @ shares * few.form.unturned.any())[None]
     turned, bias = still[:0], torch.zeros_like(still)
     if few.form.pairs is not None and few.phases is not None:

@@ -56,7 +56,7 @@ def written_out(pairs: Pairs, selected: torch.Tensor) -> AttentionSVM:
     """The problem of the lifted tokens ``[cos x ; sin x]`` of every frequency; each query has tokens of its own."""
     assert pairs.phases is not None
     features = torch.view_as_real(pairs.phases).flatten(1)
-    lifted = (features[:, :, None] * pairs.keys[:, None]).flatten(1)
+    lifted = (features[:, :, None] * pairs.states[pairs.place][:, None]).flatten(1)
     n = len(pairs.queries)
     place = torch.cat([torch.arange(size) for size in torch.bincount(pairs.query).tolist()])
     tokens = torch.zeros(n, int(place.max()) + 1, lifted.shape[1], dtype=torch.float64)

@@ -125,27 +125,18 @@ class HeadModel(ABC):
 
     @abstractmethod
     def encode(self, texts: Sequence[Text]) -> list[Sentence]:
-        """Tokenize `texts`; each may also be a sequence of token numbers.
-
-        Raises:
-            ValueError: if there are no texts, one is blank, or the model has no tokenizer.
-        """
+        """Tokenize `texts`, each a string or a sequence of token numbers; a ValueError if one cannot be read."""
 
     @abstractmethod
     def states(self, sentence: Sentence, layers: Sequence[int] | None = None) -> SentenceStates:
         """Run the model on one sentence; `layers` chooses and orders the leading axis (None: all).
 
-        Raises:
-            ValueError: if a layer does not exist or the sentence is not one of this model's.
+        A ValueError if a layer does not exist or the sentence is not one of this model's.
         """
 
     @abstractmethod
     def weights(self, layer: int, head: int) -> HeadWeights:
-        """The float64 key-query form of one head, layers and heads counted from 0.
-
-        Raises:
-            ValueError: if there is no such head.
-        """
+        """The float64 key-query form of one head, both counted from 0; a ValueError if there is no such head."""
 
     @property
     def has_untrained(self) -> bool:
@@ -154,11 +145,7 @@ class HeadModel(ABC):
 
     @abstractmethod
     def untrained(self, seed: int) -> HeadModel:
-        """The same architecture, sizes and tokenizer with freshly initialised weights.
-
-        Raises:
-            ValueError: if the model does not know how it was initialised (`has_untrained` is False).
-        """
+        """The same with freshly initialised weights; a ValueError where `has_untrained` is False."""
 
     @abstractmethod
     def fingerprint(self) -> str:

@@ -157,7 +157,7 @@ def test_the_projection_is_that_of_the_written_out_spans(case):
     # Each channel by itself: left factors u (lifted tokens, centred for each query), right factors z.
     turned = torch.view_as_real(pairs.phases).flatten(1) if form.pairs is not None else torch.zeros(len(pairs), 0)
     still = torch.ones(len(pairs), int(bool(form.unturned.any())))
-    lifted = (torch.cat([turned, still], 1).double()[:, :, None] * pairs.keys[:, None]).flatten(1)
+    lifted = (torch.cat([turned, still], 1).double()[:, :, None] * pairs.states[pairs.place][:, None]).flatten(1)
     blocks = len(written_out(form)) - (0 if form.relative is None else 4)
     stack = torch.from_numpy(written_out(form)[:blocks]).reshape(-1, WIDTH)
     left = torch.linalg.pinv(pairs._centred(lifted)) @ pairs._centred(lifted)

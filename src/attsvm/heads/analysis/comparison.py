@@ -42,10 +42,7 @@ class Compared:
 def compare_with_max_margin(
     form: HeadWeights, views: Sequence[SentenceView], drawn: Choices, held_out: Choices, norm: Norm, settings: Settings
 ) -> Compared:
-    """How close W is to W_mm, the solution of the max-margin problem of `drawn`, which is asked to make `held_out` too.
-
-    A ValueError if the logits of the head depend on positions and the norm is not Frobenius.
-    """
+    """How close W is to W_mm, the solution of the max-margin problem of `drawn`, which is asked for `held_out` too."""
     if not form.plain or (settings.device != "cpu" and isinstance(norm, Frobenius) and not form.slope):
         return _compare_lifted(form, views, drawn, held_out, norm, settings)
     began = time.perf_counter()
@@ -108,7 +105,7 @@ def _compare_lifted(
     margins = found.margins(found.pairs.logits()).cpu()
     others = torch.ones(len(pairs), dtype=torch.bool)
     others[found.selected.cpu()] = False
-    smallest = torch.full((len(drawn),), torch.inf, dtype=torch.float64)
+    smallest = margins.new_full((len(drawn),), torch.inf)
     smallest = smallest.scatter_reduce(0, pairs.query[others], margins[others], "amin")
     product = float(lam @ margins)  # of W and the direction of W_mm
     hits = math.nan

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from attsvm.heads.analysis.selections import Choices, SentenceView
 from attsvm.heads.form import HeadWeights
@@ -37,24 +38,18 @@ def matching_temperature(views: Sequence[SentenceView], form: HeadWeights, thres
     Margins are normalised, so the factor changes nothing but which queries count as confident: a control is then as
     selective as the head it stands beside. Found by bisection; the share grows with the factor.
     """
-    gaps, rows, count = [], [], 0
-    for view in views:
-        logits = view.logits(form)[view.allowed.sum(-1) > 1]
-        if logits.numel() == 0:
-            continue
-        kept = ~logits.isinf()
-        gaps.append((logits.amax(-1, keepdim=True) - logits)[kept])
-        rows.append(torch.nonzero(kept)[:, 0] + count)
-        count += len(logits)
-    if count == 0:
+    widest = max(len(view.keys) for view in views)
+    logits = [view.logits(form)[view.allowed.sum(-1) > 1] for view in views]
+    wide = torch.cat([pad(part, (0, widest - part.shape[1]), value=-torch.inf) for part in logits])
+    if len(wide) == 0:
         return 1.0
-    gap, row = torch.cat(gaps), torch.cat(rows)
-    scale = float(gap.mean()) or 1.0
+    gaps = wide.amax(-1, keepdim=True) - wide
+    scale = float(gaps[gaps.isfinite()].mean()) or 1.0
     low, high = -20.0, 20.0  # natural logarithm of the factor, relative to the mean gap
     for _ in range(50):
         middle = (low + high) / 2
-        inverse = torch.zeros(count, dtype=gap.dtype).index_add_(0, row, torch.exp(-gap * (math.exp(middle) / scale)))
-        low, high = (low, middle) if float((1 / inverse > threshold).double().mean()) >= share else (middle, high)
+        largest = 1 / torch.exp(-gaps * (math.exp(middle) / scale)).sum(-1)  # attention of each query
+        low, high = (low, middle) if float((largest > threshold).double().mean()) >= share else (middle, high)
     return math.exp(high) / scale
 
 

@@ -150,14 +150,13 @@ def _support_tokens(
     chosen: Choices, shares: Float[Tensor, "n T"], views: Sequence[SentenceView]
 ) -> tuple[SupportToken, ...]:
     top = shares.flatten().topk(min(_SUPPORT_SHOWN, int((shares > 0).sum())))
-    drawn = chosen.triples
-    found = []
+    drawn, found = chosen.triples, []
     for share, flat in zip(top.values.tolist(), top.indices.tolist(), strict=True):
         row, token = divmod(flat, shares.shape[1])
         index, query, selected = drawn[row]
-        text, names = views[index].sentence.text, views[index].sentence.tokens
-        words = names[query], names[selected], names[token]
-        found.append(SupportToken(share, index, query, selected, token, *words, text))
+        sentence = views[index].sentence
+        words = sentence.tokens[query], sentence.tokens[selected], sentence.tokens[token]
+        found.append(SupportToken(share, index, query, selected, token, *words, sentence.text))
     return tuple(found)
 
 
@@ -178,15 +177,10 @@ def _example(index: int, form: HeadWeights, view: SentenceView, found: Choices, 
     selected = torch.full((len(view.sentence),), -1)
     here = found[(found.sentence == index) & ~found.tied]
     selected[here.position] = here.selected
-    rows = torch.nonzero(own.drawn.sentence == index)[:, 0]
-    drawn = torch.zeros(len(view.sentence), dtype=torch.bool)
-    drawn[own.drawn.position[rows]] = True
-    support = [
-        (int(own.drawn.position[row]), int(token), float(own.shares[row, token]))
-        for row in rows.tolist()
-        for token in torch.nonzero(own.shares[row] > 0)[:, 0].tolist()
-    ]
+    rows = own.drawn.sentence == index
+    places, shares = own.drawn.position[rows].tolist(), own.shares[rows]
+    support = [(places[row], token, float(shares[row, token])) for row, token in torch.nonzero(shares > 0).tolist()]
     return Example(
         index, view.sentence.tokens, tuple(map(tuple, attention.tolist())), tuple(selected.tolist()),
-        tuple(drawn.tolist()), tuple(support),
+        tuple(place in places for place in range(len(view.sentence))), tuple(support),
     )  # fmt: skip

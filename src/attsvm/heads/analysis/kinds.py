@@ -30,8 +30,6 @@ class SelectionKind(StrEnum):
 
 SINKS: tuple[SelectionKind, ...] = (SelectionKind.FIRST, SelectionKind.DELIMITER)
 """The tokens on which heads park attention they have no use for: to leave out, ``analyze(..., leave_out=SINKS)``."""
-
-
 FIXED = 0.3
 """Share of a head's selections from which on a distance or a place counts as fixed."""
 
@@ -52,28 +50,23 @@ def delimiters(sentence: Sentence) -> Bool[Tensor, " T"]:
 
 def left_out_tokens(sentence: Sentence, leave_out: Sequence[SelectionKind]) -> Bool[Tensor, " T"]:
     """Where a token is of a kind in `leave_out`; only kinds that do not depend on the query can be left out."""
-    out = torch.zeros(len(sentence), dtype=torch.bool)
-    if SelectionKind.FIRST in leave_out:
-        out[0] = True
-    if SelectionKind.DELIMITER in leave_out:
-        out |= delimiters(sentence)
+    out = delimiters(sentence) & (SelectionKind.DELIMITER in leave_out)
+    out[0] |= SelectionKind.FIRST in leave_out
     return out
 
 
 def kind_of(sentence: Sentence, query: int, selected: int, marks: Bool[Tensor, " T"]) -> SelectionKind:
     """The kind of one selection; `marks` are the sentence's delimiters."""
-    if selected == 0:
-        return SelectionKind.FIRST
-    near = {0: SelectionKind.SELF, -1: SelectionKind.PREVIOUS, 1: SelectionKind.NEXT}
-    if selected - query in near:
-        return near[selected - query]
-    if selected == len(sentence) - 1:
-        return SelectionKind.LAST
-    if bool(marks[selected]):
-        return SelectionKind.DELIMITER
-    if int(sentence.ids[selected]) == int(sentence.ids[query]):
-        return SelectionKind.SAME
-    return SelectionKind.CONTENT
+    fits = {
+        SelectionKind.FIRST: selected == 0,
+        SelectionKind.SELF: selected == query,
+        SelectionKind.PREVIOUS: selected == query - 1,
+        SelectionKind.NEXT: selected == query + 1,
+        SelectionKind.LAST: selected == len(sentence) - 1,
+        SelectionKind.DELIMITER: bool(marks[selected]),
+        SelectionKind.SAME: int(sentence.ids[selected]) == int(sentence.ids[query]),
+    }
+    return next((kind for kind, fit in fits.items() if fit), SelectionKind.CONTENT)
 
 
 def kind_shares(sentences: Sequence[Sentence], selections: Sequence[tuple[int, int, int]]) -> dict[str, float]:
@@ -88,15 +81,15 @@ def kind_shares(sentences: Sequence[Sentence], selections: Sequence[tuple[int, i
     def often(places: Sequence[int]) -> set[int]:
         return {place for place, count in Counter(places).items() if count >= FIXED * total}
 
-    distances = often([token - query for _, query, token in selections])
-    ends = often([len(sentences[index]) - 1 - token for index, _, token in selections])
+    steps = [token - query for _, query, token in selections]
+    backs = [len(sentences[index]) - 1 - token for index, _, token in selections]
+    distances, ends = often(steps), often(backs)
     counts: Counter[str] = Counter()
-    for index, query, token in selections:
+    for (index, query, token), step, back in zip(selections, steps, backs, strict=True):
         kind: str = kind_of(sentences[index], query, token, marks[index])
-        back = len(sentences[index]) - 1 - token
         if kind in (SelectionKind.DELIMITER, SelectionKind.SAME, SelectionKind.CONTENT):
-            if token - query in distances:
-                kind = f"{abs(token - query)} {'before' if token < query else 'after'}"
+            if step in distances:
+                kind = f"{abs(step)} {'before' if step < 0 else 'after'}"
             elif back in ends:
                 kind = f"{back} before the last"
         counts[kind] += 1

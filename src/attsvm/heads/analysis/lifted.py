@@ -46,24 +46,23 @@ class Pairs:
     """Candidates of some queries, pair after pair."""
 
     form: HeadWeights  # of the head, whose channels make the kernel
-    queries: Float[Tensor, "n E"]  # what the query projection sees, ``[n, E]``
-    query: Int[Tensor, " N"]  # number of the query of each pair, ``[N]``
-    token: Int[Tensor, " N"]  # position of its token, ``[N]``
-    states: Float[Tensor, "U D"]  # what the key projection sees of the tokens of all sentences, each once, ``[U, D]``
-    place: Int[Tensor, " N"]  # which of them belongs to a pair, ``[N]``
+    queries: Float[Tensor, "n E"]  # what the query projection sees
+    query: Int[Tensor, " N"]  # number of the query of each pair
+    token: Int[Tensor, " N"]  # position of its token
+    states: Float[Tensor, "U D"]  # what the key projection sees of the tokens of all sentences, each once
+    place: Int[Tensor, " N"]  # which of them belongs to a pair
     phases: Complex[Tensor, "N F"] | None  # cos + i sin of every angle at its distance, for rotary positions
-    buckets: Int[Tensor, " N"] | None  # of its distance, ``[N]``; None without learned biases by distance
+    buckets: Int[Tensor, " N"] | None  # of its distance; None without learned biases by distance
 
     @classmethod
     def of(cls, form: HeadWeights, views: Sequence[LayerStates], selections: Sequence[tuple[int, int, int]]) -> Pairs:
         """All candidates of queries, each given by its sentence, its position and the token that it selects."""
-        queries, query, token, place, phases, buckets = [], [], [], [], [], []
+        query, token, place, phases, buckets = [], [], [], [], []
         used = sorted({index for index, _, _ in selections})
         starts = dict(zip(used, itertools.accumulate((len(views[n].keys) for n in used), initial=0), strict=False))
         for number, (index, position, _) in enumerate(selections):
             view = views[index]
             tokens = torch.nonzero(view.allowed[position])[:, 0]
-            queries.append(view.queries[position])
             query.append(torch.full_like(tokens, number))
             token.append(tokens)
             place.append(tokens + starts[index])
@@ -71,10 +70,10 @@ class Pairs:
                 phases.append(view.phases[tokens] * view.phases[position].conj())
             if form.relative is not None and view.buckets is not None:
                 buckets.append(view.buckets[position, tokens])
-        turned, marks = (torch.cat(part) if part else None for part in (phases, buckets))
+        queries = torch.stack([views[index].queries[position] for index, position, _ in selections])
         states = torch.cat([views[index].keys for index in used])
-        columns = torch.cat(query), torch.cat(token), states, torch.cat(place)
-        return cls(form, torch.stack(queries), *columns, turned, marks)
+        turned, marks = (torch.cat(part) if part else None for part in (phases, buckets))
+        return cls(form, queries, torch.cat(query), torch.cat(token), states, torch.cat(place), turned, marks)
 
     def __len__(self) -> int:
         return len(self.query)
@@ -88,11 +87,6 @@ class Pairs:
         """The same pairs on a device."""
         parts: dict[str, Any] = {name: part.to(device) for name, part in vars(self).items() if part is not None}
         return replace(self, **parts)
-
-    @property
-    def keys(self) -> Float[Tensor, "N D"]:
-        """What the key projection sees of the token of each pair."""
-        return self.states[self.place]
 
     def turned_keys(self) -> Float[Tensor, "N m"]:
         """The head's own keys, turned by their distance to the query."""
@@ -112,10 +106,9 @@ class Pairs:
         turned = torch.view_as_real(self.phases).flatten(1) @ torch.view_as_real(other.phases).flatten(1).T
         return content * (turned + 1 if bool(self.form.unturned.any()) else turned)
 
-    def kernel(self, other: Pairs, tokens: Tensor | None = None) -> Float[Tensor, "N M"]:
-        """Products of all channels; `tokens` is the `token_kernel`, if it is there already."""
-        tokens = self.token_kernel(other) if tokens is None else tokens
-        found = tokens * (self.queries @ other.queries.T)[self.query][:, other.query]
+    def kernel(self, other: Pairs) -> Float[Tensor, "N M"]:
+        """Products of all channels."""
+        found = self.token_kernel(other) * (self.queries @ other.queries.T)[self.query][:, other.query]
         if self.buckets is not None and other.buckets is not None:
             found += (self.buckets[:, None] == other.buckets) & (other.buckets >= 0)
         return found
@@ -124,7 +117,7 @@ class Pairs:
         """The sum of `shares` times the products with `few`, for each pair."""
         size = max(1, _BLOCK // max(1, len(few)))
         parts = (self[torch.arange(at, min(at + size, len(self)))] for at in range(0, len(self), size))
-        return torch.cat([part._needed().kernel(few, None) @ shares for part in parts])
+        return torch.cat([part._needed().kernel(few) @ shares for part in parts])
 
     def _needed(self) -> Pairs:
         """The same pairs, with no more states than theirs."""
@@ -268,8 +261,7 @@ def _row_products(pairs: Pairs, selected: Int[Tensor, " n"], rows: Int[Tensor, "
 
 def _worst(margins: Float[Tensor, " R"], query: Int[Tensor, " R"], most: int) -> Tensor:
     """The row with the smallest finite margin of each query, at most `most` of them, as a mask."""
-    least = torch.full((int(query.max()) + 1,), torch.inf, dtype=torch.float64, device=query.device)
-    least = least.scatter_reduce(0, query, margins, "amin")
+    least = margins.new_full((int(query.max()) + 1,), torch.inf).scatter_reduce(0, query, margins, "amin")
     bound = least.topk(min(most, len(least)), largest=False).values[-1]
     return (margins == least[query]) & margins.isfinite() & (margins <= bound)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from attsvm.data import TokenDataset
 from attsvm.heads.analysis.selections import Choices, SentenceView
@@ -75,18 +77,11 @@ def selection_problem(
     itself has on these selections, if that is positive, and else for 1.
     """
     used, inverse = torch.unique(drawn.sentence, return_inverse=True)
-    counts = torch.bincount(inverse)
-    first = torch.cat([counts.new_zeros(1), counts.cumsum(0)[:-1]])
-    order = torch.argsort(inverse, stable=True)
-    rank = torch.empty_like(order)  # of a selection among those of its sentence
-    rank[order] = torch.arange(len(order)) - first[inverse[order]]
-    shared = int(counts.max())
-    inputs = inverse * shared + rank
-    n = len(used) * shared
-    length = max(len(views[index].sentence) for index in used.tolist())
-    tokens = torch.zeros(len(used), length, views[0].keys.shape[-1], dtype=torch.float64)
-    for place, index in enumerate(used.tolist()):
-        tokens[place, : len(views[index].sentence)] = views[index].keys
+    shared = int(torch.bincount(inverse).max())
+    free = [itertools.count(place * shared) for place in range(len(used))]  # inputs of each sentence not taken yet
+    inputs = torch.tensor([next(free[place]) for place in inverse.tolist()])
+    tokens = pad_sequence([views[index].keys for index in used.tolist()], batch_first=True)
+    n, length = len(used) * shared, tokens.shape[1]
     queries = torch.zeros(n, views[0].queries.shape[-1], dtype=torch.float64)
     mask = torch.zeros(n, length, dtype=torch.bool)
     mask[:, 0] = True
@@ -99,15 +94,9 @@ def selection_problem(
     asked, offsets = 1.0, None
     if form is not None and form.slope:
         offsets = form.fixed_logits(length)[0].expand(n, length)  # a constant for each query changes nothing
-        gaps = [_gap(views[index].logits(form)[position], token) for index, position, token in drawn.triples]
-        asked = min(gaps) if min(gaps) > 0 else 1.0
+        logits = [(views[index].logits(form)[position], token) for index, position, token in drawn.triples]
+        least = min(float(row[token] - torch.cat([row[:token], row[token + 1 :]]).max()) for row, token in logits)
+        asked = least if least > 0 else 1.0
     data = TokenDataset(tokens, queries, torch.ones(n, dtype=torch.float64), mask=mask, queries_per_sequence=shared)
     problem = AttentionSVM(data, selected, right_hand_side=asked, offsets=offsets)
     return SelectionProblem(problem, inputs, drawn, asked)
-
-
-def _gap(logits: Float[Tensor, " T"], selected: int) -> float:
-    """Of the selected token to the next; the logits of other tokens than candidates are -inf."""
-    others = logits.clone()
-    others[selected] = -torch.inf
-    return float(logits[selected] - others.max())

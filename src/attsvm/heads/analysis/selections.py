@@ -112,8 +112,7 @@ def seen_by(
 
 def _with_sink(view: SentenceView, bucket: int) -> SentenceView:
     """With a last token of its own bucket, which every query may select and which asks for nothing itself."""
-    size, sentence = len(view.keys), view.sentence
-    pad = torch.nn.functional.pad
+    size, sentence, pad = len(view.keys), view.sentence, torch.nn.functional.pad
     allowed = pad(view.allowed, (0, 1, 0, 1))
     allowed[:size, size] = True
     buckets = torch.full((size, size), -1) if view.buckets is None or bucket == 0 else view.buckets

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from attsvm.data.checks import check_count
 from attsvm.heads.analysis.kinds import SINKS, SelectionKind
 from attsvm.norms import Frobenius, Norm
 
@@ -53,9 +54,7 @@ class Settings:
         if len({norm.name for norm in self.norms}) < len(self.norms):
             raise ValueError(f"norms must differ; got {', '.join(norm.name for norm in self.norms)}")
         for name in ("queries", "other_queries", "rounds", "draws", "examples", "seed"):
-            value, least = getattr(self, name), int(name not in ("examples", "seed"))
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} must be a whole number, at least {least}; got {value!r}")
+            check_count(getattr(self, name), name, least=int(name not in ("examples", "seed")))
         for name in ("confidence", "held_out", "quantile"):
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not 0 <= value < 1:

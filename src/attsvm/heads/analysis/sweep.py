@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
 Place = tuple[int, int]  # layer and head, counted from 0
 
-_COLUMNS = {
-    "heads": {
-        "layer": "of the head, counted from 0",
-        "head": "in its layer, counted from 0",
-        "report": "all that was found, as JSON",
-    }
-}
+_COLUMNS = {"layer": "counted from 0", "head": "in its layer, counted from 0", "report": "all that was found, as JSON"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,20 +38,16 @@ class HeadsConfiguration(Configuration):
     settings: str = ""  # of the analysis
 
 
-def configuration_of(model: HeadModel, sentences: Sequence[Sentence], settings: Settings) -> HeadsConfiguration:
-    """The configuration that tells results apart by the content of model, sentences and settings."""
-    digest = hashlib.sha256(repr(model.has_untrained).encode())
-    for sentence in sentences:
-        digest.update(repr((sentence.text, sentence.tokens, sentence.ids.tolist())).encode())
-    return HeadsConfiguration(
-        seed=settings.seed, model=model.fingerprint(), texts=digest.hexdigest(), settings=repr(settings)
-    )
-
-
 def heads_sweep(
     model: HeadModel, sentences: Sequence[Sentence], places: Sequence[Place], settings: Settings
 ) -> Sweep[HeadsConfiguration]:
     """The sweep over these heads, in rounds of as many layers as are held at once; the model runs once for each."""
+    read = hashlib.sha256(repr(model.has_untrained).encode())
+    for sentence in sentences:
+        read.update(repr((sentence.text, sentence.tokens, sentence.ids.tolist())).encode())
+    configuration = HeadsConfiguration(
+        seed=settings.seed, model=model.fingerprint(), texts=read.hexdigest(), settings=repr(settings)
+    )
     layers = sorted({layer for layer, _ in places})
     group = max(1, BUDGET // (1 + _twins(model, settings)) // max(1, state_bytes(model, sentences)))
     rounds = [layers[first : first + group] for first in range(0, len(layers), group)]
@@ -74,7 +64,7 @@ def heads_sweep(
         return [Task(name_of(each.place), {"head": each}) for each in found]
 
     return Sweep(
-        id="heads", default=configuration_of(model, sentences, settings), columns=_COLUMNS,
+        id="heads", default=configuration, columns={"heads": _COLUMNS},
         tasks=lambda _: tasks_of(rounds[0]), compute=_compute, more=more, prepare=prepare,
         tolerances={"relative gap": settings.accuracy},
     )  # fmt: skip

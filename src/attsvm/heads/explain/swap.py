@@ -24,7 +24,7 @@ from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.explain.max_margin import MaxMargin, of_sentences
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.texts import read_sentences
-from attsvm.heads.loading.transformers_model import TransformersModel
+from attsvm.heads.loading.transformers_model import TransformersModel, recorded
 from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place, named_heads
 
 _SOFTMAX = (torch.softmax, torch.nn.functional.softmax, Tensor.softmax)
@@ -55,8 +55,9 @@ def swap(model: HeadModel, head: str | Mapping[str, Attends | None], weights: At
     """
     given = head if isinstance(head, Mapping) else {head: weights}
     places = {head_place(model, name): kept for name, kept in given.items()}
-    with ExitStack() as hooks:
-        hooks.enter_context(_Swapped(_check(model), places, hooks))
+    own = _check(model)
+    with recorded(own._layers) as calls, ExitStack() as hooks:
+        hooks.enter_context(_Swapped(own, places, calls, hooks))
         yield
 
 
@@ -70,33 +71,30 @@ def _check(model: HeadModel) -> TransformersModel:
 class _Swapped(TorchFunctionMode):
     """Replaces rows of what softmax returns inside attention modules."""
 
-    def __init__(self, model: TransformersModel, places: Mapping[Place, Attends | None], hooks: ExitStack) -> None:
+    def __init__(
+        self,
+        model: TransformersModel,
+        places: Mapping[Place, Attends | None],
+        calls: Mapping[Any, list[Any]],
+        hooks: ExitStack,
+    ) -> None:
         super().__init__()
-        self._model, self._places, self._calls = model, places, 0
-        self._named: Mapping[str, Any] = {}
-        self._read: dict[Any, Tensor] = {}
-        self._inside: Any = None
-
-        def enter(module: Any, _: object, named: Mapping[str, Any]) -> None:
-            self._named, self._inside = named, module
+        self._model, self._places, self._calls = model, places, calls
+        self._layer = 0  # that runs now, or next
 
         def leave(*_: object) -> None:
-            self._inside = None
-            self._calls = (self._calls + 1) % model.layers
-
-        def remember(module: Any, given: tuple[Tensor, ...]) -> None:
-            self._read[module] = given[0]
+            self._layer = (self._layer + 1) % model.layers
+            for calls in self._calls.values():
+                calls.clear()
 
         for attention in {layer.attention for layer in model._layers}:
-            hooks.callback(attention.register_forward_pre_hook(enter, with_kwargs=True).remove)
             hooks.callback(attention.register_forward_hook(leave).remove)
-        for module in {part.module for layer in model._layers for part in (layer.key, layer.query)}:
-            hooks.callback(module.register_forward_pre_hook(remember).remove)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        wanted = [place for place in self._places if place[0] == self._calls]
-        if func not in _SOFTMAX or self._inside is None or result.ndim != 4 or not wanted:
+        wanted = [place for place in self._places if place[0] == self._layer]
+        inside = bool(self._calls[self._model._layers[self._layer].attention])
+        if func not in _SOFTMAX or not inside or result.ndim != 4 or not wanted:
             return result
         result = result.clone()
         for text, attention in enumerate(result[..., : result.shape[-2]]):  # a sink has a column behind those of tokens
@@ -111,13 +109,13 @@ class _Swapped(TorchFunctionMode):
 
         Padding gets no attention from any head, but from other padding: rows that see nothing look at everything.
         """
-        model, layer = self._model, self._model._layers[self._calls]
-        keys, queries = (model._wide([self._read[part.module][text]])[0] for part in (layer.key, layer.query))
-        allowed = model._allowed(attention.shape[-1], [self._calls])
+        model, layer = self._model, self._model._layers[self._layer]
+        keys, queries = (model._wide([self._calls[part.module][-1][text]])[0] for part in (layer.key, layer.query))
+        allowed = model._allowed(attention.shape[-1], [self._layer])
         looked = (attention > 0).any(0).cpu()
         blind = (looked & ~allowed).any(-1)
         allowed = allowed & looked[~blind].any(0)
-        phases = model._architecture.phases(layer, self._named, text) if layer.turns else None
+        phases = model._architecture.phases(layer, self._calls[layer.attention][-1], text) if layer.turns else None
         return LayerStates(keys, queries, allowed, phases, model._buckets(len(allowed)))
 
 

@@ -56,7 +56,6 @@ class Trace:
     model: HeadModel
     sentence: Sentence
     seen: list[LayerStates]  # by the heads of each layer
-    attention: list[Float[Tensor, "heads T T"]]  # the model's own, of each layer
     _inputs: list[tuple[Tensor, Tensor]]
     _writes: list[_Write]
 
@@ -136,7 +135,7 @@ def trace(model: HeadModel, sentence: Sentence, upstream: bool = True) -> Trace:
         except RuntimeError:  # a few models compute nothing in float64
             states = model.states(sentence)
     seen = [states.layer(row) for row in range(model.layers)]
-    return Trace(model, sentence, seen, list(states.attention), inputs, writes)
+    return Trace(model, sentence, seen, inputs, writes)
 
 
 @contextmanager

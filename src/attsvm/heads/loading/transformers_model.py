@@ -89,14 +89,14 @@ class TransformersModel(HeadModel):
     def states(self, sentence: Sentence, layers: Sequence[int] | None = None) -> SentenceStates:
         chosen = self._chosen_layers(layers)
         inputs = self._inputs(sentence)
-        with torch.no_grad(), quiet(), _recorded(self._layers) as calls:
+        with torch.no_grad(), quiet(), recorded(self._layers) as calls:
             attentions = self._architecture.run(self._core, inputs).attentions
         keys, queries, phases = [], [], []
         for layer in self._layers:  # a shared module ran once for each layer that it serves, in this order
             turns = self._architecture.phases(layer, calls[layer.attention].pop(0)) if layer.turns else None
             own, asking = layer.norms or (layer.key.module, layer.query.module)
-            keys.append(calls[own].pop(0))
-            queries.append(keys[-1] if own is asking else calls[asking].pop(0))
+            keys.append(calls[own].pop(0)[0])
+            queries.append(keys[-1] if own is asking else calls[asking].pop(0)[0])
             phases.append(turns)
             if layer.norms is not None:
                 keys[-1] = self._head_space(keys[-1], layer, layer.key_heads, turns)
@@ -168,7 +168,7 @@ class TransformersModel(HeadModel):
 
 
 @contextmanager
-def _recorded(layers: Sequence[Layer]) -> Iterator[Mapping[nn.Module, list[Any]]]:
+def recorded(layers: Sequence[Layer]) -> Iterator[Mapping[nn.Module, list[Any]]]:
     """What modules do while a model runs, call after call: inputs of projections, outputs of norms of keys and queries,
     and named arguments of attention modules.
     """
@@ -178,10 +178,10 @@ def _recorded(layers: Sequence[Layer]) -> Iterator[Mapping[nn.Module, list[Any]]
             hook = module.register_forward_pre_hook(lambda own, _, named: calls[own].append(named), with_kwargs=True)
             hooks.callback(hook.remove)
         for module in {part.module for layer in layers for part in (layer.key, layer.query)}:
-            hook = module.register_forward_pre_hook(lambda own, given: calls[own].append(given[0][0]))
+            hook = module.register_forward_pre_hook(lambda own, given: calls[own].append(given[0]))
             hooks.callback(hook.remove)
         for module in {norm for layer in layers for norm in layer.norms or ()}:
-            hook = module.register_forward_hook(lambda own, _, output: calls[own].append(output[0]))
+            hook = module.register_forward_hook(lambda own, _, output: calls[own].append(output))
             hooks.callback(hook.remove)
         yield calls
 
