@@ -91,5 +91,5 @@ def test_damage_must_hit_a_row():
 )
 def test_turning_sees_the_slowest_run(before, after, enough, verdict):
     cosines = {50: np.array(before), 100: np.array(after)}
-    check = turning("runs turn", "all", cosines.__getitem__, np.array([0, 10, 50, 60, 100]), 100, enough=enough)
+    check = turning("runs turn", "all", lambda step: cosines[step], np.array([0, 10, 50, 60, 100]), 100, enough=enough)
     assert check.verdict is verdict

@@ -99,7 +99,7 @@ NOT_RISING = "the last share is not above the first, or one is below an earlier 
 
 
 def turning(
-    what: str, expected: str, cosines: Callable[[int], np.ndarray], recorded: np.ndarray, last: int, *, enough: bool
+    what: str, expected: str, cosines: Callable[..., np.ndarray], recorded: np.ndarray, last: int, *, enough: bool
 ) -> Check:
     """A check that the directions of all runs tend to their limits, the slowest included.
 
@@ -109,9 +109,9 @@ def turning(
     the runs are long enough to judge those that are not there yet.
     """
     half = int(recorded[recorded <= last / 2].max())
-    after, growth = cosines(last), last / half
+    after, growth = cosines(step=last), last / half
     there = after > _REACHED
-    stuck = ~there & ~(1 - after <= (1 - cosines(half)) / growth)  # so is a run without a cosine
+    stuck = ~there & ~(1 - after <= (1 - cosines(step=half)) / growth)  # so is a run without a cosine
     decided = len(after) > 0 and (enough or bool(there.all()))
     found = f"; median {np.median(after):.5f}, least {after.min():.4f}" if len(after) else ""
     return claim(

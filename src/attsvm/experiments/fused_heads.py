@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -54,9 +55,6 @@ class FusedHeads(Parameterization):
         found = self.named("key", own @ queries) | self.named("query", own.mT @ keys)
         return {name: gradient.map(value) for name, value in found.items()}
 
-    def check_initial(self, parameters: Mapping[str, Tensor]) -> None:
-        return None
-
 
 @dataclass(frozen=True)
 class SeparateHeads(FusedHeads):
@@ -96,17 +94,14 @@ class FusedConfiguration(DataSets):
     smaller: ClassVar = {"datasets": 6, "steps": 1000}
     imports = ("numba", "clarabel")
 
-    def draw(self, seeds: Sequence[tuple[int, int]]) -> TokenDataset:
-        """The data sets, the query of input i in the block of head i // n."""
-        data = random_sphere(n=self.heads * self.n, T=self.T, d=self.d, batch=len(seeds), seed=list(seeds))
-        block = torch.arange(self.heads * self.n) // self.n
-        queries = torch.nn.functional.one_hot(block, self.heads).double()[..., None] * data.queries[..., None, :]
-        return TokenDataset(data.tokens, queries.flatten(-2), data.labels, head=data.head)
-
     def compute(self, task: Task, device: torch.device) -> Piece:
         """Train both ways; solve in the norm of fused heads and in that of each head alone; compare."""
-        seeds, schedule = self.seeds(task), InverseSqrt(self.step_size)
-        data, norm = self.draw(seeds), SpectralOfHeads(self.heads)
+        seeds, schedule, norm = self.seeds(task), InverseSqrt(self.step_size), SpectralOfHeads(self.heads)
+        plain = random_sphere(n=self.heads * self.n, T=self.T, d=self.d, batch=len(seeds), seed=seeds)
+        parts = torch.arange(self.heads * self.n).split(self.n)  # the inputs of each head
+        blocks = torch.eye(self.heads, dtype=torch.float64).repeat_interleave(self.n, 0)
+        queries = (blocks[..., None] * plain.queries[..., None, :]).flatten(-2)
+        data = TokenDataset(plain.tokens, queries, plain.labels, head=plain.head)
         marks = spread_steps(10, self.steps, 60)
         sums = np.concatenate([[0.0], np.cumsum(schedule.sizes(0, self.steps))])[marks[1:]]
         axes = {"step": marks[1:], "dataset": self.numbers(task), "head": range(self.heads)}
@@ -120,11 +115,9 @@ class FusedConfiguration(DataSets):
             solution = solve(problem, norm)
             proof = solution.certificate
             counts[f"{stored}: SVM of fused heads not solved"] = int((~solution.solved).sum())
-            parts = [(head, slice(head * self.n, (head + 1) * self.n)) for head in range(self.heads)]
             alone = torch.stack([
-                solve(AttentionSVM(_inputs(data, head, self.n), run.selected[..., own]), Spectral())
-                .certificate.primal_value
-                for head, own in parts
+                solve(AttentionSVM(plain.take_inputs(own.expand(len(seeds), -1)), run.selected[:, own]), Spectral())
+                .certificate.primal_value for own in parts
             ])  # fmt: skip
             margins = torch.stack([problem.margins(weights) for weights in recorded(run)[1:]])
             margins = margins.masked_fill(~problem.rows, torch.inf).amin(-1)
@@ -146,18 +139,12 @@ class FusedConfiguration(DataSets):
 
     def checks(self, result: SweepResult) -> Sequence[Check]:
         """Each way wins in its own norm, the bracket holds, and gaps follow their laws."""
-        heads, end = self.heads, {"step": self.steps}
-        found = []
-
-        def ends(name: str, **where: object) -> np.ndarray:
-            return result.column("history", name, head=0, **end, **where)
-
+        column, found = partial(result.column, "history", step=self.steps), []
+        ends = partial(column, head=0)
         for stored, own, other in (("fused", "fused", "per_head"), ("per head", "per_head", "fused")):
             mine, theirs = (ends(f"efficiency_{name}", stored=stored) for name in (own, other))
             won = f"larger on {(mine > theirs).sum()} of {len(mine)}"
-            gap, law = (
-                result.column("history", name, stored=stored, **end).reshape(-1, heads) for name in ("gap", "law")
-            )
+            gap, law = (column(name, stored=stored).reshape(-1, self.heads) for name in ("gap", "law"))
             # Fused, there is one rate for all heads: the law is that of the slowest.
             ratio = gap.min(1) / law[:, 0] if stored == "fused" else gap / law
             found += [
@@ -177,15 +164,8 @@ class FusedConfiguration(DataSets):
                   below.min() >= 1 - 1e-6 and above.max() <= 1 + 1e-6, "it lies outside once"),
             claim("smallest fused norm over the largest of the heads alone", "from 1 to the number of heads (derived)",
                   f"median {np.median(price):.3f}, from {price.min():.3f} to {price.max():.3f}",
-                  price.min() >= 1 - 1e-6 and price.max() <= heads + 1e-6, "it lies outside on a data set"),
+                  price.min() >= 1 - 1e-6 and price.max() <= self.heads + 1e-6, "it lies outside on a data set"),
         ]  # fmt: skip
-
-
-def _inputs(data: TokenDataset, head: int, n: int) -> TokenDataset:
-    """The inputs of one head, queries without the blocks of others."""
-    own, width = slice(head * n, (head + 1) * n), data.dq * n // data.n
-    queries = data.queries[..., own, head * width : (head + 1) * width]
-    return TokenDataset(data.tokens[..., own, :, :], queries, data.labels[..., own])
 
 
 FUSED_HEADS = FusedConfiguration().experiment("fused-heads")

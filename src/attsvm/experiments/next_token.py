@@ -185,8 +185,8 @@ class RandomSamples(DataSets):
                   f" {len(cosine) - len(far)} did not come that far", np.mean(~(far >= COSINE)) <= 0.01,
                   "more than 1 % are below .999", enough=len(far) > 0, why="no run came that far"),
             turning("all data sets turn to W_svm outside S_fin", "cosine to 1 (theorem)",
-                    lambda step: solved("cosine", gradient="split", step=step),
-                    np.unique(result.column("runs", "step")), steps, enough=steps >= _ENOUGH),
+                    partial(solved, "cosine", gradient="split"), np.unique(result.column("runs", "step")), steps,
+                    enough=steps >= _ENOUGH),
             reported("plain descent: cosine with W_svm outside S_fin", "(tends to 1 like 1/log t)",
                      f"median {np.median(plain):.3f}, least {plain.min():.3f}"),
         ]  # fmt: skip

@@ -228,27 +228,24 @@ class LocalConvergence(DataSets):
         last, early = ([float(values("mean_probability", kind, step=step).mean()) for kind in _OWN]
                        for step in (steps, 2 * self.record))  # fmt: skip
         chance = allowance(np.sqrt(_PUBLIC_OPTIMAL * (1 - _PUBLIC_OPTIMAL)), len(w), _PUBLIC_COUNT)
-        found = []
-        for name, own in (("W to the Frobenius SVM", w), ("(K,Q) with the public ridge to the nuclear SVM", public)):
-            allowed = allowance(own.std(), len(own), _PUBLIC_COUNT)
-            found.append(
-                Check(f"{name}, mean cosine", f"public {_PUBLIC:.3f} at {LocalConvergence.steps:,}",
-                      f"{own.mean():.4f} +- {own.std():.4f}; least {own.min():.3f}; chance explains {allowed:.4f}",
-                      Verdict.of(own.mean() >= _PUBLIC - allowed, enough=steps >= LocalConvergence.steps),
-                      "it is below the public mean by more than three standard errors",
-                      "the public runs also stop at 1e-9 and walk along round-off")
-            )  # fmt: skip
+        means = [
+            (name, own, allowance(own.std(), len(own), _PUBLIC_COUNT))
+            for name, own in (("W to the Frobenius SVM", w), ("(K,Q) with the public ridge to the nuclear SVM", public))
+        ]
         pairs = (("W nearer to the Frobenius SVM", w, values("cosine_nuclear", "W"), ".86"),
                  ("(K,Q) nearer to the nuclear SVM", kq, values("cosine_frobenius", "KQ"), ".85"))  # fmt: skip
-        for name, own, crossed, other in pairs:
-            found.append(
-                claim(f"{name} than to the other", f"on all data sets; public mean to the other {other}",
-                      f"{np.sum(own > crossed)} of {len(own)}; means {own.mean():.3f}, other {crossed.mean():.3f}",
-                      (own > crossed).all(), f"the other one is nearer on a data set at {steps:,}")
-            )  # fmt: skip
         marks, far = np.unique(result.column("history", "step", run="long")), long_steps >= 10 * steps
         return [
-            *found,
+            *(Check(f"{name}, mean cosine", f"public {_PUBLIC:.3f} at {LocalConvergence.steps:,}",
+                    f"{own.mean():.4f} +- {own.std():.4f}; least {own.min():.3f}; chance explains {allowed:.4f}",
+                    Verdict.of(own.mean() >= _PUBLIC - allowed, enough=steps >= LocalConvergence.steps),
+                    "it is below the public mean by more than three standard errors",
+                    "the public runs also stop at 1e-9 and walk along round-off")
+              for name, own, allowed in means),
+            *(claim(f"{name} than to the other", f"on all data sets; public mean to the other {other}",
+                    f"{np.sum(own > crossed)} of {len(own)}; means {own.mean():.3f}, other {crossed.mean():.3f}",
+                    (own > crossed).all(), f"the other one is nearer on a data set at {steps:,}")
+              for name, own, crossed, other in pairs),
             *(turning(f"all data sets: {name} turns to the {norm} SVM", said,
                       partial(values, f"cosine_{norm.lower()}", kind, "long"), marks, long_steps, enough=far)
               for kind, name, norm, said in (("W", *_CLAIMS["W"]), ("KQ", "(K,Q) without ridge", *_CLAIMS["KQ"][1:]))),
@@ -306,20 +303,15 @@ class Causal(DataSets):
 
     def checks(self, result: SweepResult) -> Sequence[Check]:
         """W tends to the Frobenius SVM of the united constraints, (K, Q) to the nuclear one."""
-
-        def end(column: str, kind: str, step: int = self.steps, **where: object) -> np.ndarray:
-            return result.column("history", column, parameterization=kind, step=step, **where)
-
-        marks = np.unique(result.column("history", "step"))
-        separable, attention = (
-            np.concatenate([end(column, kind) for kind in _OWN]) for column in ("separable", "least_attention")
-        )
+        column = partial(result.column, "history")
+        marks = np.unique(column("step"))
+        separable, attention = (column(name, step=self.steps) for name in ("separable", "least_attention"))
         chosen = attention > 0.5
-        local = end("locally_optimal", "W", separable=True)
+        local = column("locally_optimal", parameterization="W", step=self.steps, separable=True)
         return [
             *(turning(f"all data sets: {name} turns to the united {norm} SVM", said,
-                      partial(end, f"cosine_{norm.lower()}", kind, separable=True), marks, self.steps,
-                      enough=self.steps >= _LONG)
+                      partial(column, f"cosine_{norm.lower()}", parameterization=kind, separable=True), marks,
+                      self.steps, enough=self.steps >= _LONG)
               for kind, (name, norm, said) in _CLAIMS.items()),
             claim("selections with more than half of the attention that can be separated", "all: the weights do it",
                   f"{separable[chosen].sum()} of {chosen.sum()}", separable[chosen].all(),
