@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.attention import Log, Parameterization, TwoScales, Weights
+from attsvm.attention import Log, TwoScales
 from attsvm.attention.gradient import RiskGradient
 from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset, streams
@@ -38,7 +38,6 @@ from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Piece, SweepResult, Task
 
-GRADIENTS = ("split", "summed first", "plain")
 GROWN = 100  # times the norm of W_svm that a run must have outside S_fin for its direction to be judged
 COSINE, DISTANCE = 0.999, 1e-6
 _LONGEST = 2.0  # of a row (x_t - x_u) z^T of unit vectors
@@ -57,10 +56,16 @@ class _SummedFirst(TwoScales):
         whole = self._adjoint(data, risk.logits.mantissa)
         rest = ScaledTensor(whole - self.space.project(whole), risk.logits.log_scale)
         length = (rest.log_norm() - exact["growing"].log_scale).exp().clamp(max=_LONGEST)
-        return {
-            **exact,
-            "growing": ScaledTensor(rest.normalized() * length[..., None, None], exact["growing"].log_scale),
-        }
+        growing = ScaledTensor(rest.normalized() * length[..., None, None], exact["growing"].log_scale)
+        return {**exact, "growing": growing}
+
+
+_RULES: Mapping[str, tuple[type[TwoScales] | None, Optimizer]] = {
+    "split": (TwoScales, TwoPartDescent()),
+    "summed first": (_SummedFirst, TwoPartDescent()),
+    "plain": (None, GradientDescent(1.0)),
+}
+GRADIENTS = tuple(_RULES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +130,18 @@ class RandomSamples(DataSets):
         steps = spread_steps(10, self.steps, 12, self.steps // 2)
         axes = {"step": steps, "dataset": self.numbers(task)}
         tables = []
-        for gradient in GRADIENTS:
+        for gradient, (way, rule) in _RULES.items():
             measured = {
                 name: np.full((len(steps), len(graphs)), np.nan) for name in ("cosine", "growth", "finite_distance")
             }
             if solved.any():
                 at = torch.from_numpy(np.flatnonzero(solved)).to(device)
-                seeds = [self.seeds(task)[place] for place in at.tolist()]
-                weights = self._trained(gradient, data[at], kept[at], steps, seeds)
+                streams_of = [self.seeds(task)[place] for place in at.tolist()]
+                weights = recorded(fit(
+                    data[at], loss=Log(), parameterization=None if way is None else way(data[at], kept[at]),
+                    optimizer=rule, steps=self.steps, record=steps, keep=("weights",),
+                    seed=[(seed + FARTHER_APART, number) for seed, number in streams_of],  # all three start alike
+                ))  # fmt: skip
                 inside = TwoScales(data[at], kept[at]).space.project(weights)
                 outside, svm = weights - inside, solution.weights[at]
                 limit = torch.stack([finite[place].weights for place in at.tolist()]).to(device)
@@ -146,21 +155,6 @@ class RandomSamples(DataSets):
         undecided = int((~solved & ~infeasible).sum())
         counts = {"clashes, proved": int(infeasible.sum()), "neither solved nor proved to clash": undecided}
         return Piece({"runs": stacked(tables)}, counts=counts)
-
-    def _trained(
-        self, gradient: str, data: TokenDataset, kept: Tensor, steps: list[int], seeds: list[tuple[int, int]]
-    ) -> Tensor:
-        """Recorded weights ``[records, data sets, d, d]`` of one kind of run; all three start alike."""
-        kinds: dict[str, tuple[Parameterization, Optimizer]] = {
-            "split": (TwoScales(data, kept), TwoPartDescent()),
-            "summed first": (_SummedFirst(data, kept), TwoPartDescent()),
-            "plain": (Weights(), GradientDescent(1.0)),
-        }
-        parameterization, optimizer = kinds[gradient]
-        return recorded(fit(
-            data, loss=Log(), parameterization=parameterization, optimizer=optimizer, steps=max(steps), record=steps,
-            keep=("weights",), seed=[(seed + FARTHER_APART, number) for seed, number in seeds],
-        ))  # fmt: skip
 
     def checks(self, result: SweepResult) -> Sequence[Check]:
         """All runs turn to W_svm outside S_fin, and inside to W_fin; without cycles S_fin = {0}: nothing to split."""
