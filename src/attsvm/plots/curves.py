@@ -69,15 +69,17 @@ def spread_apart(heights: Sequence[float], least: float) -> list[float]:
     >>> [round(height, 3) for height in spread_apart([0.5, 0.5, 0.9], 0.1)]
     [0.45, 0.55, 0.9]
     """
-    wanted = [min(max(height, 0.0), 1.0) - rank * least for rank, height in enumerate(heights)]
-    top = len(wanted) - 1
-    found = []
-    for rank in range(top + 1):
-        # Isotonic regression: the nearest numbers that do not fall are largest of the least means around each place.
-        means = (min(fmean(wanted[a : b + 1]) for b in range(rank, top + 1)) for a in range(rank + 1))
-        high, low = 1.0 - (top - rank) * least, rank * least - max(0.0, top * least - 1.0)
-        found.append(max(min(max(means) + rank * least, high), low))
-    return found
+    blocks: list[list[float]] = []  # heights, less rank * least, that share their mean; means must not fall
+    for rank, height in enumerate(heights):
+        blocks.append([min(max(height, 0.0), 1.0) - rank * least])
+        while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    flat = [mean for block in blocks for mean in [fmean(block)] * len(block)]
+    top = len(flat) - 1
+    return [
+        max(min(mean + rank * least, 1.0 - (top - rank) * least), rank * least - max(0.0, top * least - 1.0))
+        for rank, mean in enumerate(flat)
+    ]
 
 
 def series(result: SweepResult, column: str, by: Sequence[str], **where: object) -> tuple[np.ndarray, np.ndarray]:
