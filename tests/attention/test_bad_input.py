@@ -23,9 +23,7 @@ def test_a_head_is_needed() -> None:
         lambda data: evaluate(data, WEIGHTS),
         lambda data: gradient(data, WEIGHTS),
     ):
-        with pytest.raises(
-            ValueError, match=r"a prediction head is needed: pass one, for example LinearHead\(v\), or data"
-        ):
+        with pytest.raises(ValueError, match=r"a prediction head is needed: pass one, as LinearHead\(v\), or data"):
             ask(BARE)
 
 
@@ -86,7 +84,7 @@ def test_weights() -> None:
         evaluate(DATA, bad)
     with pytest.raises(
         ValueError,
-        match=r"weights must have shape \[2, 4, 4\] \(batch, d, dq\), with any axes of starts before; got \[4, 4\]",
+        match=r"weights must have shape \[2, 4, 4\] \(batch, d, dq, with any axes of starts before\); got \[4, 4\]",
     ):
         evaluate(DATA, WEIGHTS[0])
     with pytest.raises(ValueError, match="weights must be float64 on cpu, like the data; got float32 on cpu"):

@@ -120,7 +120,7 @@ def test_prompt_with_identity_keys() -> None:
 
 def test_prompt_refuses() -> None:
     for shape in ((3,), (3, 2), (1, 2, 3), (0, 3)):
-        with pytest.raises(ValueError, match=r"^weights must have shape \[d, 3\], alone or for each element"):
+        with pytest.raises(ValueError, match=r"^weights must have shape \[d, 3\] \(d, dv, alone or for each element"):
             TokenDataset.prompt(TOKENS, [1, 1, 1], np.ones(shape))
     with pytest.raises(ValueError, match=r"^weights must be finite; got nan at row 1, column 2$"):
         TokenDataset.prompt(TOKENS, [1, 1, 1], np.array([[1.0, 1, 1], [1, 1, np.nan]]))

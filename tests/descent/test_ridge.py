@@ -185,7 +185,7 @@ def test_resume_needs_the_same_ridge() -> None:
 
 @pytest.mark.parametrize("ridge", [-1e-9, math.inf, math.nan, True, "much", None])
 def test_bad_ridge(ridge: Any) -> None:
-    with pytest.raises(ValueError, match="ridge must be a finite number, 0 or positive; got "):
+    with pytest.raises(ValueError, match="ridge must be finite and not negative; got "):
         fit(random_sphere(n=2, T=3, d=2, seed=9), steps=1, ridge=ridge)
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, check_same_kind
+from attsvm.data.checks import ArrayLike, as_floating, check_same_kind, check_shape
 
 
 def logits(data: TokenDataset, weights: ArrayLike) -> Float[Tensor, "*lead n T"]:
@@ -98,14 +98,8 @@ def folded(
     data: TokenDataset, value: ArrayLike, trailing: tuple[int, int], name: str, meaning: str
 ) -> tuple[Tensor, tuple[int, ...]]:
     """`value` as ``[starts, batch, *trailing]`` and the leading shape to give back."""
-    tensor = as_floating(value, name)
-    batch = data.batch_shape
-    lead = tuple(tensor.shape[:-2])
-    if tensor.ndim < 2 or tuple(tensor.shape[-2:]) != trailing or (batch and lead[-len(batch) :] != batch):
-        raise ValueError(
-            f"{name} must have shape {[*batch, *trailing]} (batch, {meaning}), with any axes of starts before;"
-            f" got {list(tensor.shape)}"
-        )
+    tensor, own = as_floating(value, name), (*data.batch_shape, *trailing)
+    starts = tensor.shape[: max(tensor.ndim - len(own), 0)]
+    check_shape(tensor, name, (*starts, *own), f"batch, {meaning}, with any axes of starts before")
     check_same_kind(tensor, name, data.tokens)
-    starts = math.prod(lead[: len(lead) - len(batch)])
-    return tensor.reshape(starts, math.prod(batch), *trailing), lead
+    return tensor.reshape(math.prod(starts), math.prod(data.batch_shape), *trailing), tuple(tensor.shape[:-2])

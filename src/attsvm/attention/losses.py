@@ -170,6 +170,5 @@ def as_loss(loss: LossLike) -> Loss:
         return loss or Logistic()
     if callable(loss) and not isinstance(loss, type):
         return CustomLoss(loss)
-    raise ValueError(
-        f"loss must be Logistic(), Exponential(), Linear(), Log() or a function of the margin; got {loss!r}"
-    )
+    known = "Logistic(), Exponential(), Linear(), Log()"
+    raise ValueError(f"loss must be {known} or a function of the margin; got {loss!r}")

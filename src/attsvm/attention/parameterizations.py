@@ -103,6 +103,4 @@ class KeyQuery(Parameterization):
     def check_initial(self, parameters: Mapping[str, Tensor]) -> None:
         key, query = ((parameters[name] == 0).all(-1).all(-1) for name in ("key", "query"))
         if bool((key & query).any()):
-            raise ValueError(
-                "initial key and query are both zero, a saddle that descent never leaves; start at least one elsewhere"
-            )
+            raise ValueError("initial key and query are both zero, a saddle that descent never leaves; change one")

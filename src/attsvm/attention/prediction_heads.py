@@ -290,9 +290,7 @@ def as_head(head: object, data: TokenDataset) -> Head:
     check_kind(data, TokenDataset, "data", "a TokenDataset")
     if head is None:
         if data.head is None:
-            raise ValueError(
-                "a prediction head is needed: pass one, for example LinearHead(v), or data that have one (data.head)"
-            )
+            raise ValueError("a prediction head is needed: pass one, as LinearHead(v), or data with one (data.head)")
         head = LinearHead(data.head)
     elif isinstance(head, torch.nn.Module):
         head = ModuleHead(head)

@@ -5,8 +5,9 @@ In this order: conversions, checks of one tensor or number, indices, and the fie
 
 from __future__ import annotations
 
+import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,9 +38,8 @@ def as_tensor(value: object, name: str) -> Tensor:
             array = array.copy()
         return torch.from_numpy(array)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"{name} must be a tensor or an array of numbers; got {type(value).__name__} ({error})"
-        ) from None
+        kind = type(value).__name__
+        raise ValueError(f"{name} must be a tensor or an array of numbers; got {kind} ({error})") from None
 
 
 def as_floating(value: object, name: str) -> Tensor:
@@ -102,10 +102,8 @@ def check_shape(tensor: Tensor, name: str, shape: Sequence[int | str], meaning: 
 def check_same_kind(tensor: Tensor, name: str, like: Tensor, whose: str = "the data") -> None:
     """Raise unless `tensor` has the precision and the device of `like`, a tensor of `whose`."""
     if tensor.dtype != like.dtype or tensor.device != like.device:
-        raise ValueError(
-            f"{name} must be {type_name(like)} on {like.device}, like {whose};"
-            f" got {type_name(tensor)} on {tensor.device}"
-        )
+        wanted, got = (f"{type_name(each)} on {each.device}" for each in (like, tensor))
+        raise ValueError(f"{name} must be {wanted}, like {whose}; got {got}")
 
 
 def as_device(device: torch.device | str, name: str) -> torch.device:
@@ -129,16 +127,25 @@ def check_kind(value: object, kind: Any, name: str, expected: str) -> None:
         raise ValueError(f"{name} must be {expected}; got {shown}")
 
 
+def check_number(value: object, name: str, expected: str, fits: Callable[[Any], bool]) -> None:
+    """Raise unless `value` is a number that fits; `expected` says in words what was wanted."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not fits(value):
+        raise ValueError(f"{name} must {expected}; got {value!r}")
+
+
 def check_share(value: float, name: str) -> None:
     """Raise unless `value` is a number in [0, 1]."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= value <= 1:
-        raise ValueError(f"{name} must lie in [0, 1]; got {value!r}")
+    check_number(value, name, "lie in [0, 1]", lambda number: 0 <= number <= 1)
 
 
 def check_positive(value: float, name: str) -> None:
     """Raise unless `value` is a finite positive number."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise ValueError(f"{name} must be a positive finite number; got {value!r}")
+    check_number(value, name, "be a positive finite number", lambda number: 0 < number < math.inf)
+
+
+def check_not_negative(value: float, name: str) -> None:
+    """Raise unless `value` is a finite number of at least 0."""
+    check_number(value, name, "be finite and not negative", lambda number: 0 <= number < math.inf)
 
 
 def check_count(value: object, name: str, least: int = 1) -> int:
@@ -241,12 +248,8 @@ def check_axes(tokens: Tensor) -> None:
 def as_prompt_weights(value: object, tokens: Tensor) -> Tensor:
     """`value` as a tensor ``[d, dv]`` or ``[*batch, d, dv]`` that fits `tokens` ``[*batch, n, T, dv]``."""
     weights = as_floating(value, "weights")
-    own, batch, width = tuple(weights.shape[-2:]), tuple(tokens.shape[:-3]), tokens.shape[-1]
-    if len(own) < 2 or own[1] != width or 0 in own or tuple(weights.shape) not in (own, (*batch, *own)):
-        raise ValueError(
-            f"weights must have shape [d, {width}], alone or for each element of the batch {list(batch)};"
-            f" got {list(weights.shape)}"
-        )
+    batch = tokens.shape[:-3] if weights.ndim > 2 else ()
+    check_shape(weights, "weights", (*batch, "d", tokens.shape[-1]), "d, dv, alone or for each element of the batch")
     check_same_kind(weights, "weights", tokens, "the tokens")
     check_finite(weights, "weights", ("row", "column"))
     return weights

@@ -12,7 +12,7 @@ from torch import Tensor
 from attsvm.attention import Head, Parameterization, Weights
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, check_finite, check_kind, check_same_kind
+from attsvm.data.checks import ArrayLike, as_floating, check_finite, check_kind, check_same_kind, check_shape
 from attsvm.data.counter import Numbers
 from attsvm.data.machine import check_fits, in_words
 from attsvm.data.streams import Purpose, Seed, draw_batch
@@ -168,15 +168,11 @@ def _named(
 
 def _fitted(value: Tensor, name: str, event: tuple[int, ...], data: TokenDataset) -> tuple[Tensor, int | None]:
     """A given tensor as ``[starts or 1, batch or 1, *event]``, and the number of starts if it has an axis for them."""
-    batch_shape = data.batch_shape
-    lead = tuple(value.shape[: value.ndim - len(event)])
-    single = lead in ((), batch_shape)
-    if tuple(value.shape[len(lead) :]) != event or 0 in lead or not (single or lead[1:] == batch_shape):
-        raise ValueError(
-            f"initial {name} must have shape {list(event)}, {[*batch_shape, *event]} or"
-            f" {['starts', *batch_shape, *event]}; got {list(value.shape)}"
-        )
+    batch, extra = data.batch_shape, value.ndim - len(event)
+    forms: dict[int, tuple[int | str, ...]] = {len(batch): batch, 0: ()}
+    lead = forms.get(extra, ("starts", *batch))
+    check_shape(value, f"initial {name}", (*lead, *event), "for one data set, for the batch, or with starts before")
     check_same_kind(value, f"initial {name}", data.tokens)
     check_finite(value, f"initial {name}", ("row", "column")[: len(event)])
-    count = None if single else lead[0]
+    count = value.shape[0] if "starts" in lead else None
     return value.reshape(count or 1, -1 if lead else 1, *event), count

@@ -13,7 +13,7 @@ from torch import Tensor
 from attsvm.attention import Head, Loss, Weights, lipschitz_bound
 from attsvm.attention.gradient import Attended
 from attsvm.data import TokenDataset
-from attsvm.data.checks import check_count, check_positive
+from attsvm.data.checks import check_count, check_number, check_positive
 from attsvm.norms import direction_distance
 
 if TYPE_CHECKING:
@@ -164,8 +164,7 @@ class Settled(StoppingRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.growth > 1:
-            raise ValueError(f"growth must be above 1; got {self.growth!r}")
+        check_number(self.growth, "growth", "be above 1", lambda growth: growth > 1)
 
     def done(self, weights: Tensor, attended: Attended, memory: dict[str, Tensor]) -> Tensor:
         norm = torch.linalg.matrix_norm(weights)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,7 +16,7 @@ from torch import Tensor
 from attsvm.attention import Head, Loss, Parameterization
 from attsvm.attention.gradient import Attended, attend
 from attsvm.data import TokenDataset
-from attsvm.data.checks import check_kind
+from attsvm.data.checks import check_kind, check_not_negative
 from attsvm.data.streams import Purpose, streams
 from attsvm.descent.fingerprint import data_digest, head_digest
 from attsvm.descent.optimizers.base import Optimizer
@@ -48,13 +47,10 @@ class Task:
             given = _named(self.optimizer)
             raise ValueError(f"optimizer must be an optimizer such as GradientDescent(0.1); got {given}")
         check_kind(self.stop, StoppingRule | None, "stop", "a rule such as Saturated() or Settled()")
-        if isinstance(self.ridge, bool) or not isinstance(self.ridge, numbers.Real) or not 0 <= self.ridge < math.inf:
-            raise ValueError(f"ridge must be a finite number, 0 or positive; got {self.ridge!r}")
+        check_not_negative(self.ridge, "ridge")
         object.__setattr__(self, "ridge", float(self.ridge))
         if self.batches is not None and self.parameterization.kept is not None:
-            raise ValueError(
-                "TwoScales is made for all inputs of its data, it takes no mini-batches; leave batch_size out"
-            )
+            raise ValueError("TwoScales is made for all inputs, it takes no mini-batches; leave batch_size out")
         self.optimizer.check(self)
 
     def describe(self, steps: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attsvm.attention import ScaledTensor
-from attsvm.data.checks import check_positive
+from attsvm.data.checks import check_not_negative, check_number, check_positive
 from attsvm.descent.schedules import Schedule, as_schedule
 
 if TYPE_CHECKING:
@@ -37,11 +37,8 @@ class Step:
 
     def along(self, directions: Mapping[str, Tensor], lengths: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
         """Each parameter less its direction times the step size, and times its length ``[starts, batch]`` if given."""
-        moved = {}
-        for name, value in self.parameters.items():
-            size = self.size if lengths is None else self.size * lengths[name]
-            moved[name] = value - self.spread(size, name) * directions[name]
-        return moved
+        sizes = {name: self.size if lengths is None else self.size * lengths[name] for name in self.parameters}
+        return {name: old - self.spread(sizes[name], name) * directions[name] for name, old in self.parameters.items()}
 
 
 class _Sized(ABC):
@@ -66,20 +63,18 @@ class Optimizer(_Sized):
     clip: float | None = field(default=None, kw_only=True)
 
     past_weights: ClassVar[tuple[str, ...]] = ()  # names of fields that must lie in [0, 1)
-    positive: ClassVar[tuple[str, ...]] = ()  # and of those that must be positive
+    positive: ClassVar[tuple[str, ...]] = ()  # of those that must be positive
+    not_negative: ClassVar[tuple[str, ...]] = ()  # and of those that may also be zero
     means: ClassVar[tuple[str, ...]] = ()  # kinds of running means that it remembers, see `blended`
 
     def __post_init__(self) -> None:
         as_schedule(self.step_size)  # says what is wrong with it
-        if isinstance(self.weight_decay, bool) or not 0 <= self.weight_decay < float("inf"):
-            raise ValueError(f"weight_decay must be finite and not negative; got {self.weight_decay!r}")
-        if self.clip is not None:
-            check_positive(self.clip, "clip")
-        for name in self.positive:
+        for name in ("weight_decay", *self.not_negative):
+            check_not_negative(getattr(self, name), name)
+        for name in (*self.positive, *(["clip"] if self.clip is not None else [])):
             check_positive(getattr(self, name), name)
         for name in self.past_weights:
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie in [0, 1); got {getattr(self, name)!r}")
+            check_number(getattr(self, name), name, "lie in [0, 1)", lambda number: 0 <= number < 1)
 
     def __repr__(self) -> str:
         """Its arguments, options only where they are set: a run is told from others by this."""

@@ -89,12 +89,8 @@ class Adam(Optimizer):
     epsilon: float = 0.0  #: added to the root of the second moment
 
     past_weights = ("beta1", "beta2")
+    not_negative = ("epsilon",)
     means = ("first", "second")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.epsilon < float("inf"):
-            raise ValueError(f"epsilon must be finite and not negative; got {self.epsilon!r}")
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
         directions: dict[str, Tensor] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attsvm.attention import ScaledTensor
-from attsvm.data.checks import check_count
+from attsvm.data.checks import check_count, check_number
 from attsvm.descent.optimizers.base import Optimizer, State, Step, as_matrix, blended, joint_size
 from attsvm.descent.schedules import Schedule
 from attsvm.norms import Entrywise, Norm, Spectral
@@ -119,11 +118,8 @@ class MirrorDescent(Optimizer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.p, bool) or not isinstance(self.p, numbers.Real) or not 1 < self.p < math.inf:
-            raise ValueError(
-                f"p must be strictly between 1 and infinity; got {self.p!r} (the exponent p comes first, then the step"
-                f" size: {type(self).__name__}(p=3, step_size=0.1))"
-            )
+        expected = f"be strictly between 1 and infinity, as in {type(self).__name__}(p=3, step_size=0.1)"
+        check_number(self.p, "p", expected, lambda p: 1 < p < math.inf)
 
     def step(self, now: Step, state: State) -> tuple[dict[str, Tensor], State]:
         moved: dict[str, Tensor] = {}
