@@ -49,14 +49,11 @@ class Attended:
 
 @dataclass(frozen=True, eq=False)
 class RiskGradient:
-    """Gradient of the risk with respect to the logits and, where asked for, the parameters of the prediction head.
-
-    `outside` holds the entries of tokens outside given sets once more, in a scale of their own, and 0 elsewhere.
-    """
+    """Gradient of the risk with respect to the logits and, where asked for, the parameters of the prediction head."""
 
     logits: ScaledTensor
     head: dict[str, ScaledTensor]
-    outside: ScaledTensor | None = None
+    outside: ScaledTensor | None = None  # logits outside given sets once more, in a scale of their own; 0 elsewhere
 
 
 def log_softmax(
@@ -105,14 +102,10 @@ def risk_gradient(
     scores: Float[Tensor, "1 batch n T"] | None = None,
     kept: Bool[Tensor, "batch n T"] | None = None,
 ) -> RiskGradient:
-    """Gradient of ``(1/n) sum_i loss(Y_i f_i)`` as mantissa and log-scale.
+    """Gradient of ``(1/n) sum_i loss(Y_i f_i)`` as mantissa and log-scale, after a forward pass at the same weights.
 
-    Arguments:
-        data: with one batch axis.
-        attended: the forward pass at the same weights.
-        train_head: also return the gradient of the prediction head's parameters.
-        scores: the token scores of a fixed linear prediction head (`fixed_scores`), where the caller has them.
-        kept: sets of tokens that keep probability; the gradient of all others comes in its own scale as well.
+    `scores` are those of a fixed linear prediction head (`fixed_scores`), where the caller has them, and `kept` sets of
+    tokens that keep probability: the gradient of all others comes in its own scale as well.
     """
     parts = _Parts(data, head, attended, scores)
     log_slope = loss.log_slope(attended.margin)

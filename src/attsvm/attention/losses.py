@@ -122,10 +122,7 @@ class CustomLoss(Loss):
     """A user's own strictly decreasing, differentiable function of the margin.
 
     Its slope comes from autograd, so it underflows where the function's own derivative does; pass `log_slope_function`
-    (log|loss'(m)| in closed form) to follow it further.
-
-    Raises:
-        ValueError: during training, where the function does not decrease.
+    (log|loss'(m)| in closed form) to follow it further. A function that does not decrease is refused during training.
     """
 
     function: Callable[[Tensor], Tensor]

@@ -75,12 +75,10 @@ def optimal_token_set(
 def optimal_tokens(data: TokenDataset, head: object = None) -> Int[Tensor, "*batch n"]:
     """Index of the highest-scoring token of each input, ``opt_i = argmax_t gamma_it``.
 
-    Raises:
-        ValueError: where two tokens tie, up to round-off (`tie_line`); `optimal_token_set` gives them all.
+    A tie up to round-off (`tie_line`) is a ValueError; `optimal_token_set` gives all that tie.
     """
     best = optimal_token_set(data, head)
-    tied = best.sum(-1) > 1
-    if bool(tied.any()):
+    if bool((tied := best.sum(-1) > 1).any()):
         where = torch.nonzero(tied)[0].tolist()
         names, at = torch.nonzero(best[tuple(where)]).flatten().tolist(), place(where, ("input",))
         raise ValueError(f"the optimal token of {at} is not unique: tokens {names} tie; use optimal_token_set")
@@ -99,10 +97,7 @@ def best_risk(data: TokenDataset, head: object = None, loss: LossLike = None) ->
     """The infimum candidate ``L_* = (1/n) sum_i loss(max_t gamma_it)`` of a linear prediction head.
 
     No finite W attains it where the optimum is unique; it is the infimum if and only if the SVM of the optimal tokens
-    is feasible.
-
-    Raises:
-        ValueError: for a nonlinear prediction head, whose best mixture of tokens has no closed form.
+    is feasible. A nonlinear prediction head, whose best mixture of tokens has no closed form, is refused.
     """
     linear = linear_only(head, data, "best_risk")
     return as_loss(loss).value(token_scores(data, linear).amax(-1)).mean(-1)
@@ -118,10 +113,7 @@ def lipschitz_bound(data: TokenDataset, head: object = None, loss: LossLike = No
 
     It follows from d f/d eps = Cov(u, h) and d^2 f/d eps^2 = E[(u - Eu)(h - Eh)^2] under the attention weights, for a
     change h of the logits and scores u: |Cov| <= r/2 * range(h)/2 and Var(h) <= range(h)^2 / 4. It is sharper than the
-    papers' constant, which bounds by operator norms of X_i.
-
-    Raises:
-        ValueError: for a nonlinear prediction head or a custom loss.
+    papers' constant, which bounds by operator norms of X_i. A custom loss, which states no suprema, is refused.
     """
     linear, flat = linear_only(head, data, "lipschitz_bound"), data.flatten()
     scores = flat_scores(flat, linear.flatten())

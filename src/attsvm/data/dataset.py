@@ -244,9 +244,8 @@ class TokenDataset:
     ) -> TokenDataset:
         """Every position k of every sequence is an input with z = x_k over the whole sequence; tokens are stored once.
 
-        Arguments:
-            tokens: ``[*batch, sequences, T, d]``; all are real, since a masked position cannot be an input.
-            labels: ``[*batch, sequences, T]``.
+        Tokens are ``[*batch, sequences, T, d]``, all real, since a masked position cannot be an input; labels
+        ``[*batch, sequences, T]``.
         """
         keys = as_floating(tokens, "tokens")
         check_axes(keys)
@@ -277,11 +276,8 @@ class TokenDataset:
     ) -> TokenDataset:
         """Prompt attention, logits X_i W^T p with W fixed and p trained: keys X W^T, values X, dq = 1, query 1.
 
-        The trained weights ``[*batch, d, 1]`` are the prompt p.
-
-        Arguments:
-            tokens: ``[*batch, n, T, dv]``.
-            weights: W, ``[*batch, d, dv]`` or ``[d, dv]``; None means the identity.
+        The trained weights ``[*batch, d, 1]`` are the prompt p. Tokens are ``[*batch, n, T, dv]``, the fixed weights
+        ``[*batch, d, dv]`` or ``[d, dv]``; None means the identity.
         """
         keys = values = as_floating(tokens, "tokens")
         check_axes(values)

@@ -88,8 +88,7 @@ def _drawn(classes: tuple[int, int], count: int | None, seed: Seed) -> np.ndarra
     digits = {each for each in pair if isinstance(each, numbers.Integral) and not isinstance(each, bool)}
     if len(pair) != 2 or len(digits & set(range(10))) != 2:
         raise ValueError(f"classes must be two different digits from 0 to 9; got {classes!r}")
-    target = _load()[1]
-    rows = [np.flatnonzero(target == digit) for digit in classes]
+    rows = [np.flatnonzero(_load()[1] == digit) for digit in classes]
     if count is None:
         return np.sort(np.concatenate(rows))
     count = check_count(count, "count")

@@ -23,10 +23,7 @@ than they compute.
 
 
 def available_memory(device: torch.device | str = "cpu") -> int | None:
-    """Bytes that a process can still get on `device`: what Linux calls available, within the container's limit.
-
-    None where the system says neither.
-    """
+    """Bytes still to be had on `device`: what Linux calls available, within a container's limit; None if unknown."""
     where = torch.device(device)
     if where.type == "cuda":
         return int(torch.cuda.mem_get_info(where)[0])

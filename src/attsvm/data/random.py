@@ -72,10 +72,7 @@ def random_gaussian(
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> TokenDataset:
-    """Independent normal entries: tokens, queries and head N(0, scale^2), each scale positive, labels fair +-1.
-
-    All else as in `random_sphere`.
-    """
+    """Independent normal entries: tokens, queries and head N(0, scale^2), each scale positive, labels fair +-1."""
     n, T, d, dq = _checked_sizes(n, T, d, dq)
     for scale, name in ((token_scale, "token_scale"), (query_scale, "query_scale"), (head_scale, "head_scale")):
         check_positive(scale, name)
@@ -102,10 +99,7 @@ def orthonormal_tokens(
     dtype: torch.dtype = torch.float64,
     device: torch.device | str = "cpu",
 ) -> TokenDataset:
-    """Tokens of each input orthonormal, X_i X_i^T = I, uniform among such frames; v and z on the sphere, fair labels.
-
-    All else as in `random_sphere`, with T <= d.
-    """
+    """Tokens of each input orthonormal, X_i X_i^T = I (T <= d), uniform among such frames; else as `random_sphere`."""
     n, T, d, dq = _checked_sizes(n, T, d, dq)
     if d < T:
         raise ValueError(f"T must be at most d for orthonormal tokens; got T = {T}, d = {d}")

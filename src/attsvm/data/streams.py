@@ -168,8 +168,8 @@ def _entry(entry: object, place: int) -> tuple[int, int]:
 
 def _checked_key(value: object, name: str) -> int:
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 0:
-        kinds = {"seed": "an integer of at least 0, one for each element, or a torch.Generator"}
-        raise ValueError(f"{name} must be {kinds.get(name, 'an integer of at least 0')}; got {value!r}")
+        others = ", one for each element, or a torch.Generator" if name == "seed" else ""
+        raise ValueError(f"{name} must be an integer of at least 0{others}; got {value!r}")
     return int(value)
 
 

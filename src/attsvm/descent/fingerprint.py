@@ -22,8 +22,7 @@ K = TypeVar("K")
 def data_digest(data: TokenDataset) -> str:
     """Of tokens, queries, labels, values and mask; the same in float32 and float64 where the numbers are the same.
 
-    The batch counts in row-major order, whatever its axes, and the data's own head vector does not count: the
-    prediction head has a digest of its own.
+    The axes of the batch do not count, nor does the data's own head vector: a prediction head has its own digest.
     """
     flat = data.flatten()
     values = None if flat.values is flat.tokens else flat.values

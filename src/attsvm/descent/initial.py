@@ -104,8 +104,8 @@ def check_size(
 ) -> None:
     """Refuse a run that cannot fit into memory, before anything is allocated.
 
-    The ValueError names starts, rank and records, with a lower bound on the memory: three copies of the parameters
-    (they, their gradient, the next ones) and of the attention, and `records` iterates of what is kept of each.
+    The bound: three copies of the parameters (they, their gradient, the next ones) and of the attention, and `records`
+    iterates of what is kept of each.
     """
     if starts is not None and (not isinstance(starts, int) or isinstance(starts, bool) or starts < 1):
         raise ValueError(f"starts must be a positive integer or None; got {starts!r}")

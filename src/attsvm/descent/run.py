@@ -29,10 +29,7 @@ RECORDABLE = ("risk", "norm", "attention", "weights", "parameters")
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """Recorded iterates; everything in row r belongs to the iterate after ``step[r]`` steps.
-
-    What was not kept is None.
-    """
+    """Recorded iterates: row r belongs to the iterate after ``step[r]`` steps; what was not kept is None."""
 
     step: Int[Tensor, "records"]
     risk: Float[Tensor, "records *lead"] | None = None

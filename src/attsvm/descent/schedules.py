@@ -84,9 +84,8 @@ class Geometric(_Positive):
     largest: float = 1e100
 
     def sizes(self, first: int, count: int) -> np.ndarray:
-        steps = np.arange(first, first + count, dtype=np.float64)
         # In logarithms, so that a long run meets its ceiling instead of an overflow.
-        rate = np.log(self.growth)
+        steps, rate = np.arange(first, first + count, dtype=np.float64), np.log(self.growth)
         powers = np.power(self.growth, np.minimum(steps, np.inf if rate == 0 else 690.0 / abs(rate)))
         return np.where(np.log(self.size) + steps * rate < np.log(self.largest), self.size * powers, self.largest)
 

@@ -181,7 +181,7 @@ class KernelData:
             rank=(kind.rank or d) if isinstance(kind, KeyQuery) else 0, parts=parts, rule=rule,
             masked=int(bool((self.scores == MASKED_SCORE).any())), loss=_LOSSES[type(task.loss)],
             ridge=int(task.ridge > 0), log_ridge=math.log(task.ridge) if task.ridge > 0 else 0.0,
-            decay=float(optimizer.applied_decay), beta1=float(moments.beta1), beta2=float(moments.beta2),
+            decay=float(optimizer.weight_decay), beta1=float(moments.beta1), beta2=float(moments.beta2),
             epsilon=float(moments.epsilon),
         )  # fmt: skip
 

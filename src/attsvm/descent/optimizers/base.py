@@ -65,6 +65,7 @@ class Optimizer(_Sized):
     past_weights: ClassVar[tuple[str, ...]] = ()  # names of fields that must lie in [0, 1)
     positive: ClassVar[tuple[str, ...]] = ()  # of those that must be positive
     not_negative: ClassVar[tuple[str, ...]] = ()  # and of those that may also be zero
+    decays_itself: ClassVar[bool] = False  # whether `step` decays the weights already
     means: ClassVar[tuple[str, ...]] = ()  # kinds of running means that it remembers, see `blended`
 
     def __post_init__(self) -> None:
@@ -93,11 +94,6 @@ class Optimizer(_Sized):
         """The step sizes as a schedule; a number means `Constant`."""
         return as_schedule(self.step_size)
 
-    @property
-    def applied_decay(self) -> float:
-        """The decay that `advance` adds to the rule."""
-        return self.weight_decay
-
     def start(self, parameters: Mapping[str, Tensor]) -> State:
         """State before the first step: a running mean of zero of each kind and parameter; empty if it has none."""
         state: State = {}
@@ -119,9 +115,9 @@ class Optimizer(_Sized):
         """The next parameters and the next state, with weight decay and clipping."""
         moved, kept = self.step(now, state)
         factors = [name for name in moved if not name.startswith("head")]
-        if self.applied_decay > 0:
+        if self.weight_decay > 0 and not self.decays_itself:
             for name in factors:
-                moved[name] = moved[name] - now.spread(now.size * self.applied_decay, name) * now.parameters[name]
+                moved[name] = moved[name] - now.spread(now.size * self.weight_decay, name) * now.parameters[name]
         if self.clip is not None:
             ratio = (self.clip / now.largest_logit().clamp(min=self.clip)) ** (1 / len(factors))
             for name in factors:
@@ -139,10 +135,7 @@ def blended(state: State, kept: State, kind: str, name: str, new: ScaledTensor, 
 
 
 def joint_size(logs: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-    """The logarithm of ``(sum_k size_k^2)^(1/2)``, and the share of each size in it; 0 where all sizes are.
-
-    From the logarithm ``[starts, batch]`` of the size of each parameter.
-    """
+    """Of logarithms of sizes: that of ``(sum_k size_k^2)^(1/2)``, and the share of each size in it, 0 if all are."""
     total = torch.logsumexp(2 * torch.stack(list(logs.values())), 0) / 2
     return total, {name: (log - total).exp().masked_fill(torch.isinf(total), 0.0) for name, log in logs.items()}
 

@@ -64,6 +64,8 @@ class TorchOptimizer(Optimizer):
     0.5
     """
 
+    decays_itself = True
+
     factory: Callable[..., torch.optim.Optimizer]
     step_size: float | Schedule
     powers: Mapping[str, int] | None
@@ -119,10 +121,6 @@ class TorchOptimizer(Optimizer):
         words += ["ends where gradients underflow"] if self.powers is None else []
         settings = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         return f"TorchOptimizer({self._name}, {settings}; {', '.join(words)})"
-
-    @property
-    def applied_decay(self) -> float:
-        return 0.0  # its decay is the factory's own
 
     def check(self, task: Task) -> None:
         super().check(task)
