@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from attsvm.attention import token_scores
 from attsvm.attention.gradient import Attended, attend, fixed_scores, risk_gradient
 from attsvm.attention.linear_maps import flat_adjoint, flat_logits
 from attsvm.data.checks import check_count, check_positive
@@ -31,6 +32,11 @@ from attsvm.data.dataset import replace_unchecked
 from attsvm.svm import AttentionSVM, solve
 from attsvm.svm.solution import SUPPORT_TOLERANCE
 from attsvm.theory.prediction import GrowingSteps, Parameters, Rule, Situation
+
+
+def scores_of(problem: Situation) -> Float[Tensor, "batch n T"]:
+    """Score of every token taken alone; -inf at masked ones."""
+    return token_scores(problem.data, problem.head)
 
 
 def _attended(problem: Situation, at: Mapping[str, Tensor]) -> Attended:
@@ -85,9 +91,9 @@ class OptimalTokens(Rule):
         return "optimal tokens"
 
     def select(self, problem: Situation) -> tuple[Tensor, Tensor]:
-        top = problem.scores.topk(min(2, problem.data.T), -1).values
+        top = scores_of(problem).topk(min(2, problem.data.T), -1).values
         lead = top[..., 0] - top[..., 1] if problem.data.T > 1 else torch.full_like(top[..., 0], math.inf)
-        return problem.scores.argmax(-1), lead.amin(-1)
+        return scores_of(problem).argmax(-1), lead.amin(-1)
 
 
 @dataclass(frozen=True)
@@ -292,7 +298,7 @@ class Ascent(Rule):
         while left.numel():
             now = selected[left]
             _, margins = relaxed_svm(problem, left, now)
-            gain = problem.scores[left] - problem.scores[left].gather(-1, now.unsqueeze(-1))
+            gain = scores_of(problem)[left] - scores_of(problem)[left].gather(-1, now.unsqueeze(-1))
             pulls = (gain > 0) & ((margins <= 1 + SUPPORT_TOLERANCE) | margins.isnan())
             # Where even the lower-scoring tokens cannot be beaten, every margin counts as 0.
             strength = gain.clamp(min=1e-300).log() - self.sharpness * margins.nan_to_num(0.0, 0.0, 0.0)
@@ -312,7 +318,7 @@ def relaxed_svm(
         W ``[k, d, dq]``, and the margins of all tokens, also those without a row, ``[k, n, T]``; NaN where it has no
         solution.
     """
-    scores = problem.scores[element]
+    scores = scores_of(problem)[element]
     lower = torch.isfinite(scores) & (scores <= scores.gather(-1, selected.unsqueeze(-1)))
     some = problem.data[element]
     if element.numel() == 0:
@@ -362,7 +368,7 @@ class Nearby(Rule):
     def select(self, problem: Situation) -> tuple[Tensor, Tensor]:
         candidates = nearby_candidates(problem)
         rating = self.rate(problem, candidates)
-        count = problem.scores.shape[0]
+        count = scores_of(problem).shape[0]
 
         def best(values: Tensor) -> Tensor:
             lowest = torch.full((count,), -math.inf, dtype=values.dtype, device=values.device)
@@ -370,7 +376,7 @@ class Nearby(Rule):
 
         top = best(rating)
         wins = rating == top[candidates.element]
-        selected = problem.scores.argmax(-1)
+        selected = scores_of(problem).argmax(-1)
         selected[candidates.element[wins]] = candidates.selected[wins]
         return selected, (top - best(rating.masked_fill(wins, -math.inf))).nan_to_num(0.0, math.inf)
 
@@ -459,12 +465,12 @@ def learned_features(problem: Situation, candidates: Candidates) -> dict[str, Fl
     """What `LearnedChoice` reads of each candidate: risks at five lengths, and six numbers more."""
     data, taken = problem.data, candidates.element
     features = {f"risk at {margin}": data.n * _risk_at(problem, candidates, margin) for margin in _RISK_MARGINS}
-    chosen = problem.scores[taken].gather(-1, candidates.selected.unsqueeze(-1)).sum((-1, -2))
+    chosen = scores_of(problem)[taken].gather(-1, candidates.selected.unsqueeze(-1)).sum((-1, -2))
     return features | {
         "gradient cosine": _inner(first_change(problem)[taken], candidates.directions),
         "start along it": _inner(start_weights(problem)[taken], candidates.directions),
         "log norm": candidates.norm.clamp(min=1e-300).log(),
-        "inputs not optimal": (candidates.selected != problem.scores.argmax(-1)[taken]).sum(-1).double(),
+        "inputs not optimal": (candidates.selected != scores_of(problem).argmax(-1)[taken]).sum(-1).double(),
         "nearness of a rival": 1 / candidates.rival,
         "total score": chosen,
     }
@@ -472,7 +478,7 @@ def learned_features(problem: Situation, candidates: Candidates) -> dict[str, Fl
 
 def nearby_candidates(problem: Situation) -> Candidates:
     """The optimal selection, swaps of one input, and of two inputs whose single swaps are locally optimal."""
-    data, scores = problem.data, problem.scores
+    data, scores = problem.data, scores_of(problem)
     order = scores.argsort(dim=-1, descending=True, stable=True)
     swaps = [(i, rank) for i in range(data.n) for rank in (1, 2) if rank < data.T]
     every = torch.arange(scores.shape[0], device=scores.device)
@@ -516,11 +522,11 @@ def _judged(
     problem: Situation, groups: list[tuple[Tensor, tuple[tuple[int, int], ...]]], swapped: Callable[..., Tensor]
 ) -> Candidates:
     """The locally optimal ones among groups of (data sets, changes)."""
-    none = problem.scores.argmax(-1)[:0]
+    none = scores_of(problem).argmax(-1)[:0]
     element = torch.cat([elements for elements, _ in groups] or [none[:, 0]])
     selected = torch.cat([swapped(elements, *changes) for elements, changes in groups] or [none])
     weights, margins = relaxed_svm(problem, element, selected)
-    higher = problem.scores[element] > problem.scores[element].gather(-1, selected.unsqueeze(-1))
+    higher = scores_of(problem)[element] > scores_of(problem)[element].gather(-1, selected.unsqueeze(-1))
     rival = margins.masked_fill(~higher, math.inf).flatten(1).amin(-1)
     norm = torch.linalg.matrix_norm(weights)
     kept = (rival > 1 + SUPPORT_TOLERANCE) & torch.isfinite(norm)

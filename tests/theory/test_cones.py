@@ -110,7 +110,7 @@ def test_bad_input_is_answered_in_a_sentence() -> None:
         in_margin_cone(torch.ones(2, 2).double(), AttentionSVM(data, [0, 0]), math.nan)
     with pytest.raises(ValueError, match="selected must hold one token index"):
         search_cone(data)
-    with pytest.raises(ValueError, match="radii must be numbers positive and finite"):
+    with pytest.raises(ValueError, match="radii must be positive and finite"):
         search_cone(data, None, [0, 0], radii=(0.0,))
     with pytest.raises(ValueError, match="directions must be a positive integer"):
         search_cone(data, None, [0, 0], directions=0)

@@ -25,7 +25,7 @@ from attsvm.next_token.limit import SOURCE, LimitPrediction, predict_limit
 from attsvm.norms import Frobenius, direction_cosine
 from attsvm.svm.solvers.base import ProgressReport, Solver
 from attsvm.sweep.manifest import to_plain
-from attsvm.theory.diagnosis.assumptions import FACTS, everywhere
+from attsvm.theory.diagnosis.assumptions import CONSTANT, PLAIN, constant_steps, everywhere
 from attsvm.theory.diagnosis.implicit_bias import Standing, implicit_bias
 from attsvm.theory.diagnosis.tables import printed, table
 
@@ -50,11 +50,9 @@ def diagnose(
     Arguments:
         parameterization: `Weights()` (default), `TwoScales`, or `KeyQuery()`, which belongs to the nuclear norm.
         optimizer: by default gradient descent with steps of 1/L, L = max ||x||^2 ||z||^2, a bound on the curvature.
-        loss: `attention.Log()`, of which alone a limit is known.
         solver, progress: as in `predict_limit`.
 
-    Raises:
-        ValueError: if nothing is known about this way of training.
+    A `ValueError` if nothing is known about this way of training, such as another loss than `attention.Log()`.
 
     >>> import numpy as np
     >>> from attsvm.next_token import from_ids
@@ -78,7 +76,8 @@ def diagnose(
     trained = (
         everywhere(whole, "log loss", True, "the loss must be the log of the attention on the label", SOURCE),
         everywhere(whole, "W is trained", trains_weights, "W itself must be trained", SOURCE),
-        *(replace(FACTS[name].of(whole, steps), citation=SOURCE) for name in ("plain", "constant")),
+        everywhere(whole, "plain gradient descent", isinstance(steps, GradientDescent), PLAIN, SOURCE),
+        everywhere(whole, "constant steps", constant_steps(steps), CONSTANT, SOURCE),
         everywhere(whole, "steps at most 1/L", short, "no step size may exceed 1 / L", SOURCE, largest - size),
     )
     standing = limit.standing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, check_count, check_finite
+from attsvm.data.checks import ArrayLike, as_floating, as_tensor, check_count, check_finite
 from attsvm.data.streams import Purpose, Seed, streams
 from attsvm.descent import NormalizedGradientDescent, fit
 from attsvm.norms import direction_distance
@@ -148,8 +149,8 @@ def search_cone(
         raise ValueError("selected must hold one token index per input; got None")
     if data.d * data.dq == 1:
         raise ValueError("W has a single entry, so there are no directions around it to search")
-    mus = _grid(openings, "openings", 2.0).to(data.device)
-    norms = _grid(radii, "radii", math.inf).to(data.device)
+    mus = checked_numbers(openings, "openings", data, 0.0, 2.0).sort().values
+    norms = checked_numbers(radii, "radii", data).sort().values
     directions = check_count(directions, "directions")
     own = as_head(head, data)
     problem = AttentionSVM(data, selected)
@@ -181,13 +182,19 @@ def search_cone(
     return ConeSearch(mus, norms, returned, spread, cosine, largest, directions, solution)
 
 
-def _grid(values: Sequence[float], name: str, most: float) -> Tensor:
-    grid = torch.as_tensor(sorted(float(value) for value in values), dtype=torch.float64)
-    low = 0.0 if most < math.inf else torch.finfo(torch.float64).tiny
-    if grid.numel() == 0 or not bool(((grid >= low) & (grid <= most) & torch.isfinite(grid)).all()):
-        allowed = f"in [0, {most:g}]" if most < math.inf else "positive and finite"
-        raise ValueError(f"{name} must be numbers {allowed}; got {list(values)}")
-    return grid
+def checked_numbers(
+    values: object, name: str, data: TokenDataset, least: float = sys.float_info.min, most: float = sys.float_info.max
+) -> Float[Tensor, "numbers"]:
+    """A list of numbers on the device of the data, each between the ends; a ValueError says which is not."""
+    numbers = as_tensor(values, name)
+    if numbers.dtype == torch.bool or numbers.is_complex() or numbers.ndim != 1 or numbers.numel() == 0:
+        raise ValueError(f"{name} must be a list of numbers, one axis, not empty; got shape {list(numbers.shape)}")
+    numbers = numbers.to(device=data.device, dtype=torch.float64)
+    wrong = torch.nonzero(~((numbers >= least) & (numbers <= most))).flatten().tolist()
+    if wrong:
+        allowed = "positive and finite" if least > 0 else f"in [{least:g}, {most:g}]"
+        raise ValueError(f"{name} must be {allowed}; got {float(numbers[wrong[0]])} at position {wrong[0]}")
+    return numbers
 
 
 def _orthogonal(axis: Tensor, count: int, data: TokenDataset, seed: Seed) -> Float[Tensor, "count *batch d dq"]:

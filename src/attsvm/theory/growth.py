@@ -193,7 +193,8 @@ def growth(
     dual = _largest_dual(double, norm)
     start = initial_parameters(data, kind, seed, initial=initial)
     size = torch.full_like(law(reach), torch.nan)
-    if bounded and (run is None or _began(run, start)):
+    flat = {name: each.reshape(1, -1, *each.shape[-2:]) for name, each in start.items()}
+    if bounded and (run is None or run.configuration.get("fingerprint", {}).get("start") == start_digest(flat)):
         size = columns * _held(start, rule, joint, reach)
     limit = torch.full_like(value, math.inf) if decay == 0 else law(torch.tensor([1 / decay]).double())[0]
     return Growth(
@@ -235,10 +236,8 @@ def verify_growth(
 def _law(kind: Parameterization, rule: Optimizer, data: TokenDataset) -> tuple[Norm, float, bool, bool]:
     """The norm; how many columns add up; whether K and Q share a length; whether steps have length at most one."""
     if not isinstance(rule, (NormalizedGradientDescent, SteepestDescent, NormalizedMirrorDescent)):
-        raise ValueError(
-            f"the law of growth is one of normalized steps, and {rule!r} takes others; normalized gradient,"
-            f" sign, Muon and other steepest descent have one"
-        )
+        known = "normalized gradient, sign, Muon and other steepest descent have one"
+        raise ValueError(f"the law of growth is one of normalized steps, and {rule!r} takes others; {known}")
     norm = implicit_bias(kind, replace(rule, weight_decay=0.0, clip=None)).norm
     decaying_mirror = isinstance(rule, NormalizedMirrorDescent) and rule.weight_decay > 0
     bounded = not isinstance(rule, NewtonSchulzDescent) and not decaying_mirror
@@ -284,11 +283,6 @@ def _passes(rule: Optimizer, wanted: Tensor, power: int) -> Tensor:
             break
         count *= 10
     return torch.from_numpy(found).to(wanted).reshape(wanted.shape)
-
-
-def _began(run: Run, start: dict[str, Tensor]) -> bool:
-    flat = {name: value.reshape(1, -1, *value.shape[-2:]) for name, value in start.items()}
-    return run.configuration.get("fingerprint", {}).get("start") == start_digest(flat)
 
 
 def _held(start: dict[str, Tensor], rule: Optimizer, joint: bool, reach: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from importlib.resources import files
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.attention import Head, KeyQuery, LinearHead, Logistic, Loss, Parameterization, Weights, token_scores
+from attsvm.attention import Head, KeyQuery, LinearHead, Logistic, Loss, Parameterization, Weights
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import Seed, TokenDataset
@@ -42,11 +42,6 @@ class Situation:
     parameterization: Parameterization  #: what is trained
     start: Parameters  #: its parameters at the start, ``[1, batch, ...]``
     optimizer: Optimizer = NormalizedGradientDescent(0.1)  # noqa: RUF009 (it is frozen)
-
-    @cached_property
-    def scores(self) -> Float[Tensor, "batch n T"]:
-        """Score of every token taken alone; -inf at masked ones."""
-        return token_scores(self.data, self.head)
 
 
 class Rule(ABC):
@@ -133,10 +128,12 @@ class Blocks(Schedule):
 
 def _growth(count: int, total: int) -> float:
     """The g > 1 with 1 + g + ... + g^(count - 1) = total, for count < total."""
-    from scipy.optimize import brentq
-
-    most = np.log(total) / max(1, count - 1)  # at this rate the last term alone is the total
-    return float(np.exp(brentq(lambda rate: np.expm1(count * rate) / np.expm1(rate) - total, 1e-12, 1.01 * most)))
+    # At this g the last term alone exceeds the total.
+    low, high = 0.0, float(np.log(total)) / max(1, count - 1)
+    for _ in range(100):
+        rate = (low + high) / 2
+        low, high = (low, rate) if np.expm1(count * rate) / np.expm1(rate) > total else (rate, high)
+    return float(np.exp(high))
 
 
 @dataclass(frozen=True)

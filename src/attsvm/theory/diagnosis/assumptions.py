@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -36,6 +35,8 @@ from attsvm.theory.several_optimal import several_optimal
 _RANK, _UNCLEAR = 1e-6, 1e-9  # singular values over the largest: counted, and between the two: not known
 _SMALL = 256  # selections of a whole batch that are cheap enough to solve without being asked
 _LOSSES = (Logistic, Exponential, Linear)
+PLAIN = "the optimizer must be gradient descent, not normalized and in no other norm"
+CONSTANT = "all steps must have one size"
 _GLOBAL, _DESCENT, _PATH = "[TaSVM, global convergence]", "[TaSVM, descent]", "[TaSVM, regularization path]"
 
 
@@ -61,9 +62,11 @@ class Training:
         """The conditions of these names, checked where they were not yet; conditions stay as they are."""
         for name in asked:
             if isinstance(name, str) and name not in self.checked:
-                fact = FACTS.get(name)
-                self.checked[name] = fact.of(self.data, getattr(self, fact.part)) if fact else _CHECKS[name](self)
+                self.checked[name] = _CHECKS[name](self)
         return tuple(self.checked[each] if isinstance(each, str) else each for each in asked)
+
+
+_Check = Callable[[Training], Condition]
 
 
 def everywhere(
@@ -84,52 +87,30 @@ def either(name: str, first: Condition, second: Condition) -> Condition:
     return Condition(name, holds, margin, f"{first.sentence}; or {second.sentence}", first.citation, certain)
 
 
-def _steps(answer: Callable[[float], bool]) -> Callable[[Optimizer], bool | None]:
-    """An answer for step sizes that grow by this factor at each step; None for a schedule of the user's own."""
-
-    def found(optimizer: Optimizer) -> bool | None:
-        schedule = optimizer.schedule
-        if isinstance(schedule, InverseSqrt):  # it shrinks, but its sum is infinite
-            return answer(math.inf)
-        if isinstance(schedule, Geometric):
-            return answer(schedule.growth)
-        return answer(1.0) if isinstance(schedule, (Constant, LipschitzStep)) else None
-
-    return found
+def step_growth(optimizer: Optimizer) -> float:
+    """The factor by which step sizes grow at each step; NaN for a schedule of the user's own."""
+    schedule = optimizer.schedule
+    if isinstance(schedule, InverseSqrt):  # it shrinks, but its sum is infinite
+        return math.inf
+    if isinstance(schedule, Geometric):
+        return schedule.growth
+    return 1.0 if isinstance(schedule, (Constant, LipschitzStep)) else math.nan
 
 
-def _is(*kinds: type) -> Callable[[object], bool]:
-    return lambda part: isinstance(part, kinds)
+def constant_steps(optimizer: Optimizer) -> bool | None:
+    """Whether all steps have one size; None if that is not known."""
+    growth = step_growth(optimizer)
+    return None if math.isnan(growth) else growth == 1
 
 
-@dataclass(frozen=True)
-class Fact:
-    """A condition with one answer for all data sets, which one part of a training decides."""
-
-    name: str
-    sentence: str
-    part: str
-    answer: Callable[[Any], bool | None]  # None means that it is not known
-    citation: str = "[TaSVM]"
-
-    def of(self, data: TokenDataset, part: object) -> Condition:
-        """The condition of a training on these data that has this part."""
-        return everywhere(data, self.name, self.answer(part), self.sentence, self.citation)
+def _lasting_steps(training: Training) -> bool | None:
+    growth = step_growth(training.optimizer)
+    return None if math.isnan(growth) else growth >= 1
 
 
-_SLOPE = "the loss must decrease strictly, with a bounded, Lipschitz slope on bounded intervals"
-_PLAIN = "the optimizer must be gradient descent, not normalized and in no other norm"
-_ONE, _SUM = "all steps must have one size", "the step sizes must not have a finite sum"
-FACTS = {
-    "linear": Fact("linear prediction head", "the prediction head must be linear", "head", _is(LinearHead)),
-    "fixed": Fact("fixed prediction head", "the prediction head must not be trained", "train_head", lambda it: not it),
-    "loss": Fact("loss", _SLOPE, "loss", lambda loss: isinstance(loss, _LOSSES) or None),
-    "W": Fact("W is trained", "W itself must be trained", "parameterization", _is(Weights)),
-    "plain": Fact("plain gradient descent", _PLAIN, "optimizer", _is(GradientDescent), _DESCENT),
-    "constant": Fact("constant steps", _ONE, "optimizer", _steps(lambda growth: growth == 1), _DESCENT),
-    "lasting": Fact("steps not summable", _SUM, "optimizer", _steps(lambda growth: growth >= 1), _DESCENT),
-    "logistic": Fact("logistic loss", "the loss must be logistic", "loss", _is(Logistic), "[MMTS, joint training]"),
-}
+def _fact(name: str, sentence: str, answer: Callable[[Training], bool | None], citation: str = "[TaSVM]") -> _Check:
+    """A check with one answer for all data sets, which the training decides."""
+    return lambda it: everywhere(it.data, name, answer(it), sentence, citation)
 
 
 def _bounded_steps(training: Training) -> Condition:
@@ -233,7 +214,18 @@ def _barrier(training: Training) -> Condition:
     return conditions.below_the_barrier(training.data, training.head, start, loss, training.solution)
 
 
-_CHECKS: dict[str, Callable[[Training], Condition]] = {
+_LINEAR, _FIXED = "the prediction head must be linear", "the prediction head must not be trained"
+_SLOPE = "the loss must decrease strictly, with a bounded, Lipschitz slope on bounded intervals"
+_SUM, _LOGISTIC = "the step sizes must not have a finite sum", "the loss must be logistic"
+_CHECKS: dict[str, _Check] = {
+    "linear": _fact("linear prediction head", _LINEAR, lambda it: isinstance(it.head, LinearHead)),
+    "fixed": _fact("fixed prediction head", _FIXED, lambda it: not it.train_head),
+    "loss": _fact("loss", _SLOPE, lambda it: isinstance(it.loss, _LOSSES) or None),
+    "W": _fact("W is trained", "W itself must be trained", lambda it: isinstance(it.parameterization, Weights)),
+    "plain": _fact("plain gradient descent", PLAIN, lambda it: isinstance(it.optimizer, GradientDescent), _DESCENT),
+    "constant": _fact("constant steps", CONSTANT, lambda it: constant_steps(it.optimizer), _DESCENT),
+    "lasting": _fact("steps not summable", _SUM, _lasting_steps, _DESCENT),
+    "logistic": _fact("logistic loss", _LOGISTIC, lambda it: isinstance(it.loss, Logistic), "[MMTS, joint training]"),
     "unique": lambda it: conditions.unique_optimum(it.data, it.head),
     "by dimension": lambda it: separable_by_dimension(it.data),
     "separable": _separable,

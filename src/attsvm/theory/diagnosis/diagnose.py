@@ -165,10 +165,8 @@ def diagnose(
     Arguments:
         parameterization: `Weights()` (default) or `KeyQuery()`.
         optimizer: `NormalizedGradientDescent(0.1)` by default.
-        initial: the starting point, as in `fit` (W, or a mapping with key and query, or "zeros"); with it the reached
-            selection is predicted by `predict_selection`.
-        loss: `Logistic()` by default; any that `fit` takes.
-        train_head: whether the prediction head is trained too, as in `fit`.
+        initial: the starting point, as in `fit`; with it the reached selection is predicted by `predict_selection`.
+        loss, train_head: as in `fit`.
         enumerate_local: list all locally optimal selections too, trying at most this many candidates per data set; 0
             lists none. Whether all tokens support every SVM is checked under the same limit, and on small problems.
         progress: called with (done, in all) while they are listed.

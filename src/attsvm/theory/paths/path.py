@@ -15,10 +15,10 @@ from attsvm.attention import KeyQuery, Logistic, Loss, Parameterization, Weights
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head, doubled_head
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_tensor, check_count, check_kind
+from attsvm.data.checks import ArrayLike, check_count, check_kind
 from attsvm.data.streams import Seed, stream_keys
 from attsvm.norms import Frobenius, Norm, Nuclear
-from attsvm.theory.cones import AngleCone
+from attsvm.theory.cones import AngleCone, checked_numbers
 from attsvm.theory.paths.landscapes import balanced_factors
 from attsvm.theory.paths.search import Search
 
@@ -141,14 +141,14 @@ def regularization_path(
         raise ValueError("a cone restricts the path of W with a fixed head; it fits neither KeyQuery nor train_head")
     if head_radii is not None and not train_head:
         raise ValueError("head_radii belong to a trained head; pass train_head=True")
-    sizes = _checked_radii(radii, "radii", data)
+    sizes = checked_numbers(radii, "radii", data)
     falls = torch.nonzero(sizes[1:] <= sizes[:-1]).flatten()
     if falls.numel():
         low, high = sizes[falls[0]].item(), sizes[falls[0] + 1].item()
         raise ValueError(f"radii must increase; got {low} before {high}, position {int(falls[0])}")
     limits = sizes if train_head else None
     if head_radii is not None:
-        limits = _checked_radii(head_radii, "head_radii", data)
+        limits = checked_numbers(head_radii, "head_radii", data)
         if limits.shape != sizes.shape:
             raise ValueError(f"head_radii must have one entry for each radius, {len(sizes)}; got {list(limits.shape)}")
     check_count(restarts, "restarts", 0)
@@ -171,15 +171,3 @@ def regularization_path(
     return RegularizationPath(
         radii=sizes, key=key, query=query, head_radii=limits, separable=separable, norm=own_norm, **parts
     )
-
-
-def _checked_radii(radii: object, name: str, data: TokenDataset) -> Float[Tensor, "radii"]:
-    values = as_tensor(radii, name)
-    if values.dtype == torch.bool or values.is_complex() or values.ndim != 1 or values.numel() == 0:
-        raise ValueError(f"{name} must be a list of numbers, one axis, not empty; got shape {list(values.shape)}")
-    values = values.to(device=data.device, dtype=torch.float64)
-    wrong = ~((values > 0) & torch.isfinite(values))
-    if bool(wrong.any()):
-        at = int(torch.nonzero(wrong)[0])
-        raise ValueError(f"{name} must be positive and finite; got {float(values[at])} at position {at}")
-    return values
