@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 import attsvm.experiments
 import attsvm.plots.figures
-from attsvm.cli.common.experiments import Bars, TimeLeft, print_summary, summarize, verdict_line
+from attsvm.cli.common.experiments import Bars, TimeLeft, print_summary, seconds, summarize, times, verdict_line
 from attsvm.experiments import Check, SweepResult, Verdict, run
 from cli.runner import invoke, refused
 from experiments.tiny import KNOWN, PICTURES, TINY
@@ -200,6 +200,12 @@ def test_the_verdict_line(tmp_path):
     summary = summarize(TINY, run(TINY, folder=tmp_path), [], 0.0)
     good = dataclasses.replace(summary, checks=[Check("a", "b", "c", Verdict.HOLDS)] * 3)
     assert verdict_line([good, good]) == "6 of 6 checks hold"
+    assert verdict_line([]) == "no checks"
+
+
+def test_times_and_factors():
+    assert [seconds(value) for value in (0.012, 1.234, 190, 34560)] == ["0.01 s", "1.23 s", "190 s", "9.6 h"]
+    assert [times(factor) for factor in (1.26, 158.4, 67890)] == ["1.3x", "158x", "67,890x"]
 
 
 def test_all_and_runs_says_who_does_not_listen(tmp_path):
@@ -357,7 +363,7 @@ def test_one_failure_does_not_stop_the_others(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_stops_all(tmp_path, monkeypatch):
-    from attsvm.sweep import folder
+    from attsvm.sweep import result as folder
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

@@ -31,6 +31,11 @@ def test_names_stand_for_these_objects(name, expected):
     assert registry.optimizer_named(name, OptimizerOptions()) == expected
 
 
+def test_options_reach_the_optimizer():
+    made = registry.optimizer_named("steepest", OptimizerOptions(norm="nuclear", step_size=0.5))
+    assert made == attsvm.SteepestDescent(attsvm.Nuclear(), attsvm.descent.Constant(0.5), 0.0)
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -52,6 +57,7 @@ def test_schedules(options, expected):
         ("l1", attsvm.SumEntry()),
         ("l2", attsvm.Frobenius()),
         ("l3", attsvm.Entrywise(3)),
+        ("l1.75", attsvm.Entrywise(1.75)),
         ("linf", attsvm.MaxEntry()),
         ("gamma2", attsvm.norms.Gamma2()),
         ("spectral3", attsvm.norms.SpectralOfRank(3)),

@@ -6,10 +6,18 @@ import sys
 
 import pytest
 
-from attsvm.cli.common.report import number, print_json, print_table, progress_bar, status_line, tiny
+from attsvm.cli.common.report import number, plural, print_json, print_table, progress_bar, status_line, tiny
 
 
-@pytest.mark.parametrize(("value", "text"), [(-10.0, "4.5e-05"), (-1e6, "3.3e-434295"), (0.0, "1"), (-math.inf, "0")])
+def test_numbers_and_their_nouns():
+    assert [number(0.3721704), number(22140.8), number(3e-9)] == ["0.37217", "22140.8", "3e-09"]
+    assert [plural(1, "row"), plural(1200, "row")] == ["1 row", "1,200 rows"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(-10.0, "4.5e-05"), (-1e4, "1.1e-4343"), (-1e6, "3.3e-434295"), (0.0, "1"), (-math.inf, "0")],
+)
 def test_tiny_numbers_below_the_smallest_float(value, text):
     assert tiny(value) == text
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ import torch
 import attsvm
 from attsvm.cli.common.grid import _APART, Grid, cells, tasks
 from attsvm.sweep import SweepResult
-from cli.runner import invoke, refused
+from cli.runner import COMMAND, ENVIRONMENT, invoke, refused
 
 SMALL = """
 n = [2, 3]
@@ -103,6 +106,29 @@ def test_it_goes_on_where_it_was_stopped(finished: Path, tmp_path: Path) -> None
     assert invoke("sweep", config, "--out", finished, "--resume", "--quiet").exit_code == 0
     assert (finished / "runs.parquet").read_bytes() == before
     refused(invoke("sweep", config, "--out", finished), "--resume")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_interrupted_sweep_goes_on_to_the_same_bytes(tmp_path: Path, jobs: int) -> None:
+    config = written(tmp_path, "n = 2\nT = 3\nd = [3, 4]\nruns = 400\nchunk = 4\nsteps = 100")
+    options = ("sweep", config, "--jobs", jobs, "--out", tmp_path / "cut")
+    process = subprocess.Popen([*COMMAND, *map(str, options)], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("cut/chunks/*/*.chunk")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == "attsvm: interrupted; finished chunks are kept, add --resume\n"
+    assert 0 < len(list(tmp_path.glob("cut/chunks/*/*.chunk"))) < 200
+    refused(invoke("sweep", config, "--out", tmp_path / "cut"), "unfinished; go on from it with --resume")
+    assert invoke(*options, "--resume", "--quiet").exit_code == 0
+    assert invoke("sweep", config, "--out", tmp_path / "whole", "--quiet").exit_code == 0
+    for name in ("runs.parquet", "solutions.parquet", "cells.json"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_counters_draw_the_same_data_in_every_chunk_size(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attsvm.sweep.folder import ResultFolder
+from attsvm.sweep.result import ResultFolder
 from sweep.tiny import TINY, Tiny
 
 

@@ -50,7 +50,7 @@ def test_a_killed_worker_is_one_sentence(tmp_path):
 
 @pytest.mark.slow
 def test_a_full_disk_stops_the_workers(tmp_path, monkeypatch):
-    from attsvm.sweep import folder
+    from attsvm.sweep import result as folder
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

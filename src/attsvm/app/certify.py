@@ -49,8 +49,7 @@ def certify(request: object) -> dict[str, Any]:
     problem, chosen = asked.entry("problem").value, asked.entry("selected").value
     name = asked.entry("norm", "frobenius").value
     if not isinstance(name, str) or name not in NORMS:
-        shown = repr(name) if isinstance(name, str) and len(name) < 40 else type(name).__name__
-        raise ValueError(f"norm must be one of {', '.join(NORMS)}; got {shown}")
+        Given(name, "norm").refuse(f"one of {', '.join(NORMS)}")
     data, norm = problem_to_data(problem), NORMS[name]()
     selected = selection(chosen, data)
     weights = _weights(asked.entry("weights", None).value, data)
@@ -78,10 +77,10 @@ def _weights(given: object, data: TokenDataset) -> Tensor | None:
     """The weights of a run as a matrix, checked."""
     if given is None:
         return None
-    count = data.d * data.dq
+    count, weights = data.d * data.dq, Given(given, "weights")
     if not isinstance(given, list) or len(given) != count:
-        raise ValueError(f"weights must be a list of {count} numbers, row by row; got {type(given).__name__}")
-    flat = torch.tensor([each.number(1e300) for each in Given(given, "weights").parts(count)], dtype=torch.float64)
+        weights.refuse(f"a list of {count} numbers, row by row")
+    flat = torch.tensor([each.number(1e300) for each in weights.parts(count)], dtype=torch.float64)
     return flat.reshape(data.d, data.dq)
 
 
@@ -93,14 +92,11 @@ def _measured(
     smallest = torch.where(problem.inequalities, problem.margins(weights), torch.inf).amin(-1)
     size = norm.value(weights)
     solved = bool(solution.solved) and bool(size > 0)
-    return {
-        "selected": evaluate(data, weights).selected.tolist(),
-        "margins": to_plain(smallest),
-        "size": to_plain(size),
-        "margin": to_plain(smallest.amin() / size) if bool(size > 0) else None,
-        "efficiency": to_plain(margin_efficiency(weights, problem, norm, solution=solution)) if solved else None,
-        "cosine": to_plain(direction_cosine(weights, solution.weights)) if solved else None,
-    }
+    found: dict[str, Any] = {"selected": evaluate(data, weights).selected, "margins": smallest, "size": size}
+    found["margin"] = smallest.amin() / size if bool(size > 0) else None
+    found["efficiency"] = margin_efficiency(weights, problem, norm, solution=solution) if solved else None
+    found["cosine"] = direction_cosine(weights, solution.weights) if solved else None
+    return {name: to_plain(value) for name, value in found.items()}
 
 
 def _local(local: LocalOptimality) -> str:

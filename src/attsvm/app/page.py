@@ -1,4 +1,9 @@
-"""The playground as an HTML page: one self-contained file, or the page of the local server."""
+"""The playground as one ES module, and as an HTML page: a self-contained file, or the page of the local server.
+
+The module joins the playground's files to a single text without imports, for page, server and widget. The tests hold
+the files to what joining needs: names at top level that are unique over all of them, and no other forms than
+``import { a, b } from "./x.js"`` and ``export function|const|class``.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,23 @@ import base64
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
+from functools import cache
 from html import escape
 from importlib.metadata import PackageNotFoundError, metadata
+from importlib.resources import as_file, files
 from pathlib import Path
+from posixpath import dirname, join, normpath
 from typing import Any
 
-from attsvm.app.bundle import module_text
 from attsvm.data.files import write_atomically
 
+ENTRY = "main.js"
+STYLE = "style.css"
+IMPORT = re.compile(r'^import\s*\{([^}]*)\}\s*from\s*"([^"]+)"[ \t]*;?[ \t]*$\n?', re.MULTILINE)
+EXPORT = re.compile(r"^export[ \t]+(?=(?:async[ \t]+)?function\b|const\b|class\b)", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*.*?\*/[ \t]*)\n", re.MULTILINE | re.DOTALL)
 TITLE = "attsvm playground: drag a token, watch attention choose"
 MODULE_PATH = "/playground.js"
 START_PATH = "/start.js"
@@ -66,18 +79,13 @@ def standalone_page(state: Mapping[str, Any] | None = None, docs: str | None = N
             address that the installed package names, if any.
     """
     script = f"\n{module_text()}\n{_STATIC_START}"
-    meta = f'<meta http-equiv="Content-Security-Policy" content="{escape(_policy(_hash(script)))}">\n'
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(_hash(script)))}">\n'
     return _page(meta, f'<script type="module">{script}</script>', state, docs)
 
 
 def server_page(state: Mapping[str, Any] | None = None) -> str:
     """The page that the local server serves; its scripts come from the server."""
     return _page("", f'<script type="module" src="{START_PATH}"></script>', state, None)
-
-
-def server_policy() -> str:
-    """The content security policy of everything the local server sends."""
-    return _policy("'self'") + "; connect-src 'self'; frame-ancestors 'none'"
 
 
 def write_page(path: str | os.PathLike[str], state: Mapping[str, Any] | None = None, docs: str | None = None) -> Path:
@@ -133,7 +141,8 @@ def _documentation() -> str | None:
     return dict(each.split(", ", 1) for each in named).get("Documentation")
 
 
-def _policy(script: str) -> str:
+def policy(script: str) -> str:
+    """The content security policy of a page that runs the scripts of this source alone."""
     rules = f"default-src 'none'; script-src {script}; style-src {_hash(_STYLE)}; img-src data: blob:"
     return f"{rules}; base-uri 'none'; form-action 'none'"
 
@@ -141,3 +150,47 @@ def _policy(script: str) -> str:
 def _hash(text: str) -> str:
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
+
+
+@cache
+def module_text() -> str:
+    """The text of the whole playground as one ES module, style included; a ValueError if one of its files is missing.
+
+    It exports ``mount(element, options)``, ``maths`` and, as default, anywidget's ``{ render }``, and imports nothing.
+    """
+    sources = read_parts()
+    style = sources.pop(STYLE, None)
+    if style is None:
+        raise ValueError(f"the playground lacks {STYLE}; install attsvm again")
+    return join_parts(sources, style)
+
+
+def read_parts() -> dict[str, str]:
+    """The texts of the installed playground's scripts and its style, by file name."""
+
+    with as_file(files("attsvm.app") / "playground") as folder:
+        paths = [path for path in sorted(folder.rglob("*")) if path.suffix == ".js" or path == folder / STYLE]
+        return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+
+def join_parts(sources: Mapping[str, str], style: str) -> str:
+    """Join `sources`, texts by file name, to one module: dependencies first, without imports and the word export.
+
+    Comments that have lines of their own stay in the files: a page that is sent around need not carry them. Parts may
+    import ``styleText`` from ``./style.js``, which is made here from `style`.
+    """
+    texts = {**sources, "style.js": f"export const styleText = {json.dumps(style, ensure_ascii=False)};\n"}
+    joined: dict[str, str] = {}
+
+    def visit(file: str, needed_by: str) -> None:
+        if file in joined:
+            return
+        if file not in texts:
+            raise ValueError(f"{needed_by} imports from {file}, which does not exist; install attsvm again")
+        for _, target in IMPORT.findall(texts[file]):
+            visit(normpath(join(dirname(file), target)), file)
+        body = EXPORT.sub("", IMPORT.sub("", texts[file]))
+        joined[file] = f"// ---- {file}\n{_COMMENT.sub('', body).strip()}\n"
+
+    visit(ENTRY, "the playground")
+    return "\n".join([*joined.values(), "export { maths, mount };\nexport default { render };\n"])

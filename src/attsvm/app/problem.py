@@ -26,13 +26,8 @@ def problem_to_data(problem: object) -> TokenDataset:
 
     A problem has a `kind` ("prompt": dq = 1, or "matrix": each input has a query in the plane), a `head` v in the plane
     and `inputs`, each with a `label`, a `query` and `tokens`; a token has a place `x` and a `score`, None where it is
-    v^T x. Where scores are given they become a third coordinate of the values, and v = e3, as in the papers.
-
-    Arguments:
-        problem: what JSON gives: dictionaries, lists, numbers, strings, None.
-
-    Raises:
-        ValueError: if an entry is missing or wrong; the message names it, what was expected and what came.
+    v^T x. Where scores are given they become a third coordinate of the values, and v = e3, as in the papers. What JSON
+    gives and is no problem is a ValueError that names the entry, what was expected and what came.
 
     >>> token = {"x": [1, 0], "score": None}
     >>> problem_to_data({"kind": "prompt", "head": [0, 1], "inputs": [{"label": 1, "query": None, "tokens": [token]}]})
@@ -72,10 +67,7 @@ def data_to_problem(data: TokenDataset) -> dict[str, Any]:
     """The playground's problem of a token data set in the plane, dq = 1 or 2.
 
     Values that are not the tokens show as given scores, v^T value. Masked tokens are left out. A data set without a
-    head gets v = (0, 1).
-
-    Raises:
-        ValueError: if the data do not fit the plane, or are more than the page can draw.
+    head gets v = (0, 1). A ValueError says what does not fit the plane, or is more than the page can draw.
     """
     if data.batch_shape:
         shape = list(data.batch_shape)
@@ -101,10 +93,10 @@ def data_to_problem(data: TokenDataset) -> dict[str, Any]:
     inputs = []
     for i in range(plain.n):
         row = i // plain.queries_per_sequence
-        real = torch.nonzero(plain.real[i]).flatten().tolist()
-        places = [plain.tokens[row, t].tolist() for t in real]
-        own = [None if scores is None else float(scores[row, t]) for t in real]
-        tokens = [{"x": place, "score": score} for place, score in zip(places, own, strict=True)]
+        tokens = [
+            {"x": plain.tokens[row, t].tolist(), "score": None if scores is None else float(scores[row, t])}
+            for t in torch.nonzero(plain.real[i]).flatten().tolist()
+        ]
         query = plain.queries[i].tolist() if plain.dq == 2 else None
         inputs.append({"label": int(plain.labels[i]), "query": query, "tokens": tokens})
     return {"kind": "prompt" if plain.dq == 1 else "matrix", "head": head.tolist(), "inputs": inputs}
@@ -151,13 +143,11 @@ class Given:
         return [Given(each, f"{self.where}[{k}]") for k, each in enumerate(self.value)]
 
     def point(self) -> list[float]:
-        """Two numbers."""
         if not isinstance(self.value, list | tuple) or len(self.value) != 2:
             self.refuse("a list of two numbers")
         return [each.number() for each in self.parts(2)]
 
     def number(self, largest: float = LARGEST) -> float:
-        """A finite number."""
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             self.refuse("a number")
         if not (isinstance(self.value, int) or math.isfinite(self.value)) or abs(self.value) > largest:
@@ -184,31 +174,27 @@ MOST_COMPANIONS = 12
 
 
 def data_to_state(data: TokenDataset, starting: StartingPoints | None = None) -> dict[str, Any]:
-    """A state of the page that shows `data`; the page fills in everything else.
+    """A state of the page that shows `data`, one data set in the plane; a ValueError if it does not fit there.
 
     For data without a head the page trains one. A built-in example is shown as the page's own preset of that name, with
-    its advice, its runs (which start where the paper's do) and its view, unless other starting points are given.
-
-    Arguments:
-        data: a single data set in the plane.
-        starting: starting points of descent, such as `attsvm.data.starting_points` gives: the first becomes the run
-            that the page tells about, the others run beside it. None means those of the preset, or zero.
-
-    Raises:
-        ValueError: if the data do not fit the page.
+    its advice, its runs (which start where the paper's do) and its view, unless there are other `starting` points, such
+    as `attsvm.data.starting_points` gives: the first becomes the run that the page tells about, the others run beside
+    it. The page fills in everything else.
     """
     check_kind(data, TokenDataset, "data", "a TokenDataset, such as attsvm.data.example('two-inputs')")
     if starting is not None:
         check_kind(starting, StartingPoints, "starting", "StartingPoints, such as attsvm.data.starting_points(name)")
     problem = data_to_problem(data)
-    starts = [] if starting is None else [_start(weights) for weights in starting.weights]
-    settings: dict[str, Any] = {"trained": "p" if problem["kind"] == "prompt" else "W", "trainHead": data.head is None}
+    trained = "p" if problem["kind"] == "prompt" else "W"
+    weights = [] if starting is None else list(starting.weights)
+    starts = [{trained: each.flatten().tolist() if trained == "p" else each.tolist()} for each in weights]
+    settings: dict[str, Any] = {"trained": trained, "trainHead": data.head is None}
     if starts:
         settings["start"] = starts[0]
     if starting is not None and starting.head is not None:
         settings["startHead"] = starting.head[0].tolist()
     own = [name for name in EXAMPLES if starting is None and _preset_problem(name) == problem]
-    state = {"version": VERSION, "preset": own[0] if own else None, "problem": problem, "settings": settings}
+    state = {"version": VERSION, "preset": next(iter(own), None), "problem": problem, "settings": settings}
     if own:
         return state
     widest = max(float(part.abs().max()) for part in (data.tokens, data.queries))
@@ -224,7 +210,3 @@ PRESET_OPTIONS: Mapping[str, Mapping[str, Any]] = {"loss-comparison": {"C": 10.0
 def _preset_problem(name: str) -> dict[str, Any]:
     """The problem of the page's preset of this name."""
     return data_to_problem(example(name, **PRESET_OPTIONS.get(name, {})))
-
-
-def _start(weights: Tensor) -> dict[str, Any]:
-    return {"p": weights.flatten().tolist()} if weights.shape[-1] == 1 else {"W": weights.tolist()}

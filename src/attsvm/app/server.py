@@ -15,9 +15,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NoReturn
 
-from attsvm.app.bundle import module_text
 from attsvm.app.certify import certify
-from attsvm.app.page import CERTIFY_PATH, MODULE_PATH, SERVER_START, START_PATH, server_page, server_policy
+from attsvm.app.page import CERTIFY_PATH, MODULE_PATH, SERVER_START, START_PATH, module_text, policy, server_page
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 8484
@@ -55,7 +54,7 @@ class PlaygroundServer(ThreadingHTTPServer):
 
     def __init__(self, port: int = 0, state: Mapping[str, Any] | None = None, seconds: float = SECONDS) -> None:
         self.seconds = seconds
-        self.policy = server_policy()
+        self.policy = policy("'self'") + "; connect-src 'self'; frame-ancestors 'none'"
         self.contents = {
             "/": (HTML, server_page(state).encode()),
             START_PATH: (JAVASCRIPT, SERVER_START.encode()),
@@ -241,9 +240,8 @@ class Handler(BaseHTTPRequestHandler):
             "Cross-Origin-Opener-Policy": "same-origin", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
             "Connection": "close",
         }  # fmt: skip
-        if status is HTTPStatus.METHOD_NOT_ALLOWED:
-            headers["Allow"] = "POST" if self.path == CERTIFY_PATH else "GET, HEAD"
-        for name, value in headers.items():
+        allowed = {"Allow": "POST" if self.path == CERTIFY_PATH else "GET, HEAD"}
+        for name, value in (headers | (allowed if status is HTTPStatus.METHOD_NOT_ALLOWED else {})).items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -281,18 +279,14 @@ class _WithinSeconds(io.RawIOBase):
         except TimeoutError:
             if not self._anything:
                 raise _SentNothingError from None
-            sentence = f"the request did not come within {self._seconds:g} seconds"
-            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, sentence) from None
+            late = f"the request did not come within {self._seconds:g} seconds"
+            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, late) from None
         self._anything = True
         return count
 
 
 def parse_json(body: bytes) -> Any:
-    """The content of a request: JSON as its standard has it, in UTF-8, without NaN and infinities, not too deep.
-
-    Raises:
-        RefusedError: with status 400.
-    """
+    """The content of a request: JSON as its standard has it, in UTF-8, without NaN and infinities, not too deep."""
     try:
         return json.loads(body.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError:

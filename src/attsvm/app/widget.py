@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from attsvm.app.bundle import module_text
 from attsvm.app.certify import certify
+from attsvm.app.page import module_text
 from attsvm.app.problem import data_to_state, problem_to_data
 from attsvm.data import StartingPoints, TokenDataset
 

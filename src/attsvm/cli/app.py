@@ -55,13 +55,9 @@ def describe(
         typer.echo(context.get_help())
 
 
-for command in (demo, train, solve, diagnose, optimizer, growth, heads, why, edit):
+for command in (demo, train, solve, diagnose, optimizer, growth, heads, why, edit, next_token, sweep, play, info):
     app.command(cls=Command)(command)
-app.command("next-token", cls=Command)(next_token)
 app.add_typer(figure, name="figure")
-app.command(cls=Command)(sweep)
-app.command(cls=Command)(play)
-app.command(cls=Command)(info)
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,13 @@ _RECORD = (*range(200), *range(200, _STEPS + 1, 20))
 _NORMS = ("frobenius", "nuclear")
 # The SVM that each run's direction is known, or thought, to tend to.
 _EXPECTED = {"W": "frobenius", "K Q^T": "nuclear"}
+_TITLE = "Training turns attention onto the max-margin directions"
 _CAPTION = (
     "A token's logit is its inner product with the path, so the token farthest along it wins.\n"
     "$W$ bends onto the Frobenius solution; $K$ and $Q$ onto the nuclear one, of low rank."
 )
 
-Solutions = Mapping[str, Mapping[str, "attsvm.SVMSolution"]]  # the solution for a run's selection, by run and norm
+Solutions = dict[str, dict[str, "attsvm.SVMSolution"]]  # the solution for a run's selection, by run and norm
 
 
 def demo(
@@ -39,13 +39,13 @@ def demo(
     folder = checked_folder(out)
     data = attsvm.data.example("two-inputs").to(where)
     runs = _train(data, seed, quiet or json)
-    problems = {name: attsvm.AttentionSVM(data, run.selected) for name, run in runs.items()}
-    solutions = {
-        name: {norm: attsvm.solve(problem, norm_named(norm)).require_solved() for norm in _NORMS}
-        for name, problem in problems.items()
-    }
+    solutions: Solutions = {}
+    for name, run in runs.items():
+        problem = attsvm.AttentionSVM(data, run.selected)
+        solutions[name] = {norm: attsvm.solve(problem, norm_named(norm)).require_solved() for norm in _NORMS}
     picture = _draw(data, runs, solutions, folder)
-    result = _result(data, runs, solutions)
+    told = [{"run": name, **_run(data, run), **_svm(name, run, solutions[name])} for name, run in runs.items()]
+    result = {"best_risk": float(attsvm.best_risk(data)), "runs": told}
     if json:
         print_json({**result, "picture": str(picture)})
         return
@@ -72,16 +72,10 @@ def _draw(data: attsvm.TokenDataset, runs: dict[str, attsvm.Run], solutions: Sol
 
     named = dict(zip(("W", r"K Q^{\mathsf{T}}"), runs.values(), strict=True))
     tended = [solutions[name][kind] for name, kind in _EXPECTED.items()]
-    title = "Training turns attention onto the max-margin directions"
-    figure = attsvm.plots.plot_trajectory_2d(data, named, solutions=tended, title=title, caption=_CAPTION)
+    figure = attsvm.plots.plot_trajectory_2d(data, named, solutions=tended, title=_TITLE, caption=_CAPTION)
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=200, metadata={"Software": "attsvm"})
     return write_atomically(folder / "demo.png", content.getvalue())
-
-
-def _result(data: attsvm.TokenDataset, runs: dict[str, attsvm.Run], solutions: Solutions) -> dict[str, Any]:
-    told = [{"run": name, **_run(data, run), **_svm(name, run, solutions[name])} for name, run in runs.items()]
-    return {"best_risk": float(attsvm.best_risk(data)), "runs": told}
 
 
 def _run(data: attsvm.TokenDataset, run: attsvm.Run) -> dict[str, Any]:
@@ -96,16 +90,12 @@ def _run(data: attsvm.TokenDataset, run: attsvm.Run) -> dict[str, Any]:
     return {"risk": float(run.risk), "norm": float(run.norm), "steps": run.step, "inputs": inputs, "notes": run.notes}
 
 
-def _svm(name: str, run: attsvm.Run, solved: Mapping[str, attsvm.SVMSolution]) -> dict[str, Any]:
-    found = {
-        kind: {
-            "cosine": float(attsvm.direction_cosine(run.weights, solution.weights)),
-            "relative_gap": float(solution.certificate.relative_gap),
-            "min_margin": float(solution.certificate.min_margin),
-            "solver": solution.solver,
-        }
-        for kind, solution in solved.items()
-    }
+def _svm(name: str, run: attsvm.Run, solved: dict[str, attsvm.SVMSolution]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for kind, solution in solved.items():
+        cosine, proof = attsvm.direction_cosine(run.weights, solution.weights), solution.certificate
+        found[kind] = {"cosine": cosine, "relative_gap": proof.relative_gap, "min_margin": proof.min_margin}
+        found[kind] = {name: float(value) for name, value in found[kind].items()} | {"solver": solution.solver}
     return {"expected": _EXPECTED[name], "svm": found}
 
 

@@ -19,9 +19,7 @@ from attsvm.cli.common.report import print_json, status_line
 
 FILE = "diagnosis.json"
 
-Enumerate = Annotated[
-    int, option("--enumerate", "N", "List all locally optimal selections, trying at most N candidates.")
-]
+Enumerate = Annotated[int, option("--enumerate", "N", "List locally optimal selections; try at most N candidates.")]
 Verify = Annotated[int, option("--verify", "STEPS", "Then train for this many steps and compare with the prediction.")]
 
 

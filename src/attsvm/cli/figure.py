@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,9 +26,7 @@ figure = typer.Typer(cls=Group)
 FORMATS = ("png", "pdf", "svg")
 
 Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Ids from `attsvm figure list`, or all.")]
-Folders = Annotated[
-    list[Path], typer.Argument(metavar="FOLDER", help="Folders of results, or folders that hold such folders.")
-]
+Folders = Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Folders of results, or that hold such folders.")]
 Out = Annotated[Path, option("--out", "FOLDER", "Each experiment gets a folder of its own in this one.")]
 Formats = Annotated[str, option("--format", "LIST", f"Any of {', '.join(FORMATS)}, separated by commas.")]
 Quick = Annotated[bool, flag("--quick", "Smaller versions: minutes for all of them.")]
@@ -35,10 +34,8 @@ Runs = Annotated[int | None, option("--runs", "N", "Number of data sets, or of d
 Resume = Annotated[bool, flag("--resume", "Go on from the chunks that are there.")]
 Overwrite = Annotated[bool, flag("--overwrite", "Start over although FOLDER holds results of these experiments.")]
 Seed = Annotated[int, option("--seed", "N", "Seed of all random draws.")]
-Seeds = Annotated[
-    int | None,
-    option("--seeds", "N", "Compute with N seeds, from --seed on, and count in how many of them each check holds."),
-]
+_SEEDS = "Compute with N seeds, from --seed on, and count in how many of them each check holds."
+Seeds = Annotated[int | None, option("--seeds", "N", _SEEDS)]
 
 
 @figure.callback(invoke_without_command=True)
@@ -53,13 +50,10 @@ def list_experiments(quiet: Quiet = False, json: Json = False) -> None:
     """List all experiments: id, paper, what each shows, and how long it takes on one core."""
     experiments = attsvm.experiments.EXPERIMENTS
     if json:
-        print_json({
-            "experiments": [
-                {"id": each.id, "source": each.source, "title": each.title, "shows": each.shows,
-                 "seconds": each.seconds, "configuration": each.default.to_json()}
-                for each in experiments.values()
-            ]
-        })  # fmt: skip
+        names = ("id", "source", "title", "shows", "seconds")
+        plain = {one.id: {name: getattr(one, name) for name in names} for one in experiments.values()}
+        found = [plain[name] | {"configuration": one.default.to_json()} for name, one in experiments.items()]
+        print_json({"experiments": found})
     elif quiet:
         typer.echo("\n".join(experiments))
     else:
@@ -98,17 +92,16 @@ def run_experiments(
         check_folder(each, configuration, folder=path, **told)
     imports = time.process_time()
 
+    told |= {"backend": computing}
     summaries: list[FigureSummary] = []
     failures: list[str] = []
     try:
         with progress_bars(quiet=quiet or json) as bars:
             for each, configuration, path in chosen:
                 name = each.id if seeds is None else f"{each.id} with seed {configuration.seed}"
+                bar = bars.reporter(name)
                 try:
-                    result = run(
-                        each, configuration, folder=path, backend=computing, progress=bars.reporter(name),
-                        say=bars.say, **told,
-                    )  # fmt: skip
+                    result = run(each, configuration, folder=path, progress=bar, say=bars.say, **told)
                     summaries.append(_summary(result, wanted))
                     if seeds is not None:
                         _across([one for one in summaries if one.experiment == each.id])
@@ -144,11 +137,12 @@ def draw_results(folders: Folders, formats: Formats = "png,pdf,svg", quiet: Quie
         except Exception as error:
             why = _words(error, alone=len(paths) == 1)
             failures.append(str(error) if str(path) in str(error) else f"{path} cannot be drawn ({why})")
-    alone = [each for each in summaries if each.folder in folders or not is_seed_folder(each.folder)]
+    seeds = [each for each in summaries if each.folder not in folders and is_seed_folder(each.folder)]
+    alone = [each for each in summaries if each not in seeds]
     several: list[AcrossSeeds] = []
-    for parent in dict.fromkeys(each.folder.parent for each in summaries if each not in alone):
+    for parent in dict.fromkeys(each.folder.parent for each in seeds):
         try:
-            several += _across([each for each in summaries if each not in alone and each.folder.parent == parent])
+            several += _across([each for each in seeds if each.folder.parent == parent])
         except ValueError as error:
             failures.append(str(error))
     _report(alone, several, imports, *dict.fromkeys(folders), quiet=quiet, json=json)
@@ -198,30 +192,25 @@ def _report(
     from attsvm.cli.common.experiments import print_seeds, print_summary, seeds_line, verdict_line
 
     parts = [verdict_line(summaries)] if summaries or not several else []
-    parts += [seeds_line(several)] if several else []
+    verdicts = "; ".join([*parts, *([seeds_line(several)] if several else [])])
     if json:
-        print_json({
-            "results": [each.to_json() for each in summaries],
-            "seeds": [each.to_json() for each in several],
-            "import_cpu_seconds": round(imports, 3),
-            "verdicts": "; ".join(parts),
-        })  # fmt: skip
+        found = {"results": [each.to_json() for each in summaries], "seeds": [each.to_json() for each in several]}
+        print_json({**found, "import_cpu_seconds": round(imports, 3), "verdicts": verdicts})
         return
     if not quiet and (summaries or not several):
         print_summary(summaries, imports)
     if not quiet and several:
         print_seeds(several)
     where = ", ".join(map(str, folders))
-    typer.echo(f"{plural(len(summaries) + len(several), 'experiment')} in {where}: {'; '.join(parts)}")
+    typer.echo(f"{plural(len(summaries) + len(several), 'experiment')} in {where}: {verdicts}")
 
 
 def _formats(text: str) -> list[str]:
     wanted = [part.strip().lower() for part in text.split(",") if part.strip()]
     unknown = [each for each in wanted if each not in FORMATS]
     if unknown or not wanted:
-        raise ValueError(
-            f"--format must be of {', '.join(FORMATS)}, with commas between; got {', '.join(unknown) or 'nothing'}"
-        )
+        got = ", ".join(unknown) or "nothing"
+        raise ValueError(f"--format must be of {', '.join(FORMATS)}, with commas between; got {got}")
     return list(dict.fromkeys(wanted))
 
 
@@ -246,11 +235,11 @@ def _planned(
         typer.echo(f"--runs does not apply to {', '.join(ignoring)}; computed as without it", err=True)
     planned: list[tuple[Experiment[Any], Configuration, Path]] = []
     for each in chosen:
-        configuration = each.default.with_values(seed=seed)
-        configuration = configuration.quick() if quick else configuration
-        configuration = configuration.with_runs(runs) if runs is not None and each.id not in ignoring else configuration
-        own = [(configuration, out / each.id)] if seeds is None else seed_folders(configuration, seeds, out / each.id)
-        planned += [(each, *where) for where in own]
+        own = each.default.with_values(seed=seed)
+        own = own.quick() if quick else own
+        own = own.with_runs(runs) if runs is not None and each.id not in ignoring else own
+        folders = [(own, out / each.id)] if seeds is None else seed_folders(own, seeds, out / each.id)
+        planned += [(each, *where) for where in folders]
     return planned
 
 
@@ -260,12 +249,7 @@ def _results_in(folder: Path) -> list[Path]:
         raise ValueError(f"{folder} is not a folder; give the --out of `attsvm figure run`, or a folder inside it")
     own = [folder] if (folder / MANIFEST).is_file() else []
     within = ("seed-*",) if own else ("*", "*/seed-*")
-    inside = sorted((path.parent for name in within for path in folder.glob(f"{name}/{MANIFEST}")), key=_in_order)
+    inside = [path.parent for name in within for path in folder.glob(f"{name}/{MANIFEST}")]
     if not own and not inside:
         raise ValueError(f"{folder} holds no result of an experiment; run one with `attsvm figure run`")
-    return own + inside
-
-
-def _in_order(folder: Path) -> tuple[str, int, str]:
-    """Folders of seeds by number."""
-    return (str(folder.parent), len(folder.name), folder.name) if folder.name[:5] == "seed-" else (str(folder), 0, "")
+    return own + sorted(inside, key=lambda path: re.sub(r"\d+", lambda found: f"{int(found[0]):09}", str(path)))

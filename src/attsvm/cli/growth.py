@@ -15,10 +15,8 @@ from attsvm.cli.common.options import Json, Quiet, Seed, option
 from attsvm.cli.common.registry import OptimizerOptions, optimizer_named, parameterization_named
 from attsvm.cli.common.report import number, print_json, print_table
 
-RunFile = Annotated[
-    Path | None,
-    option("--run", "FILE", "A saved run of DATA: it says how it was trained, and is held against the law."),
-]
+_RUN = "A saved run of DATA: it says how it was trained, and is held against the law."
+RunFile = Annotated[Path | None, option("--run", "FILE", _RUN)]
 Threshold = Annotated[float | None, option("--threshold", "TAU", "Say when the largest logit passes TAU.")]
 Steps = Annotated[int | None, option("--steps", "N", "Number of steps; 10,000, or those of the run.", options.STEPS)]
 Schedule = Annotated[str, option("--schedule", "NAME", "constant or inverse-sqrt.", options.STEPS)]

@@ -29,8 +29,7 @@ def info(json: Json = False) -> None:
     if json:
         print_json(found)
         return
-    # Plain lines rather than tables: they survive a paste into any form.
-    for title, part in found.items():
+    for title, part in found.items():  # plain lines rather than tables: they survive a paste into any form
         typer.echo(title)
         for name, value in part.items():
             typer.echo(f"  {name:<22}{'-' if value is None else value}")
@@ -75,8 +74,8 @@ def _libraries() -> dict[str, str | None]:
         wanted = ["torch", "numpy", "scipy", "numba"]
     extras = {line: re.findall(r"extra *== *['\"]([\w-]+)", line) for line in wanted}
     users = [line for line, names in extras.items() if not set(names) & set(NOT_USERS)]
-    names = [re.match(r"[\w.-]+", line) for line in sorted(users, key=lambda line: bool(extras[line]))]
-    found: dict[str, str | None] = {name[0]: None for name in names if name is not None and name[0] != "attsvm"}
+    names = [re.split(r"[^\w.-]", line)[0] for line in sorted(users, key=lambda line: bool(extras[line]))]
+    found: dict[str, str | None] = dict.fromkeys(name for name in names if name != "attsvm")
     for name in found:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
@@ -92,10 +91,8 @@ def _torch() -> dict[str, Any]:
     found: dict[str, Any] = {"cpu": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads()}
     for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         device = torch.cuda.get_device_properties(number)
-        found[f"cuda:{number}"] = (
-            f"{device.name}, {device.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda},"
-            f" compute capability {device.major}.{device.minor}"
-        )
+        size, able = f"{device.total_memory / 2**30:.0f} GiB", f"compute capability {device.major}.{device.minor}"
+        found[f"cuda:{number}"] = f"{device.name}, {size}, CUDA {torch.version.cuda}, {able}"
     return found
 
 
@@ -111,11 +108,8 @@ def _engines(libraries: dict[str, str | None], torch: dict[str, Any]) -> dict[st
         from attsvm.data.machine import numba_sees_gpu
 
         cuda = "yes" if numba_sees_gpu() else "no: Numba does not find the device"
-    return {
-        "CompiledEngine": "yes" if libraries.get("numba") else "no: numba is not installed",
-        "CudaEngine": cuda,
-        "TorchEngine": "yes",
-    }
+    compiled = "yes" if libraries.get("numba") else "no: numba is not installed"
+    return {"CompiledEngine": compiled, "CudaEngine": cuda, "TorchEngine": "yes"}
 
 
 def _compile_cache() -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from typer import Argument, Option
@@ -15,23 +15,16 @@ from attsvm.cli.common.files import new_result, own_folder, write_json, write_re
 from attsvm.cli.common.options import Json, Out, Quiet, Seed, flag, option
 from attsvm.cli.common.report import number, plural, print_json, print_table, progress_bar, status_line
 
-if TYPE_CHECKING:
-    from attsvm import Run
-    from attsvm.next_token import Comparison, LimitPrediction
-
+Limit: TypeAlias = "attsvm.next_token.LimitPrediction"
 FILE, PICTURE, ARRAYS = "prediction.json", "graph.png", "weights.npz"
 _SHOWN = 6  # words of an answer
 
 Text = Annotated[str, Argument(metavar="[TEXT]", help="A UTF-8 file, or village: stories that come with the package.")]
 Window = Annotated[int, Option("--window", metavar="N", min=1, help="Tokens of a sample, the last of them its query.")]
-Dimension = Annotated[
-    int | None,
-    Option("--dimension", metavar="D", min=1, help="Of the embeddings; the number of words by default, at most 512."),
-]
+_SIZE = "Of the embeddings; the number of words by default, at most 512."
+Dimension = Annotated[int | None, Option("--dimension", metavar="D", min=1, help=_SIZE)]
 Steps = Annotated[int, Option("--steps", metavar="N", min=0, help="Steps of training; 0 predicts only.")]
-Ask = Annotated[
-    list[str] | None, option("--ask", "TEXT", "A context whose next token to ask for; may be given several times.")
-]
+Ask = Annotated[list[str] | None, option("--ask", "TEXT", "A context whose next token to ask for; repeatable.")]
 Characters = Annotated[bool, flag("--characters", "Tokens are characters instead of words.")]
 
 
@@ -46,6 +39,8 @@ def next_token(
     relations that clash, trains, compares both parts, and answers what is asked. FOLDER holds the numbers, the weights
     and a picture of the order of words.
     """
+    from attsvm.data.files import write_arrays
+
     began = time.perf_counter()
     room = attsvm.next_token
     whole = room.village() if text == "village" else room.read_text(text)
@@ -68,8 +63,11 @@ def next_token(
         "steps": steps, "risk": None if run is None else float(run.risk),
         "comparison": None if comparison is None else json_format.loads(comparison.to_json()), "answers": answers,
     }  # fmt: skip
+    names = [FILE, PICTURE, ARRAYS]
     with new_result(folder) as staging:
-        names = _write(staging, limit, run, result)
+        write_json(staging / FILE, result)
+        attsvm.plots.plot_priority_graph(limit.graph).savefig(staging / PICTURE, dpi=150)
+        write_arrays(staging / ARRAYS, _arrays(limit, run), {"kind": "next-token"})
         seconds = time.perf_counter() - began
         write_result(staging, context, names, seconds, kind="next-token", source=text, seed=seed)
     if json:
@@ -82,7 +80,7 @@ def next_token(
         typer.echo(f"\nEverything is in {folder}: {', '.join(names)}")
 
 
-def _answer(limit: LimitPrediction, run: Run | None, ids: list[int]) -> dict[str, Any]:
+def _answer(limit: Limit, run: attsvm.Run | None, ids: list[int]) -> dict[str, Any]:
     found: dict[str, Any] = {"predicted": None, "decided_by": None, "trained": None}
     if limit.finite is not None:
         said = limit.answer(ids)
@@ -93,33 +91,23 @@ def _answer(limit: LimitPrediction, run: Run | None, ids: list[int]) -> dict[str
     return found
 
 
-def _write(folder: Path, limit: LimitPrediction, run: Run | None, result: dict[str, Any]) -> list[str]:
-    from attsvm.data.files import write_arrays
-
-    write_json(folder / FILE, result)
-    attsvm.plots.plot_priority_graph(limit.graph).savefig(folder / PICTURE, dpi=150)
+def _arrays(limit: Limit, run: attsvm.Run | None) -> dict[str, Any]:
     arrays = {"embeddings": limit.data.embeddings}
     if limit.finite is not None:
         arrays |= {"svm_component": limit.svm_component, "finite_component": limit.finite_component}
     if run is not None:
         arrays["trained"] = run.weights
-    write_arrays(folder / ARRAYS, {name: value.double() for name, value in arrays.items()}, {"kind": "next-token"})
-    return [FILE, PICTURE, ARRAYS]
+    return {name: value.double() for name, value in arrays.items()}
 
 
-def _print(
-    limit: LimitPrediction, run: Run | None, comparison: Comparison | None, answers: dict[str, Any], seconds: float
-) -> None:
+def _print(limit: Limit, run: attsvm.Run | None, comparison: Any, answers: dict[str, Any], seconds: float) -> None:
     data = limit.data
-    typer.echo(
-        f"{plural(data.n, 'sample')} over {data.K} different tokens in {data.d} dimensions; {data.left_out:,} left out,"
-        " whose next token is not in the window\n"
-    )
+    left = f"{data.left_out:,} left out, whose next token is not in the window"
+    typer.echo(f"{plural(data.n, 'sample')} over {data.K} different tokens in {data.d} dimensions; {left}\n")
     typer.echo(f"{limit.graph}\n\n{limit}\n({seconds:.1f} s from the text to the prediction)")
     if run is not None:
-        typer.echo(
-            f"\nAfter {run.step:,} steps: risk {number(float(run.risk), 4)}, ||W|| = {number(float(run.norm), 4)}"
-        )
+        risk, norm = number(float(run.risk), 4), number(float(run.norm), 4)
+        typer.echo(f"\nAfter {run.step:,} steps: risk {risk}, ||W|| = {norm}")
     if comparison is not None:
         typer.echo(str(comparison))
     for question, answer in answers.items():

@@ -23,9 +23,7 @@ Data = Annotated[str | None, typer.Argument(metavar="DATA", help=_FIRST)]
 _PORT = f"Port on this machine; {USUAL_PORT} or the next free one if not given, any free one for 0."
 Port = Annotated[int | None, option("--port", "N", _PORT)]
 NoBrowser = Annotated[bool, flag("--no-browser", "Print the address and open nothing.")]
-Export = Annotated[
-    Path | None, option("--export", "FILE.html", "Write the playground to one file that needs no server, and exit.")
-]
+Export = Annotated[Path | None, option("--export", "FILE.html", "Write one file that needs no server, and exit.")]
 
 
 def play(data: Data = None, port: Port = None, no_browser: NoBrowser = False, export: Export = None) -> None:
@@ -65,11 +63,10 @@ def _state(name: str) -> dict[str, Any]:
 
 def _open(address: str) -> None:
     """Open a browser, in a thread: some commands that open one wait until it is closed."""
-    opened = False
     with contextlib.suppress(webbrowser.Error):
         browser = webbrowser.get()
         # Where there is no screen Python offers browsers for the terminal, which this page cannot use.
-        if type(browser) is not webbrowser.GenericBrowser or "BROWSER" in os.environ:
-            opened = browser.open(address)
-    if not opened:
-        typer.echo("No browser could be opened here; open the address yourself.")
+        usable = type(browser) is not webbrowser.GenericBrowser or "BROWSER" in os.environ
+        if usable and browser.open(address):
+            return
+    typer.echo("No browser could be opened here; open the address yourself.")

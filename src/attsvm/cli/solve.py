@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,9 +16,6 @@ from attsvm.cli.common.inputs import checked_device, load_data, starting_head
 from attsvm.cli.common.options import Data, Device, Json, Out, Quiet, listed, option
 from attsvm.cli.common.registry import SOLVERS, SVM_NORMS, solver_named, svm_norm_named
 from attsvm.cli.common.report import number, plural, print_json, print_table, spread, spread_columns, status_line
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SOLUTION = "solution.safetensors"
 SOLVED, INFEASIBLE, NOT_CONVERGED = 0, 3, 4
@@ -50,12 +47,10 @@ _SELECT = (
 Select = Annotated[str, option("--select", "WHICH", _SELECT)]
 Start = Annotated[int | None, option("--start", "N", "Which start of the run, where reached:FILE has several.")]
 Head = Annotated[Path | None, option("--head", "FILE", "File with an array called head, if DATA has none.")]
-SolverName = Annotated[
-    str | None, option("--solver", "NAME", f"One of {listed(SOLVERS)}; chosen by norm and size if not given.")
-]
-Sides = Annotated[
-    str, option("--rhs", "VALUE", "Right-hand side of the rows: a number, or a FILE with one per input or per token.")
-]
+_SOLVER = f"One of {listed(SOLVERS)}; chosen by norm and size if not given."
+SolverName = Annotated[str | None, option("--solver", "NAME", _SOLVER)]
+_RHS = "Right-hand side of the rows: a number, or a FILE with one per input or per token."
+Sides = Annotated[str, option("--rhs", "VALUE", _RHS)]
 
 
 def solve(
@@ -101,37 +96,37 @@ def solve(
         print_json({**result, "files": [str(folder / name) for name in (SOLUTION, MANIFEST)]})
     else:
         print_verdict(result, asked.name, folder, quiet=quiet)
-    raise typer.Exit(exit_code(solution))
+    raise typer.Exit(result["exit_code"])
 
 
 def verdict(problem: attsvm.AttentionSVM, solution: attsvm.SVMSolution) -> dict[str, Any]:
     """Status, certificate, support and rank, JSON-able; over many problems as median, lowest and highest."""
     from attsvm.svm.solution import CODES
 
-    found = {name: value.flatten() for name, value in vars(solution.certificate).items()}
-    found |= {"support": solution.support.sum((-1, -2)).flatten(), "rank": solution.rank().flatten()}
-    found["iterations"] = solution.iterations.flatten()
+    found = {**vars(solution.certificate), "support": solution.support.sum((-1, -2)), "rank": solution.rank()}
+    found = {name: value.flatten() for name, value in (found | {"iterations": solution.iterations}).items()}
     codes, none = solution.codes.flatten(), solution.barred.flatten()
     bounds = found["dual_value"][none & ~solution.infeasible.flatten()]
+    ended = SOLVED if bool(solution.solved.all()) else NOT_CONVERGED
     result: dict[str, Any] = {
         "problems": codes.numel(),
-        "rows": _spread(problem.rows.sum((-1, -2)).flatten()),
+        "rows": spread(problem.rows.sum((-1, -2)).flatten()),
         "norm": repr(solution.norm),
         "solver": solution.solver,
         "tolerance": solution.tolerance,
         "status": {status.name.lower(): int((codes == status.code).sum()) for status in attsvm.svm.Status},
         "certificate": {
-            name: _spread(found[name][~none]) for name, _, _ in _PROOF if name in vars(solution.certificate)
+            name: spread(found[name][~none]) for name, _, _ in _PROOF if name in vars(solution.certificate)
         },
-        "ray": {name: _spread(found[name][none]) for name, _, _ in _RAY},
+        "ray": {name: spread(found[name][none]) for name, _, _ in _RAY},
         "bound": float(bounds.min()) if bounds.numel() else None,
-        "support": _spread(found["support"][~none]),
-        "rank": _spread(found["rank"][~none]),
+        "support": spread(found["support"][~none]),
+        "rank": spread(found["rank"][~none]),
         "ambiguous_rows": int(solution.ambiguous.sum()),
         "unique": int(solution.unique.sum()),
-        "iterations": _spread(found["iterations"]),
+        "iterations": spread(found["iterations"]),
         "seconds": solution.seconds,
-        "exit_code": exit_code(solution),
+        "exit_code": INFEASIBLE if bool(solution.infeasible.any()) else ended,
     }
     if codes.numel() <= _MOST_ELEMENTS:
         result["elements"] = [
@@ -140,13 +135,6 @@ def verdict(problem: attsvm.AttentionSVM, solution: attsvm.SVMSolution) -> dict[
             for b in range(codes.numel())
         ]
     return result
-
-
-def exit_code(solution: attsvm.SVMSolution) -> int:
-    """The exit code of the command: 0, 3 or 4."""
-    if bool(solution.infeasible.any()):
-        return INFEASIBLE
-    return SOLVED if bool(solution.solved.all()) else NOT_CONVERGED
 
 
 def print_verdict(result: dict[str, Any], norm: str, folder: Path, *, quiet: bool) -> None:
@@ -158,53 +146,42 @@ def print_verdict(result: dict[str, Any], norm: str, folder: Path, *, quiet: boo
         return
     several = result["problems"] > 1
     kinds, columns = spread_columns(several)
-    groups = ({**result["certificate"], "support": result["support"], "rank": result["rank"]}, result["ray"])
+    proof = {**result["certificate"], "support": result["support"], "rank": result["rank"]}
     rows: list[list[str]] = []
-    for group, lines in zip(groups, (_PROOF, _RAY), strict=True):
+    for group, lines in ((proof, _PROOF), (result["ray"], _RAY)):
         shown = [(label, group[name], digits) for name, label, digits in lines if group[name] is not None]
         rows += [[label, *(_shown(values[kind], digits) for kind in kinds)] for label, values, digits in shown]
         rows += [[]] if shown else []
-    blank = [""] * (len(kinds) - 1)
-    rows.append(["Solver", result["solver"], *blank])
-    rows.append(["Iterations", *(_shown(result["iterations"][kind], 6) for kind in kinds)])
-    rows.append(["Time", f"{result['seconds']:.3g} s", *blank])
+    iterations = [_shown(result["iterations"][kind], 6) for kind in kinds]
+    rows += [["Solver", result["solver"]], ["Iterations", *iterations], ["Time", f"{result['seconds']:.3g} s"]]
     most = plural(int(result["rows"]["highest"]), "row")
     print_table(f"{problems} of {'up to ' if several else ''}{most}, {norm} norm", columns, rows)
-    for sentence in (*_sentences(result), *_remarks(result)):
+    for sentence in _sentences(result):
         typer.echo(sentence)
     typer.echo(f"The solution, its certificate and its manifest are in {folder}")
 
 
 def _sentences(result: dict[str, Any]) -> Iterator[str]:
-    """What each status means; for several numerically infeasible problems, with the smallest bound."""
+    """What each status means, of several numerically infeasible problems with the smallest bound, and what to know."""
     from attsvm.svm.solution import said_with_bound
 
-    for status in attsvm.svm.Status:
-        count = result["status"][status.name.lower()]
+    status, several = result["status"], result["problems"] > 1
+    for kind in attsvm.svm.Status:
+        count = status[kind.name.lower()]
         if count:
-            said = said_with_bound(status, result["bound"])
-            several = result["problems"] > 1
+            said = said_with_bound(kind, result["bound"])
             yield f"{count} of {result['problems']} {said}" if several else f"{said[:1].upper()}{said[1:]}."
-
-
-def _remarks(result: dict[str, Any]) -> Iterator[str]:
-    """What a reader of the numbers should know."""
-    status = result["status"]
     if status["infeasible"]:
         yield "The proof was checked for the data exactly as given; the duals hold the ray."
     if status["not_converged"] or status["separable"]:
         yield f"The certificate had to hold to {result['tolerance']:.0e}; another --solver may get there."
     if result["ambiguous_rows"]:
-        rows = plural(result["ambiguous_rows"], "row")
-        yield f"{rows} so near the margin that only the tolerance decides whether they are support."
+        near = plural(result["ambiguous_rows"], "row")
+        yield f"{near} so near the margin that only the tolerance decides whether they are support."
     solved = status["solved"] + status["no_rows"]
     if solved and result["unique"] < solved:
-        several = f"{solved - result['unique']} of {solved} solutions are"
-        yield f"{several if result['problems'] > 1 else 'The solution is'} not known to be the only one."
-
-
-def _spread(values: Tensor) -> dict[str, float] | None:
-    return spread(values) if values.numel() else None
+        which = f"{solved - result['unique']} of {solved} solutions are" if several else "The solution is"
+        yield f"{which} not known to be the only one."
 
 
 def _shown(value: float, digits: int) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,9 +12,6 @@ from attsvm.cli.common.files import checked_folder, write_json
 from attsvm.cli.common.inputs import backend_device, checked_backend
 from attsvm.cli.common.options import BackendName, Device, Jobs, Json, Quiet, Scheduler, WorkerTimeout, flag, option
 from attsvm.cli.common.report import plural, print_json
-
-if TYPE_CHECKING:
-    from attsvm.cli.common.grid import Grid
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The grid: see the example below.")]
 Out = Annotated[Path, option("--out", "FOLDER", "Where tables, arrays and the manifest are written.")]
@@ -40,10 +35,10 @@ def sweep(
     manifest with checksums; a sweep that was stopped goes on with --resume.
     """
     from attsvm.cli.common.experiments import progress_bars
-    from attsvm.cli.common.grid import GRID, cells, print_cells
+    from attsvm.cli.common.grid import GRID, cells, print_cells, read_grid
     from attsvm.sweep import check_folder, run
 
-    configuration = _read(config)
+    configuration = read_grid(config)
     computing, where = checked_backend(backend, scheduler, jobs, worker_timeout), backend_device(device, backend)
     folder = checked_folder(out)
     check_folder(GRID, configuration, folder=folder, resume=resume, overwrite=overwrite, device=where)
@@ -66,27 +61,3 @@ def sweep(
     left = sum(cell["undecided"] for cell in found)
     total = sum(cell["runs"] for cell in found)
     typer.echo(f"{plural(total, 'run')} in {plural(len(found), 'cell')} in {folder}; {left:,} selections undecided")
-
-
-def _read(path: Path) -> Grid:
-    """The grid that a file describes; a ValueError names the line that is wrong."""
-    from attsvm.cli.common.grid import Grid
-
-    try:
-        given: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{path} is not TOML: {error}") from None
-    kinds = {field.name: str(field.type) for field in dataclasses.fields(Grid)}
-    unknown = [name for name in given if name not in kinds]
-    if unknown:
-        raise ValueError(f"{path} sets {unknown[0]!r}, which a sweep does not have; it has {', '.join(kinds)}")
-    empty = [name for name, value in given.items() if value == []]
-    if empty:
-        raise ValueError(f"{path}: {empty[0]} must be a list with something in it; got []")
-    spanning = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
-    try:
-        return Grid(**given | {name: tuple(spanning[name]) for name in given if kinds[name].startswith("tuple")})
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,9 +20,6 @@ from attsvm.cli.common.inputs import checked_device, load_data, starting_head, s
 from attsvm.cli.common.options import MODEL, STEPS, Device, Json, Out, Quiet, Seed, flag, listed, option
 from attsvm.cli.common.report import number, plural, print_json, print_table, progress_bar, spread, spread_columns
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 RUN = "run.safetensors"
 HISTORY = "history.csv"
 _FILES = "Recording and checkpoints"
@@ -30,18 +27,13 @@ _FILES = "Recording and checkpoints"
 TrainHead = Annotated[bool, flag("--train-head", "Train the prediction head too.", MODEL)]
 Starts = Annotated[int | None, option("--starts", "N", "Random starts per data set.", MODEL)]
 Schedule = Annotated[str, option("--schedule", "NAME", f"One of {listed(registry.SCHEDULES)}.", STEPS)]
-Growth = Annotated[
-    float | None, option("--growth", "X", "Growth per step of --schedule geometric; 1.01 by default.", STEPS)
-]
+Growth = Annotated[float | None, option("--growth", "X", "Growth per step of --schedule geometric; else 1.01.", STEPS)]
 Largest = Annotated[float | None, option("--largest", "X", "Largest step size of --schedule geometric.", STEPS)]
-Momentum = Annotated[
-    float | None, option("--momentum", "X", "Momentum of steepest descent: sign, muon, joint and the like.", STEPS)
-]
+Momentum = Annotated[float | None, option("--momentum", "X", "Of steepest descent, such as sign and muon.", STEPS)]
 Steps = Annotated[int, option("--steps", "N", "Number of steps in all.", STEPS)]
 BatchSize = Annotated[int | None, option("--batch-size", "N", "Inputs per step; all by default.", STEPS)]
-Stop = Annotated[
-    str | None, option("--stop", "RULE", f"Stop early, by one of these rules: {listed(registry.STOPPING)}.", STEPS)
-]
+_STOP = f"Stop early, by one of these rules: {listed(registry.STOPPING)}."
+Stop = Annotated[str | None, option("--stop", "RULE", _STOP, STEPS)]
 Record = Annotated[int, option("--record", "N", "Record every N steps, and the first and the last.", _FILES)]
 Keep = Annotated[str, option("--keep", "NAMES", "What to record: risk, norm, attention, weights, parameters.", _FILES)]
 Checkpoint = Annotated[float, option("--checkpoint", "SECONDS", "Seconds between checkpoints.", _FILES)]
@@ -77,22 +69,17 @@ def train(
     where = checked_device(device)
     loaded = load_data(data).to(where)
     begin, own_head = starting_point(initial, data, loaded, train_head=train_head)
-    told = registry.OptimizerOptions(
-        step_size, schedule, growth, largest, norm, p, momentum, weight_decay, clip, tuple(setting or ())
-    )
-    task: dict[str, Any] = {  # arguments of `fit`
+    rule = (step_size, schedule, growth, largest, norm, p, momentum, weight_decay, clip, tuple(setting or ()))
+    plain = {"starts": starts, "train_head": train_head, "batch_size": batch_size, "seed": seed}
+    task: dict[str, Any] = plain | {  # arguments of `fit`
         "data": loaded,
         "head": starting_head(head, loaded, own_head),
         "parameterization": registry.parameterization_named(parameterization, rank),
-        "optimizer": registry.optimizer_named(optimizer, told),
+        "optimizer": registry.optimizer_named(optimizer, registry.OptimizerOptions(*rule)),
         "loss": registry.loss_named(loss),
         # Asked at divisors of --record, at whose multiples stretches end: the same steps with and without a break.
         "stop": registry.stopping_named(stop, every=math.gcd(10, record)),
         "initial": begin,
-        "starts": starts,
-        "train_head": train_head,
-        "batch_size": batch_size,
-        "seed": seed,
         "keep": tuple(name.strip() for name in keep.split(",") if name.strip()),
     }
     if starts is None or starts > 0:  # `fit` sees one stretch at a time; what all of them record must fit
@@ -146,20 +133,18 @@ def _earlier(
 ) -> tuple[attsvm.Run | None, float]:
     """The run to go on from and the time already spent on it; whether its data and head are these, `fit` looks."""
     found, path = manifest_in(folder), folder / RUN
-    if not resume:
-        if not overwrite and found is not None and path.is_file():
-            unfinished = found.get("status") == "running"
-            state = f"an unfinished run, at step {found.get('step')}" if unfinished else "a finished run"
-            more = "" if unfinished else f" with more --steps than {found.get('steps')}"
-            raise ValueError(
-                f"{folder} holds {state}: --resume goes on{more}, --overwrite starts over, and another --out keeps it"
-            )
-        return None, 0.0
-    if overwrite:
+    if resume and overwrite:
         raise ValueError("--resume and --overwrite contradict each other; give one of them")
-    if found is None or not path.is_file():
-        typer.echo(f"There is no checkpoint in {folder}; starting from the beginning.", err=True)
+    if found is None or not path.is_file() or overwrite:
+        if resume:
+            typer.echo(f"There is no checkpoint in {folder}; starting from the beginning.", err=True)
         return None, 0.0
+    if not resume:
+        state, more = "a finished run", f" with more --steps than {found.get('steps')}"
+        if found.get("status") == "running":
+            state, more = f"an unfinished run, at step {found.get('step')}", ""
+        choice = f"--resume goes on{more}, --overwrite starts over, and another --out keeps it"
+        raise ValueError(f"{folder} holds {state}: {choice}")
     before = found.get("settings") or {}
     for name, value in settings.items():
         digested = name == "initial" and len(str(before.get(name))) == 64  # in another way, by 0.1
@@ -177,10 +162,9 @@ def _settings(task: Mapping[str, Any], record: int) -> dict[str, Any]:
     from attsvm.descent.fingerprint import start_digest
 
     words = {name: repr(task[name]) for name in ("parameterization", "optimizer", "loss", "stop")}
-    start = task["initial"]
     plain = {name: task[name] for name in ("starts", "train_head", "batch_size", "seed")}
-    words["initial"] = start_digest(start) if isinstance(start, Mapping) else start
-    return {**words, **plain, "record": record, "keep": list(task["keep"])}
+    start = start_digest(task["initial"]) if isinstance(task["initial"], Mapping) else task["initial"]
+    return {**words, "initial": start, **plain, "record": record, "keep": list(task["keep"])}
 
 
 def in_stretches(
@@ -200,14 +184,13 @@ def in_stretches(
         target = steps if target <= done else target
         began = time.perf_counter()
         run = advance(target, run)
-        walked = time.perf_counter()
+        walking = time.perf_counter() - began
         save(run)
         if run.step < target or target == steps:
             return run
         if seconds > 0:  # saving takes at most a twentieth of the time
-            period = max(seconds, 20 * (time.perf_counter() - walked))
-            rate = (target - done) / max(walked - began, 1e-9)
-            length = max(record, int(min(rate * period, steps)))
+            period = max(seconds, 20 * (time.perf_counter() - began - walking))
+            length = max(record, int(min((target - done) / max(walking, 1e-9) * period, steps)))
         done = target
 
 
@@ -215,15 +198,21 @@ def _summary(
     data: attsvm.TokenDataset, head: attsvm.LinearHead | None, run: attsvm.Run, *, train_head: bool
 ) -> dict[str, Any]:
     """Risk, norm, attention and selections, JSON-able; over many runs as median, lowest and highest."""
-    optimal = _optimal_sets(data, head, run, train_head)
-    right = optimal.gather(-1, run.selected.unsqueeze(-1)).squeeze(-1)
-    chosen = run.attention.gather(-1, run.selected.unsqueeze(-1)).squeeze(-1)
+    import torch
+
+    optimal = attsvm.optimal_token_set(data, head)
+    if train_head:  # which scores as it ended
+        vectors = run.parameters["head"]
+        starts = vectors.reshape(-1, *data.batch_shape, vectors.shape[-1])
+        masks = [attsvm.optimal_token_set(data, attsvm.LinearHead(vector)) for vector in starts]
+        optimal = torch.stack(masks).reshape(run.attention.shape)
+    right = optimal.expand_as(run.attention).gather(-1, run.selected.unsqueeze(-1)).squeeze(-1)
     return {
         "runs": run.risk.numel(),
         "steps": run.step,
         "risk": spread(run.risk),
         "norm": spread(run.norm),
-        "least_attention_on_selected": spread(chosen.amin(-1)),
+        "least_attention_on_selected": spread(run.attention.amax(-1).amin(-1)),
         "share_of_runs_with_optimal_selection": float(right.all(-1).double().mean()),
         "share_of_inputs_with_optimal_selection": float(right.double().mean()),
         "selected": run.selected.tolist() if run.risk.numel() <= 8 else None,
@@ -262,18 +251,3 @@ def _write_history(path: Path, run: attsvm.Run) -> None:
     for place, step in enumerate(history.step.tolist()):
         writer.writerow([step, *(repr(each) for rows in found.values() for each in rows[place].values())])
     write_text(path, text.getvalue())
-
-
-def _optimal_sets(
-    data: attsvm.TokenDataset, head: attsvm.LinearHead | None, run: attsvm.Run, train_head: bool
-) -> Tensor:
-    """Masks of the optimal tokens of every run, ``[*starts, *batch, n, T]``; a trained head scores as it ended."""
-    import torch
-
-    if not train_head:
-        return attsvm.optimal_token_set(data, head).expand_as(run.attention)
-    vectors = run.parameters["head"]
-    several = run.risk.ndim > len(data.batch_shape)
-    each = vectors if several else vectors.unsqueeze(0)
-    masks = torch.stack([attsvm.optimal_token_set(data, attsvm.LinearHead(vector)) for vector in each])
-    return masks if several else masks[0]

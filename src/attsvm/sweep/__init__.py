@@ -20,16 +20,10 @@ __all__ = [
     "check_folder", "chunked", "cut", "describe_columns", "run",
 ]  # fmt: skip
 
-_MODULES = {
-    "backends": ("Backend", "DaskCluster", "Order", "Processes"),
-    "result": ("SweepResult", "describe_columns"),
-    "runner": ("check_folder", "run"),
-    "task": ("Configuration", "Done", "Piece", "Sweep", "Task", "chunked", "cut"),
-}
-
 
 def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
+    for module in ("task", "backends", "result", "runner") if name in __all__ else ():
+        found = import_module(f"{__name__}.{module}")
+        if hasattr(found, name):
+            return getattr(found, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

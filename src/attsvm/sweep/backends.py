@@ -115,13 +115,16 @@ class Processes:
         pool = Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", batch_size=1)
         calls = [delayed(_compute_watched)(os.getpid(), place, order) for place, order in enumerate(orders)]
         try:
-            with contextlib.ExitStack() as stack:
-                with _children_without_interrupts():
-                    results = pool(calls)
-                    stack.callback(_close, results)
+            with _children_without_interrupts():
+                results = pool(calls)
+            try:
                 # `yield from` would close joblib's generator before we can, with its warning.
                 for found in results:  # noqa: UP028
                     yield found
+            finally:  # what is still being computed stops; joblib's warning does not apply to a run that was stopped
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)
+                    results.close()
         except TerminatedWorkerError:
             raise ChildProcessError(
                 f"a process was killed while computing, perhaps for lack of memory; {_KEPT} fewer jobs and {RESUME}"
@@ -148,13 +151,6 @@ def _leave_with(parent: int) -> None:
         threading.Thread(target=watch, daemon=True).start()
 
 
-def _close(results: Generator[Any, None, None]) -> None:
-    """Stop what is still being computed, without joblib's warning, which does not apply to a run that was stopped."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        results.close()
-
-
 @contextlib.contextmanager
 def _children_without_interrupts() -> Iterator[None]:
     """Processes started in this block never receive Ctrl-C; this one receives it after the block, and stops them."""
@@ -172,10 +168,6 @@ def _children_without_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _to_stderr(sentence: str) -> None:
-    sys.stderr.write(f"{sentence}\n")
 
 
 @dataclass(frozen=True)
@@ -202,8 +194,8 @@ class DaskCluster:
         if self.worker_timeout is not None and not 0 < self.worker_timeout < math.inf:
             raise ValueError(f"worker_timeout must be a positive number of seconds or None; got {self.worker_timeout}")
 
-    def __call__(self, orders: Sequence[Order], say: Callable[[str], object] = _to_stderr) -> Results:
-        """Compute `orders`; `say` takes the sentences that the last worker was lost and that one has come."""
+    def __call__(self, orders: Sequence[Order], say: Callable[[str], object] | None = None) -> Results:
+        """Compute `orders`; `say`, else stderr, takes the sentences that the last worker was lost and one has come."""
         try:
             from distributed import KilledWorker, wait
         except ImportError:
@@ -212,7 +204,8 @@ class DaskCluster:
             # Fresh keys: Dask would report a chunk that failed under an old key again without computing it.
             session = secrets.token_hex(6)
             keys = [f"attsvm-{order.task.name}-{session}" for order in orders]
-            watch = _Watch(self, client, say, len(client.nthreads()))
+            tell = say or (lambda sentence: sys.stderr.write(f"{sentence}\n"))
+            watch = _Watch(self, client, tell, len(client.nthreads()))
             left = iter(range(len(orders)))
             waiting: set[Any] = set()
             try:

@@ -46,17 +46,15 @@ def as_chunk(piece: Piece, columns: Mapping[str, Mapping[str, str]], spent: Mapp
     arrays = {name: _array(value) for name, value in piece.arrays.items()}
     for name, array in arrays.items():
         if array.ndim == 0 or array.dtype.hasobject:
-            raise ValueError(
-                f"array {name!r} must have a first axis and plain numbers; got {array.dtype}, {array.shape}"
-            )
+            got = f"{array.dtype}, {array.shape}"
+            raise ValueError(f"array {name!r} must have a first axis and plain numbers; got {got}")
     counts = {reason: check_count(value, f"counts[{reason!r}]", 0) for reason, value in piece.counts.items()}
     return Chunk(tables, arrays, counts, spent)
 
 
 def encode(chunk: Chunk, fingerprint: str, task: str) -> bytes:
     """The bytes of `chunk`, marked as belonging to this task of the configuration with this fingerprint."""
-    about = {"counts": dict(chunk.counts), "cpu_seconds": dict(chunk.spent)}
-    note = {"fingerprint": fingerprint, "task": task, **about}
+    note = {"fingerprint": fingerprint, "task": task, "counts": {**chunk.counts}, "cpu_seconds": {**chunk.spent}}
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(zipfile.ZipInfo(_NOTE), json.dumps(note))
@@ -80,23 +78,22 @@ def decode(content: bytes, fingerprint: str, task: str) -> Chunk:
         raise DamagedChunkError("it belongs to another configuration")
     if note["task"] != task:
         raise DamagedChunkError(f"it belongs to another task, {note['task']}")
-    tables: dict[str, pa.Table] = {}
-    arrays: dict[str, np.ndarray] = {}
-    for path, part in parts.items():
-        kind, _, name = path.partition("/")
-        if kind == "tables":
-            tables[name.removesuffix(".parquet")] = pq.ParquetFile(pa.BufferReader(part)).read()
-        else:
-            arrays[name.removesuffix(".npy")] = np.lib.format.read_array(io.BytesIO(part), allow_pickle=False)
+    named = {path.partition("/")[2].rpartition(".")[::2]: part for path, part in parts.items()}
+    tables = {name: read_parquet(part) for (name, kind), part in named.items() if kind == "parquet"}
+    arrays = {name: np.load(io.BytesIO(part)) for (name, kind), part in named.items() if kind == "npy"}
     return Chunk(tables, arrays, note["counts"], note["cpu_seconds"])
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
     """`table` as a Parquet file; the same rows give the same bytes."""
-    target = pa.BufferOutputStream()
+    target = io.BytesIO()
     pq.write_table(table, target, compression="zstd")
-    content: bytes = target.getvalue().to_pybytes()
-    return content
+    return target.getvalue()
+
+
+def read_parquet(content: bytes) -> pa.Table:
+    """The table of a Parquet file."""
+    return pq.ParquetFile(pa.BufferReader(content)).read()
 
 
 def _table(name: str, columns: Columns, described: Mapping[str, str]) -> pa.Table:

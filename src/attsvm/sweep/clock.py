@@ -6,9 +6,8 @@ import importlib
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 KINDS = ("computing", "compiling", "importing")
 _LOCK_EVENT = "numba:compiler_lock"  # held while Numba compiles, and while it loads what an earlier process compiled
@@ -23,12 +22,10 @@ class Clock:
         self._mark = time.process_time()
 
     def begin(self, what: str) -> None:
-        """From now on seconds are spent on `what`."""
         self._charge()
         self.doing.append(what)
 
     def end(self) -> None:
-        """Back to what was done before."""
         self._charge()
         self.doing.pop()
 
@@ -45,34 +42,39 @@ def clocked(imports: Sequence[str] = ()) -> Iterator[Clock]:
     Entering imports `imports`, modules that the block needs, and charges that as importing; what the block imports only
     later counts as computing. From then on Numba's own events tell compiling apart from computing, provided that Numba
     is loaded; the clock does not load it.
-
-    >>> with clocked() as clock:
-    ...     total = sum(range(1000))
-    >>> clock.spent["computing"] > 0
-    True
     """
-    clock = Clock("importing")
+    clock, thread = Clock("importing"), threading.get_ident()
     for name in imports:
         importlib.import_module(name)
+
+    def begin() -> None:
+        if threading.get_ident() == thread:
+            clock.begin("compiling")
+
+    def end() -> None:
+        if threading.get_ident() == thread:
+            clock.end()
+
     clock.begin("computing")
-    with _compiling_told(clock):
+    with numba_events(_LOCK_EVENT, begin, end):
         yield clock
     clock.end()
 
 
-def _compiling_told(clock: Clock) -> Any:
+@contextmanager
+def numba_events(kind: str, begin: Callable[[], None], end: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Call `begin` and `end` around Numba's events of this kind inside the block; never, if Numba is not loaded."""
     event = sys.modules.get("numba.core.event")
     if event is None:
-        return nullcontext()
-    thread = threading.get_ident()
+        yield
+        return
 
     class Listener(event.Listener):  # type: ignore[misc,name-defined]
-        def on_start(self, event: object) -> None:
-            if threading.get_ident() == thread:
-                clock.begin("compiling")
+        def on_start(self, _: object) -> None:
+            begin()
 
-        def on_end(self, event: object) -> None:
-            if threading.get_ident() == thread:
-                clock.end()
+        def on_end(self, _: object) -> None:
+            end()
 
-    return event.install_listener(_LOCK_EVENT, Listener())
+    with event.install_listener(kind, Listener()):
+        yield

@@ -20,9 +20,8 @@ from typing import Any
 from attsvm.data.files import write_atomically
 
 NAME = "manifest.json"
-RESUME = "--resume (in Python, resume=True)"
-"""How messages tell a user to go on: sweeps are run from the command line and from Python."""
-OVERWRITE = "--overwrite (in Python, overwrite=True)"  # how they tell a user to start over
+# How messages tell a user to go on or start over: sweeps are run from the command line and from Python.
+RESUME, OVERWRITE = "--resume (in Python, resume=True)", "--overwrite (in Python, overwrite=True)"
 
 
 def new_manifest(
@@ -86,7 +85,7 @@ def to_plain(value: Any) -> Any:
     {'share': [1, None]}
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(to_plain(key)): to_plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):

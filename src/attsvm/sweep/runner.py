@@ -14,9 +14,8 @@ import torch
 from attsvm.sweep.backends import Backend, DaskCluster, Order, Processes
 from attsvm.sweep.chunks import Chunk, DamagedChunkError
 from attsvm.sweep.clock import KINDS
-from attsvm.sweep.folder import ResultFolder
 from attsvm.sweep.manifest import new_manifest, now, versions
-from attsvm.sweep.result import SweepResult
+from attsvm.sweep.result import ResultFolder, SweepResult
 from attsvm.sweep.task import Configuration, Done, Sweep, Task, differences
 
 C = TypeVar("C", bound=Configuration)
@@ -62,7 +61,7 @@ def run(
     """
     configuration = sweep.default if configuration is None else configuration
     before = check_folder(sweep, configuration, folder=folder, resume=resume, overwrite=overwrite, device=device)
-    store = _store(sweep, configuration, folder, device)
+    store = ResultFolder(Path(folder), configuration.fingerprint(sweep.id, torch.device(device).type))
     tell = progress or (lambda done, total: None)
     state = {"started": now(), **(before or {})}
     session = _Session(sweep, configuration, store, str(device), backend or Processes(), tell, say, state)
@@ -87,14 +86,8 @@ def check_folder(
     if type(configuration) is not type(sweep.default):
         expected = type(sweep.default).__name__
         raise ValueError(f"configuration of {sweep.id} must be {expected}; got {type(configuration).__name__}")
-    store = _store(sweep, configuration, folder, device)
+    store = ResultFolder(Path(folder), configuration.fingerprint(sweep.id, torch.device(device).type))
     return store.check(sweep.id, configuration.to_json(), resume=resume, overwrite=overwrite)
-
-
-def _store(
-    sweep: Sweep[Any], configuration: Configuration, folder: Path | str, device: torch.device | str
-) -> ResultFolder:
-    return ResultFolder(Path(folder), configuration.fingerprint(sweep.id, torch.device(device).type))
 
 
 @dataclass
@@ -169,10 +162,10 @@ class _Session:
                     self.computed += 1
                     ready += 1
                     self.tell(ready, known)
-        lost = [name for name, chunk in found.items() if chunk is None]
-        if lost:
-            raise RuntimeError(f"the backend did not return the chunks {', '.join(lost)}")
-        self.chunks |= {name: chunk for name, chunk in found.items() if chunk is not None}
+        there = {name: chunk for name, chunk in found.items() if chunk is not None}
+        if len(there) < len(found):
+            raise RuntimeError(f"the backend did not return the chunks {', '.join(sorted(set(found) - set(there)))}")
+        self.chunks |= there
 
     def _stored(self, task: Task) -> Chunk | None:
         try:
@@ -193,26 +186,21 @@ class _Session:
         reasons = dict.fromkeys(reason for chunk in self.chunks.values() for reason in chunk.counts)
         counts = {reason: sum(chunk.counts.get(reason, 0) for chunk in self.chunks.values()) for reason in reasons}
         spent = {name: chunk.spent for name, chunk in self.chunks.items()}
-        total = {kind: sum(each[kind] for each in spent.values()) for kind in KINDS}
+        tasks = {name: {kind: round(each[kind], 4) for kind in each} for name, each in spent.items()}
+        total = {kind: round(sum(each[kind] for each in spent.values()), 4) for kind in KINDS}
         idle = bool(self.before.get("complete")) and not self.computed  # reading a finished result is no computing
         wall = float(self.before.get("wall_seconds", 0.0)) + (0.0 if idle else time.perf_counter() - self.began)
         return new_manifest(
             "sweep", id=self.sweep.id, complete=False, fingerprint=self.store.fingerprint,
             configuration=self.configuration.to_json(), seed=self.configuration.seed, device=_device_name(self.device),
             tolerances=dict(self.sweep.tolerances), counts=counts,
-            tasks={name: _rounded(each) for name, each in spent.items()}, cpu_seconds=_rounded(total),
+            tasks=tasks, cpu_seconds=total,
             started=self.before["started"], finished=None, notes=self.notes, libraries=_LIBRARIES, seconds=wall,
             written=self.before.get("written") if idle else None,
         )  # fmt: skip
 
 
-def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
-    return {kind: round(value, 4) for kind, value in seconds.items()}
-
-
 def _device_name(device: str) -> str:
-    where = torch.device(device)
-    if where.type != "cuda":
-        return "cpu"
-    # A cluster's workers may have a GPU where this machine has none.
-    return torch.cuda.get_device_name(where) if torch.cuda.is_available() else str(where)
+    """Of a GPU its own name, unless only a cluster's workers have it."""
+    on_gpu = torch.device(device).type == "cuda"
+    return torch.cuda.get_device_name(device) if on_gpu and torch.cuda.is_available() else device

@@ -84,11 +84,7 @@ class Configuration:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Which fields differ, in words: ``steps 2000 instead of 500``.
-
-    >>> differences({"steps": 500, "seed": 0}, {"steps": 2000, "seed": 0})
-    'steps 2000 instead of 500'
-    """
+    """Which fields differ, in words: ``steps 2000 instead of 500``."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return ", ".join(f"{name} {after.get(name)} instead of {before.get(name)}" for name in names)
 

@@ -1,4 +1,4 @@
-"""What the files of the playground must keep to, so that `attsvm.app.bundle` can join them to one module."""
+"""What the files of the playground must keep to, so that `attsvm.app.page` can join them to one module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from posixpath import dirname, join, normpath
 
-from attsvm.app.bundle import ENTRY, EXPORT, IMPORT
+from attsvm.app.page import ENTRY, EXPORT, IMPORT
 
 EXPORTED = ("maths", "mount", "render")  # `render` becomes the default export that anywidget asks for
 _LEFT_OVER = re.compile(r"^(?:import\b(?![ \t]*\()|export\b).*$", re.MULTILINE)

@@ -6,7 +6,7 @@ from importlib.resources import files
 import pytest
 
 from app.hosts.joinable import check_joinable
-from attsvm.app.bundle import STYLE, join_parts, module_text, read_parts
+from attsvm.app.page import STYLE, join_parts, module_text, read_parts
 
 MAIN = """\
 import { add } from "./maths/add.js";

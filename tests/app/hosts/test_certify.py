@@ -62,8 +62,8 @@ def test_one_token_an_input_leaves_nothing_to_separate():
 
 @pytest.mark.parametrize(("request_", "word"), [
     (None, "object"), ([1], "object; got .1."), ({}, "problem"), ({"problem": {}}, "selected"),
-    ({"problem": {}, "selected": [], "norm": "cosy"}, "cosy"), ({"problem": {}, "selected": [], "norm": {}}, "dict"),
-    ({"problem": {}, "selected": [], "norm": "x" * 10_000}, "str"),
+    ({"problem": {}, "selected": [], "norm": "cosy"}, "cosy"), ({"problem": {}, "selected": [], "norm": {}}, "got {}"),
+    ({"problem": {}, "selected": [], "norm": "x" * 10_000}, r"got 'x{56}\.\.\.$"),
 ])  # fmt: skip
 def test_bad_requests(request_, word):
     with pytest.raises(ValueError, match=word):

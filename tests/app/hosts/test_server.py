@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from attsvm.app import PlaygroundServer, open_server
-from attsvm.app.bundle import module_text
+from attsvm.app.page import module_text
 from attsvm.app.server import MOST_BYTES
 from attsvm.data import example
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import attsvm
-from attsvm.app.bundle import module_text
+from attsvm.app.page import module_text
 from attsvm.data import TokenDataset, example
 
 from .drive import drag, says

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attsvm.app.bundle import module_text
+from attsvm.app.page import module_text
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page

@@ -11,11 +11,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 
 def flowing(text: str | None) -> str | None:
-    r"""`text` without the line breaks inside its paragraphs, so that the terminal decides where lines end.
-
-    >>> flowing("One paragraph\nin two lines.\n\nAnother one.")
-    'One paragraph in two lines.\n\nAnother one.'
-    """
+    """`text` without the line breaks inside its paragraphs, so that the terminal decides where lines end."""
     return None if text is None else "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 

@@ -6,45 +6,37 @@ import datetime
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import Progress, ProgressColumn, Task
+from rich.table import Column
 from rich.text import Text
 
 from attsvm.cli.common.files import write_text
-from attsvm.cli.common.report import compilation_told
+from attsvm.cli.common.report import live_bars, print_table
 from attsvm.experiments import AcrossSeeds, Check, Experiment, Judged, SweepResult, Verdict
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
 SUMMARY = "summary.json"
-WIDTH = 100  # where nobody says how wide the page is
-WIDEST = 130
 _MARKS = {
     Verdict.HOLDS: ("✓", "+", "green"),
     Verdict.FAILS: ("✗", "x", "bold red"),
     Verdict.OPEN: ("·", ".", "yellow"),
     Verdict.MEASURED: ("·", ".", "dim"),
 }
-_JUDGED = (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN)
 
 
 @dataclass(frozen=True)
 class FigureSummary(Judged):
-    """What one finished experiment comes to: checks, counts, pictures and CPU seconds, for tables and summary.json.
-
-    The speed is one of the checks where a factor is expected.
-    """
+    """What one finished experiment comes to, for tables and summary.json."""
 
     pictures: Sequence[Path]
     cpu_seconds: Mapping[str, float]  # computing, compiling, importing, drawing
@@ -55,20 +47,18 @@ class FigureSummary(Judged):
     @property
     def speed(self) -> str | None:
         """CPU seconds of computing against those of the public code, for the paper's configuration on a CPU."""
-        if self.public_code is None:
+        code = self.public_code
+        if code is None:
             return None
-        public, ours, factor = (self.public_code[name] for name in ("seconds", "ours", "factor"))
-        return f"CPU {seconds(ours)}, public code {seconds(public)}: {times(factor)}"
+        return f"CPU {seconds(code['ours'])}, public code {seconds(code['seconds'])}: {times(code['factor'])}"
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON holds it."""
         plain = {name: value for name, value in asdict(self).items() if name != "configuration"}
         checks = [asdict(check) | {"verdict": check.verdict.value} for check in self.checks]
         pictures = [path.name for path in self.pictures]
         return plain | {"folder": str(self.folder), "seed": self.seed, "checks": checks, "pictures": pictures}
 
     def save(self) -> Path:
-        """Write it to FOLDER/summary.json."""
         text = json.dumps(self.to_json() | {"folder": "."}, indent=2, allow_nan=False) + "\n"
         return write_text(self.folder / SUMMARY, text)
 
@@ -78,7 +68,8 @@ def summarize(
 ) -> FigureSummary:
     """Judge a stored result; `drawing` is the CPU time that its pictures took.
 
-    The speed is known only for the paper's configuration, whatever the seed, and on a CPU as the public code was.
+    The speed is known only for the paper's configuration, whatever the seed, and on a CPU as the public code was; it is
+    one of the checks where a factor is expected.
     """
     checks, public = list(experiment.checks(result)), None
     paper = experiment.default.to_json() | {"seed": result.configuration["seed"]}
@@ -87,12 +78,10 @@ def summarize(
         factor = experiment.public_seconds / max(ours, 1e-9)
         public = {"seconds": experiment.public_seconds, "ours": round(ours, 4), "factor": round(factor, 1)}
         if wanted is not None:
-            checks.append(Check(
-                "CPU time of computing",
-                f"public code {seconds(experiment.public_seconds)}, at least {times(wanted)} less",
-                f"{seconds(ours)}, {times(factor)} less", Verdict.of(factor >= wanted),
-                f"it is less than {times(wanted)} below that of the public code",
-            ))  # fmt: skip
+            expected = f"public code {seconds(experiment.public_seconds)}, at least {times(wanted)} less"
+            measured, fails = f"{seconds(ours)}, {times(factor)} less", f"it is less than {times(wanted)} below that"
+            verdict = Verdict.of(factor >= wanted)
+            checks.append(Check("CPU time of computing", expected, measured, verdict, f"{fails} of the public code"))
     return FigureSummary(
         experiment.id, result.folder, result.configuration, checks, dict(result.counts), pictures,
         {**result.manifest["cpu_seconds"], "drawing": round(drawing, 4)}, result.manifest["wall_seconds"], public,
@@ -101,49 +90,39 @@ def summarize(
 
 
 def verdict_line(summaries: Sequence[FigureSummary]) -> str:
-    """How many checks hold, in a clause.
-
-    >>> verdict_line([])
-    'no checks'
-    """
-    every = [check.verdict for each in summaries for check in each.checks]
-    counts = [every.count(kind) for kind in _JUDGED]
-    return _counted(counts, sum(counts), "hold", "not", "") if sum(counts) else "no checks"
+    """How many checks hold, in a clause."""
+    return _counted([[check.verdict] for each in summaries for check in each.checks], "hold", "not", "")
 
 
 def seeds_line(across: Sequence[AcrossSeeds]) -> str:
     """How many checks hold in every seed, in a clause."""
-    rows = [row for each in across for row in each.rows if not row.count(Verdict.MEASURED)]
-    failed, left = (sum(row.count(kind) > 0 for row in rows) for kind in (Verdict.FAILS, Verdict.OPEN))
-    held = sum(row.count(Verdict.HOLDS) == len(row.verdicts) for row in rows)
-    return _counted([held, failed, left], len(rows), "hold in every seed", "not hold in some", " in some")
+    rows = [row.verdicts for each in across for row in each.rows]
+    return _counted(rows, "hold in every seed", "not hold in some", " in some")
 
 
-def _counted(counts: Sequence[int], total: int, hold: str, fail: str, some: str) -> str:
-    held, failed, left = counts
-    parts = [f"{held} of {total} checks {hold}"]
+def _counted(rows: Sequence[Sequence[Verdict]], hold: str, fail: str, some: str) -> str:
+    """The clause about rows that hold the verdicts of a check, one for each seed."""
+    judged = [row for row in rows if Verdict.MEASURED not in row]
+    failed, left = (sum(kind in row for row in judged) for kind in (Verdict.FAILS, Verdict.OPEN))
+    parts = [f"{sum(_held(row) for row in judged)} of {len(judged)} checks {hold}"]
     parts += [f"{failed} {'does' if failed == 1 else 'do'} {fail}"] if failed else []
     parts += [f"{left} {'is' if left == 1 else 'are'} not judged{some}"] if left else []
-    return "; ".join(parts)
+    return "; ".join(parts) if judged else "no checks"
+
+
+def _held(verdicts: Sequence[Verdict]) -> bool:
+    return all(verdict is Verdict.HOLDS for verdict in verdicts)
 
 
 def seconds(value: float, digits: int = 2) -> str:
-    """A time for a table.
-
-    >>> seconds(0.012), seconds(1.234), seconds(190), seconds(34560)
-    ('0.01 s', '1.23 s', '190 s', '9.6 h')
-    """
+    """A time for a table: 0.01 s, 190 s, 83 min, 9.6 h."""
     if value < 1000:
         return f"{value:.{digits}f} s" if value < 10 else f"{value:.0f} s"
     return f"{value / 3600:.1f} h" if value >= 6000 else f"{value / 60:.0f} min"
 
 
 def times(factor: float) -> str:
-    """A factor for a table.
-
-    >>> times(1.26), times(158.4), times(67890)
-    ('1.3x', '158x', '67,890x')
-    """
+    """A factor for a table: 1.3x, 158x, 67,890x."""
     return f"{factor:.1f}x" if factor < 10 else f"{factor:,.0f}x"
 
 
@@ -151,7 +130,6 @@ class TimeLeft(ProgressColumn):
     """Time left, from all chunks computed so far; rich's own column would wait for a second one, of minutes perhaps."""
 
     def render(self, task: Task) -> Text:
-        """Minutes and seconds, once a chunk is done."""
         computed = task.completed - task.fields["found"]
         if not computed or task.elapsed is None or task.total is None:
             return Text("?")
@@ -159,76 +137,62 @@ class TimeLeft(ProgressColumn):
         return Text(str(datetime.timedelta(seconds=round(left))))
 
 
+@dataclass(frozen=True)
 class Bars:
     """One bar for each experiment, from the moment it starts."""
 
-    def __init__(self, live: Progress) -> None:
-        self._live = live
+    live: Progress
 
     def reporter(self, name: str) -> Callable[[int, int], None]:
         """Takes the chunks done and the chunks known of the experiment `name`."""
-        task: TaskID | None = None
+        begun: list[TaskID] = []
 
         def report(done: int, total: int) -> None:
-            nonlocal task
-            if task is None:
-                # What was there already is no measure of speed.
-                task = self._live.add_task(name, total=total, completed=done, found=done)
-            self._live.update(task, completed=done, total=total)
+            if not begun:  # what was there already is no measure of speed
+                begun.append(self.live.add_task(name, found=done))
+            self.live.update(begun[0], completed=done, total=total)
 
         return report
 
     def say(self, sentence: str) -> None:
         """A line on stderr, above the bars."""
-        if self._live.disable:
+        if self.live.disable:
             typer.echo(sentence, err=True)
         else:
-            self._live.console.print(Text(sentence))
+            self.live.console.print(Text(sentence))
 
 
 @contextmanager
 def progress_bars(*, quiet: bool) -> Iterator[Bars]:
-    """Bars on stderr with the time left; nothing where that is no terminal, or `quiet`."""
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("chunks ·"),
-        TimeElapsedColumn(), TextColumn("·"), TimeLeft(), TextColumn("left"),
-    )  # fmt: skip
-    hidden = quiet or not sys.stderr.isatty()
-    live = Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden)
-    with live, nullcontext() if hidden else compilation_told(live.console):
+    """Bars of experiments, in chunks."""
+    with live_bars("chunks", quiet=quiet, left=TimeLeft()) as live:
         yield Bars(live)
 
 
 def print_list(experiments: Sequence[Experiment[Any]]) -> None:
     """All experiments as a table of at most 100 columns."""
-    table = _table("id", "paper", "what it shows", "time", right=("time",))
-    for each in experiments:
-        table.add_row(each.id, each.source, escape(each.shows), seconds(each.seconds, 0))
-    _console().print(table)
+    rows = [[each.id, each.source, escape(each.shows), seconds(each.seconds, 0)] for each in experiments]
+    columns = [("id", "left"), Column("paper"), Column("what it shows"), ("time", "right")]
+    print_table("", columns, rows, page=True)
     typer.echo("Times are those of the full runs on one core; --quick makes all of them a matter of minutes.")
 
 
 def print_summary(summaries: Sequence[FigureSummary], imports: float) -> None:
     """Expected against measured, what was left out, and where the CPU time went."""
-    console = _console()
-    checks = _checks("measured", 3, verdict=max(len(kind.value) for kind in Verdict) + 2)
+    sign = 0 if (sys.stdout.encoding or "").lower().startswith("utf") else 1
+    rows: list[list[Any]] = []
     for each in summaries:
-        checks.add_section()
-        checks.add_row(Text(each.experiment, style="bold"))
+        rows += [[], [Text(each.experiment, style="bold")]]
         for check in each.checks:
-            what = _what(check, [], failed=check.verdict is Verdict.FAILS, held=check.verdict is Verdict.HOLDS)
-            mark, plain, style = _MARKS[check.verdict]
-            shown = f"{mark if console.encoding.startswith('utf') else plain} {check.verdict.value}"
-            checks.add_row(what, Text(check.expected), Text(check.measured), Text(shown, style=style))
-    console.print(checks)
-
+            marks = _MARKS[check.verdict]
+            verdict = Text(f"{marks[sign]} {check.verdict.value}", style=marks[2])
+            rows.append([_what(check, [check.verdict], []), Text(check.expected), Text(check.measured), verdict])
+    _print_checks("measured", 3, rows, verdict=max(len(kind.value) for kind in Verdict) + 2)
     if summaries:
-        _print_counts(console, [(each.experiment, each.counts) for each in summaries])
+        _print_counts([(each.experiment, each.counts) for each in summaries])
     kinds = ("computing", "compiling", "importing", "drawing")
-    spent = _table("CPU seconds", *kinds, right=kinds)
-    for each in summaries:
-        spent.add_row(each.experiment, *(f"{each.cpu_seconds[kind]:.2f}" for kind in kinds))
-    console.print(spent)
+    spent = [[each.experiment, *(f"{each.cpu_seconds[kind]:.2f}" for kind in kinds)] for each in summaries]
+    print_table("", [("CPU seconds", "left"), *((kind, "right") for kind in kinds)], spent, page=True)
     typer.echo(f"Starting Python and importing took {imports:.2f} s of CPU time besides.")
     for each in summaries:
         for note in [*([each.speed] if each.speed else []), *each.notes]:
@@ -237,61 +201,44 @@ def print_summary(summaries: Sequence[FigureSummary], imports: float) -> None:
 
 def print_seeds(across: Sequence[AcrossSeeds]) -> None:
     """In how many seeds each check holds, does not and is not judged; what was measured where it does not hold."""
-    console = _console()
-    checks = _checks("measured, all seeds", 4, holds=5, **{"does not": 8, "not judged": 10})
+    rows: list[list[Any]] = []
     for each in across:
-        checks.add_section()
-        checks.add_row(Text(each.experiment, style="bold"), Text(f"seeds {', '.join(map(str, each.seeds))}"))
+        rows += [[], [Text(each.experiment, style="bold"), Text(f"seeds {', '.join(map(str, each.seeds))}")]]
         for row in each.rows:
             places = [place for place, verdict in enumerate(row.verdicts) if verdict is Verdict.FAILS]
             failed = [f"seed {each.seeds[place]}: {row.measured[place]}" for place in places]
-            what = _what(row, failed, failed=bool(failed), held=row.count(Verdict.HOLDS) == len(each.seeds))
-            numbers = [Text(str(row.count(kind) or "-"), justify="right") for kind in _JUDGED]
-            checks.add_row(what, Text(row.expected), Text(row.range), *numbers)
-    console.print(checks)
-    _print_counts(console, [(each.experiment, {why: sum(by) for why, by in each.counts.items()}) for each in across])
+            counts = [row.count(kind) or "-" for kind in (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN)]
+            numbers = [Text(str(count), justify="right") for count in counts]
+            rows.append([_what(row, row.verdicts, failed), Text(row.expected), Text(row.range), *numbers])
+    _print_checks("measured, all seeds", 4, rows, holds=5, **{"does not": 8, "not judged": 10})
+    _print_counts([(each.experiment, {why: sum(by) for why, by in each.counts.items()}) for each in across])
 
 
-def _what(row: Any, lines: Sequence[str], *, failed: bool, held: bool) -> Padding:
+def _what(row: Any, verdicts: Sequence[Verdict], failed: Sequence[str]) -> Padding:
     """What a check is about, and below it where it failed, what would make it fail, and why it does not hold."""
     what = Text(row.what)
-    for line in lines:
+    for line in failed:
         what.append(f"\n{line}", style=_MARKS[Verdict.FAILS][2])
-    if failed and row.fails_if:
+    if Verdict.FAILS in verdicts and row.fails_if:
         what.append(f"\nfails if {row.fails_if}", style="dim")
-    if row.why and not held:
+    if row.why and not _held(verdicts):
         what.append(f"\n{row.why}", style="dim")
     return Padding(what, (0, 0, 0, 2))
 
 
-def _checks(measured: str, wide: int, **widths: int) -> Table:
-    """An empty table of checks: what each is about, columns that wrap, and narrow ones."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-    for name, ratio in (("", 5), ("expected", 3), (measured, wide)):
-        table.add_column(name, ratio=ratio)
-    for name, width in widths.items():
-        table.add_column(name, width=width, no_wrap=True)
-    return table
+def _print_checks(measured: str, wide: int, rows: Sequence[Sequence[Any]], **widths: int) -> None:
+    """What each check is about, expected and measured, which wrap, and narrow columns."""
+    columns = [Column("", ratio=5), Column("expected", ratio=3), Column(measured, ratio=wide)]
+    narrow = [Column(name, width=width, no_wrap=True) for name, width in widths.items()]
+    print_table("", [*columns, *narrow], rows, page=True)
 
 
-def _print_counts(console: Console, found: Sequence[tuple[str, Mapping[str, int]]]) -> None:
-    counts = _table("discarded or failed", "", "instances", right=("instances",))
+def _print_counts(found: Sequence[tuple[str, Mapping[str, int]]]) -> None:
+    rows: list[list[str]] = []
     for name, by_reason in found:
-        rows = [(reason, count) for reason, count in by_reason.items() if count]
-        for number, (reason, count) in enumerate(rows):
-            counts.add_row("" if number else name, escape(reason), f"{count:,}")
-    console.print(counts if counts.row_count else "Nothing was discarded, and nothing failed.")
-
-
-def _table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """Ids, in the first column, and numbers stay whole; sentences wrap."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        side: Literal["left", "right"] = "right" if name in right else "left"
-        table.add_column(name, justify=side, no_wrap=name in (columns[0], *right))
-    return table
-
-
-def _console() -> Console:
-    console = Console()
-    return Console(width=min(console.width, WIDEST) if console.is_terminal else WIDTH)
+        counts = [[escape(reason), f"{count:,}"] for reason, count in by_reason.items() if count]
+        rows += [["" if place else name, *row] for place, row in enumerate(counts)]
+    if rows:
+        print_table("", [("discarded or failed", "left"), Column(""), ("instances", "right")], rows, page=True)
+    else:
+        typer.echo("Nothing was discarded, and nothing failed.")

@@ -39,17 +39,12 @@ def manifest_in(folder: Path) -> dict[str, Any] | None:
 
 
 def own_folder(out: Path, command: str) -> Path:
-    """The folder `command` writes to, unless its manifest says that it belongs to another command.
-
-    What the same command wrote there before is the command's own affair: `train` asks for --resume or --overwrite, and
-    what takes seconds is replaced, whole.
-    """
+    """The folder `command` writes to; a ValueError if its manifest says that it belongs to another command."""
     folder = checked_folder(out)
     found = manifest_in(folder)
     if found is not None and found.get("kind") != command:
-        raise ValueError(
-            f"--out {out} holds another result and its manifest; give {command} another, such as {out / command}"
-        )
+        other = f"give {command} another, such as {out / command}"
+        raise ValueError(f"--out {out} holds another result and its manifest; {other}")
     return folder
 
 
@@ -79,10 +74,7 @@ def write_result(
     folder: Path, context: typer.Context, files: Sequence[str | Path], seconds: float, *, kind: str,
     status: str = "finished", **about: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Write, and return, FOLDER/manifest.json: the command as it was given, its settings, versions, time and files.
-
-    `files` are what it wrote besides the manifest, `seconds` wall-clock time, and `about` anything else worth keeping.
-    """
+    """Write, and return, FOLDER/manifest.json: the command as given, what `about` tells, versions, time and files."""
     from attsvm.sweep.manifest import new_manifest, write_manifest
 
     names = [*map(str, files), MANIFEST]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -102,6 +105,28 @@ class Grid(Configuration):
         return registry.optimizer_named(name, registry.OptimizerOptions(step_size=self.step_size or None))
 
 
+def read_grid(path: Path) -> Grid:
+    """The grid that a file describes; a ValueError names the line that is wrong."""
+    try:
+        given: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not TOML: {error}") from None
+    kinds = {field.name: str(field.type) for field in dataclasses.fields(Grid)}
+    unknown = [name for name in given if name not in kinds]
+    if unknown:
+        raise ValueError(f"{path} sets {unknown[0]!r}, which a sweep does not have; it has {', '.join(kinds)}")
+    empty = [name for name, value in given.items() if value == []]
+    if empty:
+        raise ValueError(f"{path}: {empty[0]} must be a list with something in it; got []")
+    spanning = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
+    try:
+        return Grid(**given | {name: tuple(spanning[name]) for name in given if kinds[name].startswith("tuple")})
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
 def tasks(configuration: Grid) -> Sequence[Task]:
     """Chunks of every cell; cells of one size draw the same data sets."""
     found: list[Task] = []
@@ -130,11 +155,8 @@ def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
         "loss": registry.loss_named(configuration.loss),
         "initial": "zeros" if configuration.initial == "zeros" else None,
     }
-    run = attsvm.fit(
-        data, head, **training, seed=seeds,
-        steps=configuration.steps, record=configuration.steps, keep=(),
-        stop=attsvm.descent.Saturated(configuration.saturated, configuration.every),
-    )  # fmt: skip
+    steps, stop = configuration.steps, attsvm.descent.Saturated(configuration.saturated, configuration.every)
+    run = attsvm.fit(data, head, **training, seed=seeds, steps=steps, record=steps, keep=(), stop=stop)
     selected, rows = run.selected, torch.arange(task.values["first"], task.values["last"])
     best = attsvm.optimal_token_set(data, head).gather(-1, selected.unsqueeze(-1)).squeeze(-1).all(-1)
     rest = 1 - run.attention.amax(-1)
@@ -176,7 +198,7 @@ def _diagnosed(diagnosis: Any, own: Mapping[str, Any], selected: torch.Tensor) -
     conditions = {
         **own, "element": own["element"].repeat(len(tested)),
         "condition": np.repeat([one.name for one in tested], len(selected)),
-        **{name: np.concatenate([_plain(getattr(one, name)) for one in tested]) for name in columns},
+        **{name: torch.cat([getattr(one, name) for one in tested]) for name in columns},
     }  # fmt: skip
     return {"diagnoses": diagnoses, "conditions": conditions}
 
@@ -211,10 +233,8 @@ def print_cells(found: Sequence[Mapping[str, Any]]) -> None:
     medians = {"steps": "steps"} | {name: name.replace("_", ", ") for name in found[0] if name.startswith("margin_")}
     rows = []
     for cell in found:
-        shares = [
-            f"{100 * cell[name]:.2f} ± {50 * (cell[f'{name}_interval'][1] - cell[f'{name}_interval'][0]):.2f} %"
-            for name in ("optimal", "locally_optimal")
-        ]
+        intervals = {name: cell[f"{name}_interval"] for name in ("optimal", "locally_optimal")}
+        shares = [f"{100 * cell[name]:.2f} ± {50 * (high - low):.2f} %" for name, (low, high) in intervals.items()]
         middle = ["none" if cell[name] is None else number(cell[name], 4) for name in medians]
         rows.append([*(str(cell[name]) for name in differ), f"{cell['runs']:,}", *shares, *middle])
     named = [*differ, "runs", "optimal", "locally optimal", *medians.values()]
@@ -241,10 +261,6 @@ def _grouped(table: Any, keys: Sequence[str], columns: Sequence[str]) -> list[di
 def _median(values: np.ndarray) -> float | None:
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if len(finite) else None
-
-
-def _plain(column: Any) -> np.ndarray:
-    return column.cpu().numpy() if isinstance(column, torch.Tensor) else np.asarray(column)
 
 
 _CELL_COLUMNS = {

@@ -30,11 +30,8 @@ def load_data(name: str) -> attsvm.TokenDataset:
     if path.exists() or path.suffix in SUFFIXES:
         return attsvm.TokenDataset.load(path)
     near = difflib.get_close_matches(name, examples, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise ValueError(
-        f"DATA must be a .npz or .safetensors file or a built-in example; {name!r} is neither ({hint}examples:"
-        f" {', '.join(examples)})"
-    )
+    hint = f"{f'did you mean {near[0]}? ' if near else ''}examples: {', '.join(examples)}"
+    raise ValueError(f"DATA must be a .npz or .safetensors file or a built-in example; {name!r} is neither ({hint})")
 
 
 def checked_device(name: str) -> torch.device:
@@ -56,10 +53,9 @@ def checked_backend(name: str, scheduler: str | None, jobs: int, worker_timeout:
     if worker_timeout is not None and not 0 < worker_timeout < math.inf:
         raise ValueError(f"--worker-timeout must be a positive number of seconds; got {worker_timeout}")
     if name == "loky":
-        if worker_timeout is not None:
-            raise ValueError("--worker-timeout is for --backend dask; add that, or leave it out")
-        if scheduler is not None:
-            raise ValueError("--scheduler is for --backend dask; add that, or leave the scheduler out")
+        for option, value in (("--worker-timeout", worker_timeout), ("--scheduler", scheduler)):
+            if value is not None:
+                raise ValueError(f"{option} is for --backend dask; add that, or leave it out")
         return attsvm.sweep.Processes(jobs)
     if scheduler is None:
         raise ValueError("--backend dask needs --scheduler ADDRESS, such as tcp://host:8786")
@@ -87,9 +83,7 @@ def starting_head(path: Path | None, data: attsvm.TokenDataset, own: Tensor | No
     if own is not None:
         return attsvm.LinearHead(own)
     if data.head is None:
-        raise ValueError(
-            "DATA has no head to score the tokens; add an array called head to the file, or give --head FILE"
-        )
+        raise ValueError("DATA has no head to score the tokens; add an array called head to it, or give --head FILE")
     return None
 
 

@@ -41,10 +41,8 @@ Json = Annotated[bool, flag("--json", "Print the result as one JSON document and
 Jobs = Annotated[int, option("--jobs", "N", "Processes on this machine.")]
 BackendName = Annotated[str, option("--backend", "NAME", "loky (this machine) or dask.")]
 Scheduler = Annotated[str | None, option("--scheduler", "ADDRESS", "Of a Dask cluster, such as tcp://host:8786.")]
-WorkerTimeout = Annotated[
-    float | None,
-    option("--worker-timeout", "SECONDS", "Give up when a Dask cluster has no worker for so long; else wait for one."),
-]
+_TIMEOUT = "Give up when a Dask cluster has no worker for so long; else wait for one."
+WorkerTimeout = Annotated[float | None, option("--worker-timeout", "SECONDS", _TIMEOUT)]
 
 # The model and how it is trained.
 Parameterization = Annotated[str, option("--parameterization", "NAME", "w (weights) or kq (key-query).", MODEL)]
@@ -53,16 +51,14 @@ Loss = Annotated[str, option("--loss", "NAME", f"One of {listed(LOSSES)}.", MODE
 Head = Annotated[Path | None, option("--head", "FILE", "File with an array called head, if DATA has none.", MODEL)]
 _STARTS = "zeros; paper (the starts of a built-in example); or a file with a saved run, weights, or key and query."
 Initial = Annotated[str | None, option("--initial", "START", _STARTS, MODEL)]
-Optimizer = Annotated[
-    str, option("--optimizer", "NAME", f"One of {listed(OPTIMIZERS)}, or torch.optim.Muon and the like.", STEPS)
-]
+_OPTIMIZER = f"One of {listed(OPTIMIZERS)}, or torch.optim.Muon and the like."
+Optimizer = Annotated[str, option("--optimizer", "NAME", _OPTIMIZER, STEPS)]
 _SIZE = "0.1 by default, PyTorch's own for torch.optim; for polyak and --schedule lipschitz a factor, 1 by default."
 StepSize = Annotated[float | None, option("--step-size", "X", _SIZE, STEPS)]
 _NORM = f"Norm of --optimizer steepest and joint: {listed(NORMS)}, or l1.5 and the like."
 DescentNorm = Annotated[str | None, option("--norm", "NAME", _NORM, STEPS)]
 WeightDecay = Annotated[float | None, option("--weight-decay", "X", "Decoupled weight decay; none by default.", STEPS)]
 Clip = Annotated[float | None, option("--clip", "TAU", "QK-clip: rescale where a logit passes TAU.", STEPS)]
-Settings = Annotated[
-    list[str] | None, option("--setting", "NAME=VALUE", "Setting of --optimizer torch.optim.NAME; repeatable.", STEPS)
-]
+_SETTING = "Setting of --optimizer torch.optim.NAME; repeatable."
+Settings = Annotated[list[str] | None, option("--setting", "NAME=VALUE", _SETTING, STEPS)]
 Exponent = Annotated[float | None, option("--p", "P", "Exponent of mirror descent.", STEPS)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -44,7 +45,12 @@ SOLVERS = {
     "interior-point": "InteriorPoint",
     "linear-program": "LinearProgram", "conic": "Conic", "cvxpy": "Cvxpy",
 }  # fmt: skip
-SCHEDULES = ("constant", "inverse-sqrt", "geometric", "lipschitz")
+SCHEDULES = {
+    "constant": "descent.Constant",
+    "inverse-sqrt": "descent.InverseSqrt",
+    "geometric": "descent.Geometric",
+    "lipschitz": "descent.LipschitzStep",
+}
 STOPPING = {"saturated": "descent.Saturated", "settled": "descent.Settled"}
 
 
@@ -100,8 +106,7 @@ OPTIMIZERS: Mapping[str, _Rule] = {
 
 def parameterization_named(name: str, rank: int | None) -> Parameterization:
     """`Weights()` or `KeyQuery(rank)`."""
-    kind = PARAMETERIZATIONS[_known(name, PARAMETERIZATIONS, "parameterization")]
-    if kind == "key-query":
+    if PARAMETERIZATIONS[_known(name, PARAMETERIZATIONS, "parameterization")] == "key-query":
         return attsvm.KeyQuery(rank)
     if rank is not None:
         raise ValueError("--rank belongs to --parameterization kq")
@@ -109,11 +114,7 @@ def parameterization_named(name: str, rank: int | None) -> Parameterization:
 
 
 def optimizer_named(name: str, options: OptimizerOptions) -> Optimizer:
-    """The optimizer of this name with its step sizes; an option that is missing or belongs elsewhere is a ValueError.
-
-    >>> optimizer_named("steepest", OptimizerOptions(norm="nuclear", step_size=0.5))
-    SteepestDescent(norm=Nuclear(), step_size=Constant(size=0.5), momentum=0.0)
-    """
+    """The optimizer of this name with its step sizes; a ValueError if an option is missing or belongs elsewhere."""
     if name.startswith(_PYTORCH):
         if options.norm is not None or options.p is not None:
             raise ValueError(f"--norm and --p do nothing with --optimizer {name}")
@@ -149,17 +150,15 @@ def _pytorch(name: str, options: OptimizerOptions) -> Optimizer:
     kind = name.removeprefix(_PYTORCH)
     kinds = [each for each in dir(torch.optim) if isinstance(getattr(torch.optim, each), type) and each != "Optimizer"]
     factory = getattr(torch.optim, _known(kind, kinds, "optimizer of PyTorch"))
-    given: dict[str, Any] = {} if options.weight_decay is None else {"weight_decay": options.weight_decay}
+    own = {"weight_decay": options.weight_decay, "momentum": options.momentum}
+    given: dict[str, Any] = {key: value for key, value in own.items() if value is not None}
     for each in options.settings:
         key, _, value = each.partition("=")
         try:
             given[key.strip()] = ast.literal_eval(value.strip())
         except (ValueError, SyntaxError):
-            raise ValueError(
-                f"--setting must be NAME=VALUE with a number, True, False or a tuple; got {each}"
-            ) from None
-    if options.momentum is not None:
-        given["momentum"] = options.momentum
+            wanted = "NAME=VALUE with a number, True, False or a tuple"
+            raise ValueError(f"--setting must be {wanted}; got {each}") from None
     plain = options.step_size is None and options.schedule == "constant"
     return attsvm.TorchOptimizer(factory, None if plain else _schedule(options, 0.1), clip=options.clip, **given)
 
@@ -170,44 +169,30 @@ def loss_named(name: str) -> Loss:
 
 
 def norm_named(name: str) -> Norm:
-    """The norm of this name; l<p> is the entrywise l_p norm, spectral<m> the spectral norm of rank m.
-
-    >>> norm_named("l1"), norm_named("l1.75"), norm_named("linf"), norm_named("spectral2")
-    (SumEntry(), Entrywise(p=1.75), MaxEntry(), SpectralOfRank(rank=2))
-    """
+    """The norm of this name; l<p> is the entrywise l_p norm, spectral<m> the spectral norm of rank m."""
     return _numbered_norm(name) or _made(NORMS[_known(name, NORMS, "norm")])
 
 
 def svm_norm_named(name: str, p: float | None) -> Norm:
-    """The norm of an SVM: as `norm_named`, or entrywise with its exponent beside it.
-
-    >>> svm_norm_named("entrywise", 3.0), svm_norm_named("l3", None)
-    (Entrywise(p=3.0), Entrywise(p=3.0))
-    """
-    norm = _numbered_norm(name)
-    known = name if norm is not None else _known(name, SVM_NORMS, "norm")
-    if known == "entrywise":
-        if p is None:
-            raise ValueError("--norm entrywise needs --p, strictly between 1 and infinity")
-        return attsvm.Entrywise(p)
-    if p is not None:
+    """The norm of an SVM: as `norm_named`, or entrywise with its exponent beside it."""
+    if p is not None and name != "entrywise":
         raise ValueError(f"--p does nothing with --norm {name}; it belongs to --norm entrywise")
-    return norm or _made(NORMS[known])
+    if name != "entrywise":
+        return _numbered_norm(name) or _made(NORMS[_known(name, SVM_NORMS, "norm")])
+    if p is None:
+        raise ValueError("--norm entrywise needs --p, strictly between 1 and infinity")
+    return attsvm.Entrywise(p)
 
 
 def _numbered_norm(name: str) -> Norm | None:
     """l<p> or spectral<m>, or None for other names."""
-    rank = name.removeprefix("spectral")
-    if rank != name and rank.isdecimal():
-        return attsvm.norms.SpectralOfRank(int(rank))
-    if not name.startswith("l"):
+    match = re.fullmatch(r"spectral(\d+)|l(\d+\.?\d*|\.\d+|inf)", name)
+    if match is None:
         return None
-    try:
-        exponent = float(name[1:])
-    except ValueError:
-        return None
+    if match[1]:
+        return attsvm.norms.SpectralOfRank(int(match[1]))
     ends: dict[float, Norm] = {1.0: attsvm.SumEntry(), 2.0: attsvm.Frobenius(), math.inf: attsvm.MaxEntry()}
-    return ends.get(exponent) or attsvm.Entrywise(exponent)
+    return ends.get(float(match[2])) or attsvm.Entrywise(float(match[2]))
 
 
 def solver_named(name: str | None) -> Solver | None:
@@ -224,13 +209,11 @@ def _schedule(told: OptimizerOptions, usual: float) -> Schedule:
     name = _known(told.schedule, SCHEDULES, "schedule")
     if name != "geometric" and (told.growth is not None or told.largest is not None):
         raise ValueError(f"--growth and --largest belong to --schedule geometric; the schedule is {name}")
-    if name == "lipschitz":
-        return attsvm.descent.LipschitzStep(1.0 if told.step_size is None else told.step_size)
-    size = usual if told.step_size is None else told.step_size
+    usual = 1.0 if name == "lipschitz" else usual
+    settings = [usual if told.step_size is None else told.step_size]
     if name == "geometric":
-        bounded = () if told.largest is None else (told.largest,)
-        return attsvm.descent.Geometric(size, 1.01 if told.growth is None else told.growth, *bounded)
-    return attsvm.descent.InverseSqrt(size) if name == "inverse-sqrt" else attsvm.descent.Constant(size)
+        settings += [1.01 if told.growth is None else told.growth, *([] if told.largest is None else [told.largest])]
+    return _made(SCHEDULES[name], *settings)
 
 
 def _known(name: str, names: Iterable[str], kind: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import sys
@@ -13,35 +14,39 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
+    from rich.progress import Progress, ProgressColumn
     from torch import Tensor
 
 SPREAD = ("median", "lowest", "highest")
-
-
-Reporter = Callable[[int], None]  # takes the number of steps done
-StatusLine = Callable[[str], None]  # takes what the line should say now
+WIDTH, WIDEST = 100, 130  # of a page: where nobody says how wide it is, and at most
 
 
 @contextmanager
-def progress_bar(title: str, total: int, *, quiet: bool, done: int = 0) -> Iterator[Reporter]:
-    """A bar with the time left on stderr; nothing if that is not a terminal, or if `quiet`."""
+def live_bars(unit: str, *, quiet: bool, left: ProgressColumn | None = None) -> Iterator[Progress]:
+    """Bars on stderr with the time left; nothing if that is not a terminal, or if `quiet`."""
     from rich import progress as rich
     from rich.console import Console
 
     columns = (
-        "{task.description}", rich.BarColumn(), rich.MofNCompleteColumn(), "steps ·", rich.TimeElapsedColumn(), "·",
-        rich.TimeRemainingColumn(), "left",
+        "{task.description}", rich.BarColumn(), rich.MofNCompleteColumn(), f"{unit} ·", rich.TimeElapsedColumn(), "·",
+        left or rich.TimeRemainingColumn(), "left",
     )  # fmt: skip
     hidden = quiet or not sys.stderr.isatty()
-    with rich.Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as bar:
-        task = bar.add_task(title, total=total, completed=done)
-        with nullcontext() if hidden else compilation_told(bar.console):
-            yield lambda done: bar.update(task, completed=done)
+    bars = rich.Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden)
+    with bars, nullcontext() if hidden else compilation_told(bars.console):
+        yield bars
 
 
 @contextmanager
-def status_line(title: str, *, quiet: bool) -> Iterator[StatusLine | None]:
+def progress_bar(title: str, total: int, *, quiet: bool, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """One bar, which takes the number of steps done."""
+    with live_bars("steps", quiet=quiet) as bars:
+        task = bars.add_task(title, total=total, completed=done)
+        yield lambda done: bars.update(task, completed=done)
+
+
+@contextmanager
+def status_line(title: str, *, quiet: bool) -> Iterator[Callable[[str], None] | None]:
     """A live line on stderr that says `title`, then what it is told; None if that is not a terminal, or if `quiet`."""
     if quiet or not sys.stderr.isatty():
         yield None
@@ -55,37 +60,39 @@ def status_line(title: str, *, quiet: bool) -> Iterator[StatusLine | None]:
 @contextmanager
 def compilation_told(console: Console) -> Iterator[None]:
     """Say it once, on `console`, if kernels are compiled inside the block: that takes seconds and shows no progress."""
-    from numba.core import event  # the work inside is about to load Numba
+    import numba.core.event  # noqa: F401 - the work inside is about to load it
 
-    class Teller(event.Listener):  # type: ignore[misc]
-        told = False
+    from attsvm.sweep.clock import numba_events
 
-        def on_start(self, _: object) -> None:
-            if not self.told:
-                console.print("Compiling kernels, once per machine and version: this takes some seconds.")
-            self.told = True
-
-        def on_end(self, _: object) -> None:
-            pass
-
-    with event.install_listener("numba:compile", Teller()):
+    words = "Compiling kernels, once per machine and version: this takes some seconds."
+    with numba_events("numba:compile", functools.cache(lambda: console.print(words))):
         yield
 
 
-def print_table(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
-    """A table; `columns` are (name, "left" or "right"), and an empty row draws a line."""
-    from rich import box
-    from rich.table import Table
+def print_table(title: str, columns: Sequence[Any], rows: Sequence[Sequence[Any]], *, page: bool = False) -> None:
+    """A table; `columns` are (name, "left" or "right"), or rich's own, which may wrap; an empty row draws a line.
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, side in columns:
-        table.add_column(name, justify="right" if side == "right" else "left", no_wrap=True)
+    In a file or a pipe nothing forces a width: the table takes what it needs, unless it is to fit a `page`.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    made = [Column(each[0], justify=each[1], no_wrap=True) if isinstance(each, tuple) else each for each in columns]
+    wide = any(column.ratio for column in made)
+    style: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "pad_edge": False}
+    table = Table(*made, title=title, expand=wide, **style)
     for row in rows:
         if row:
             table.add_row(*row)
         else:
             table.add_section()
-    _console(table).print(table)
+    console = Console()
+    if page:
+        console = Console(width=min(console.width, WIDEST) if console.is_terminal else WIDTH)
+    elif not console.is_terminal:
+        console = Console(width=max(80, Console(width=10_000).measure(table).maximum))
+    console.print(table)
 
 
 def print_json(result: Mapping[str, Any]) -> None:
@@ -95,10 +102,11 @@ def print_json(result: Mapping[str, Any]) -> None:
     typer.echo(json.dumps(to_plain(result), indent=2, allow_nan=False))
 
 
-def spread(values: Tensor) -> dict[str, float]:
-    """Median, lowest and highest of one or more numbers."""
+def spread(values: Tensor) -> Any:
+    """Median, lowest and highest of numbers by these names; None where there is no number."""
     flat = values.flatten().double()
-    return {"median": float(flat.median()), "lowest": float(flat.min()), "highest": float(flat.max())}
+    kinds = {"median": flat.median, "lowest": flat.min, "highest": flat.max}
+    return {kind: float(of()) for kind, of in kinds.items()} if flat.numel() else None
 
 
 def spread_columns(several: bool) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
@@ -108,23 +116,13 @@ def spread_columns(several: bool) -> tuple[tuple[str, ...], list[tuple[str, str]
 
 
 def number(value: float, digits: int = 6) -> str:
-    """A number for a table.
-
-    >>> number(0.3721704), number(22140.8), number(3e-9)
-    ('0.37217', '22140.8', '3e-09')
-    """
+    """A number for a table: 0.37217, 22140.8, 3e-09."""
     return f"{value:.{digits}g}"
 
 
 def tiny(log_value: float) -> str:
-    """exp(log_value) in words a table can hold, also where it is below the smallest float.
-
-    >>> tiny(math.log(0.25)), tiny(-10000.0), tiny(-math.inf)
-    ('0.25', '1.1e-4343', '0')
-    """
-    if log_value == -math.inf:
-        return "0"
-    if log_value > -600:
+    """exp(log_value) for a table, also where it is below the smallest float: 0.25, 1.1e-4343, 0."""
+    if log_value == -math.inf or log_value > -600:
         return f"{math.exp(log_value):.2g}"
     tens = log_value / math.log(10.0)
     power = math.floor(tens)
@@ -132,19 +130,5 @@ def tiny(log_value: float) -> str:
 
 
 def plural(count: int, what: str) -> str:
-    """A number and its noun.
-
-    >>> plural(1, "row"), plural(1200, "row")
-    ('1 row', '1,200 rows')
-    """
+    """A number and its noun: 1 row, 1,200 rows."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _console(table: Table) -> Console:
-    from rich.console import Console
-
-    console = Console()
-    if console.is_terminal:
-        return console
-    # In a file or a pipe nothing forces a width; the table takes what it needs.
-    return Console(width=max(80, Console(width=10_000).measure(table).maximum))

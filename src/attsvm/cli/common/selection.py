@@ -43,21 +43,16 @@ def right_hand_side(text: str) -> Tensor | float:
     """A number, or the numbers of a file."""
     with contextlib.suppress(ValueError):
         return float(text)
-    path = Path(text)
-    if not path.suffix and not path.exists():
-        raise ValueError(f"--rhs must be a number, or a file ({_FORMS}); got {text!r}")
-    arrays = _arrays(path, "--rhs", "right_hand_side", float)
+    arrays = _arrays(text, "--rhs", "a number, or a file", "right_hand_side", float)
     if "right_hand_side" not in arrays:
-        raise ValueError(f"{path} must hold an array called right_hand_side; it holds {', '.join(arrays) or 'nothing'}")
+        raise ValueError(f"{text} must hold an array called right_hand_side; it holds {', '.join(arrays) or 'nothing'}")
     return arrays["right_hand_side"]
 
 
 def _optimal(data: TokenDataset, head: LinearHead | None) -> Selection:
     if head is None and data.head is None:
-        raise ValueError(
-            "--select optimal needs scores, but DATA has no head; add an array called head to the file, give"
-            " --head FILE, or --select a file of indices"
-        )
+        cure = "add an array called head to the file, give --head FILE, or --select a file of indices"
+        raise ValueError(f"--select optimal needs scores, but DATA has no head; {cure}")
     try:
         return {"selected": optimal_tokens(data, head)}
     except ValueError as error:
@@ -71,16 +66,14 @@ def _reached(path: Path, data: TokenDataset, start: int | None) -> Selection:
     if path.is_dir():
         path = path / "run.safetensors"
     run = Run.load(path)
-    attention, weights = run.attention, run.weights
-    shape = (*data.batch_shape, data.n, data.T)
-    fits = tuple(attention.shape[-len(shape) :]) == shape and attention.ndim - len(shape) in (0, 1)
-    if not fits or tuple(weights.shape[-2:]) != (data.d, data.dq):
-        raise ValueError(
-            f"{path} is a run on other data: its attention has shape {list(attention.shape)} and its weights"
-            f" {list(weights.shape)}, DATA needs {list(shape)} and {[*data.batch_shape, data.d, data.dq]}"
-        )
-    selected = run.selected
-    if attention.ndim > len(shape):
+    attention, weights, selected = run.attention, run.weights, run.selected
+    needed = [list(data.batch_shape) + size for size in ([data.n, data.T], [data.d, data.dq])]
+    several = attention.ndim - len(needed[0])
+    found = [list(attention.shape), list(weights.shape)]
+    if several not in (0, 1) or [shape[several:] for shape in found] != needed:
+        shapes = f"attention of shape {found[0]} and weights {found[1]}, DATA needs {needed[0]} and {needed[1]}"
+        raise ValueError(f"{path} is a run on other data: it has {shapes}")
+    if several:
         starts = attention.shape[0]
         if start is None or not 0 <= start < starts:
             asked = "choose one with" if start is None else f"there is no start {start}, choose"
@@ -103,15 +96,12 @@ def _same_data(run: Run, data: TokenDataset, weights: Tensor, attention: Tensor)
 
 
 def _from_file(name: str) -> Selection:
-    path = Path(name)
-    if not path.suffix and not path.exists():
-        raise ValueError(f"--select must be optimal, reached:FILE or a file ({_FORMS}); got {name!r}")
-    arrays = _arrays(path, "--select", "selected", int)
+    arrays = _arrays(name, "--select", "optimal, reached:FILE or a file", "selected", int)
     found = [key for key in ("selected", "selected_set") if key in arrays]
     if len(found) == 2:
-        raise ValueError(f"{path} holds both selected and selected_set; leave one of them")
+        raise ValueError(f"{name} holds both selected and selected_set; leave one of them")
     if not found:
-        raise ValueError(f"{path} must hold selected or selected_set; it holds {', '.join(arrays) or 'nothing'}")
+        raise ValueError(f"{name} must hold selected or selected_set; it holds {', '.join(arrays) or 'nothing'}")
     array = arrays[found[0]]
     if found[0] == "selected" and array.dtype != torch.bool:  # a single array has no name: booleans are a mask
         return {"selected": array}
@@ -119,8 +109,11 @@ def _from_file(name: str) -> Selection:
     return {"selected_set": array.bool() if zero_one else array}
 
 
-def _arrays(path: Path, option: str, only: str, kind: type) -> dict[str, Tensor]:
+def _arrays(name: str, option: str, asked: str, only: str, kind: type) -> dict[str, Tensor]:
     """The arrays of a file by name; that of a file with a single one is called `only`."""
+    path = Path(name)
+    if not path.suffix and not path.exists():
+        raise ValueError(f"{option} must be {asked} ({_FORMS}); got {name!r}")
     readers: dict[str, Callable[[], Any]] = {
         ".npy": lambda: np.load(path, allow_pickle=False),
         ".json": lambda: json.loads(path.read_text(encoding="utf-8")),
@@ -142,7 +135,7 @@ def _arrays(path: Path, option: str, only: str, kind: type) -> dict[str, Tensor]
     try:
         content = readers[path.suffix]()
         named = content if isinstance(content, dict) else {only: content}
-        found = {name: torch.from_numpy(_checked(np.asarray(value))) for name, value in named.items()}
+        found = {key: _numeric(np.asarray(value)) for key, value in named.items()}
     except (ValueError, TypeError, EOFError) as error:
         raise ValueError(f"{path} does not hold {only} as numbers: {str(error).partition(chr(10))[0]}") from None
     if only in found and found[only].numel() == 0:
@@ -163,7 +156,7 @@ def _table(path: Path, kind: type) -> np.ndarray:
     return table.reshape(-1) if 1 in table.shape else table
 
 
-def _checked(array: np.ndarray) -> np.ndarray:
+def _numeric(array: np.ndarray) -> Tensor:
     if array.dtype.kind not in "biuf":
         raise ValueError(f"got entries of type {array.dtype}")
-    return array.astype(np.int64) if array.dtype.kind in "iu" else array
+    return torch.from_numpy(array.astype(np.int64) if array.dtype.kind in "iu" else array)
