@@ -22,7 +22,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help=_NAME)]
 Factors = Annotated[bool, flag("--factors", "Train K and Q instead of W.")]
 Datasets = Annotated[int, option("--datasets", "N", "Data sets of the panel.")]
 Steps = Annotated[int, option("--steps", "N", "Number of steps.")]
-_SIZE = "Of the first step; step t has X / sqrt(t + 1). Else 3 on W, 0.3 on factors, a tenth for sign and the like."
+_SIZE = "Of the first step, then X / sqrt(t + 1); 3 by default on W, 0.3 on factors, a tenth for sign and the like."
 StepSize = Annotated[float | None, option("--step-size", "X", _SIZE)]
 _ENTRIES = ("sign", "signum", "lion", "adam")  # larger steps of these leave K and Q in bad attractors
 Also = Annotated[list[str] | None, option("--also", "NORM", "One more norm to try, such as l4; repeatable.")]
