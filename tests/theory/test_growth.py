@@ -88,6 +88,19 @@ def test_the_law_can_fail() -> None:
     assert "steps that change logits by" in check.predicted.sentence
 
 
+def test_bounds_in_the_sentence_hold_on_every_data_set() -> None:
+    optimizer = dataclasses.replace(ON_FACTORS["Muon"], weight_decay=0.2)
+    found = attsvm.growth(DATA, parameterization=attsvm.KeyQuery(), optimizer=optimizer, steps=100)
+    bounds = [float(each.max()) for each in (found.logit_bound[-1], found.plateau, found.logit_plateau)]
+    assert f"no logit can be above {bounds[0]:.4g}; weight decay ends the gap's growth below {bounds[1]:.4g} and" in (
+        found.sentence
+    )
+    assert f"that of every logit at {bounds[2]:.4g}" in found.sentence
+    free = attsvm.growth(DATA, optimizer=NewtonSchulzDescent(SMALL), steps=10).sentence
+    assert "no logit" not in free
+    assert "weight decay" not in free
+
+
 def test_when_a_threshold_is_passed() -> None:
     data, optimizer = two_tokens(), attsvm.NormalizedGradientDescent(Constant(0.5))
     found = attsvm.growth(data, optimizer=optimizer, threshold=12.3)

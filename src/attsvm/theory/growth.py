@@ -72,17 +72,16 @@ class Growth:
 
     @property
     def sentence(self) -> str:
-        """What to expect, in a sentence; medians over the data sets."""
-        last = int(self.step[-1])
+        """What to expect, in a sentence; over several data sets medians, and the largest of the bounds."""
         law = f"{self.constant:g} gamma r{'^2' if self.power == 2 else ''}"
-        said = f"After {last:,} steps the gap should be near {_median(self.gap[-1])} and the largest logit near"
-        said += f" {_median(self.logit[-1])} ({law}, {self.solution.norm.name} norm; derived, not proved)"
-        if not bool(torch.isnan(self.logit_bound[-1]).all()):
-            said += f"; no logit can be above {_median(self.logit_bound[-1])}"
-        if bool(torch.isfinite(self.plateau).any()):
-            said += f"; weight decay ends the gap's growth below {_median(self.plateau)}"
-            if not bool(torch.isnan(self.logit_plateau).all()):
-                said += f" and that of every logit at {_median(self.logit_plateau)}"
+        said = f"After {int(self.step[-1]):,} steps the gap should be near {_median(self.gap[-1])} and the largest"
+        said += f" logit near {_median(self.logit[-1])} ({law}, {self.solution.norm.name} norm; derived, not proved)"
+        bounds = (self.logit_bound[-1], self.plateau, self.logit_plateau)
+        bound, plateau, logit_plateau = (float(each.masked_fill(each.isnan(), -1.0).max()) for each in bounds)
+        said += f"; no logit can be above {bound:.4g}" if bound >= 0 else ""
+        if 0 <= plateau < math.inf:
+            said += f"; weight decay ends the gap's growth below {plateau:.4g}"
+            said += f" and that of every logit at {logit_plateau:.4g}" if logit_plateau >= 0 else ""
         if self.passes is not None:
             never = int(torch.isinf(self.passes).sum())
             said += f"; the threshold is passed near step {_median(self.passes)}"
