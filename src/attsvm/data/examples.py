@@ -123,8 +123,8 @@ def example(name: str, **options: object) -> TokenDataset:
     """
     function = EXAMPLES[_known(name)]
     accepted = list(inspect.signature(function).parameters)
-    for option in options.keys() - accepted:
-        raise ValueError(f"example {name!r} has no option {option!r}; it takes {', '.join(accepted) or 'none'}")
+    if unknown := [option for option in options if option not in accepted]:
+        raise ValueError(f"example {name!r} has no option {unknown[0]!r}; it takes {', '.join(accepted) or 'none'}")
     return function(**options)
 
 

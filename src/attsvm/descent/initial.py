@@ -115,11 +115,8 @@ def check_size(
     runs, size = (starts or 1) * math.prod(data.batch_shape), data.tokens.element_size()
     rank, widest = getattr(kind, "rank", None), _WIDEST * max(data.d, data.dq)
     if rank is not None and rank > widest:
-        raise ValueError(
-            f"rank must be at most {_WIDEST} times d or dq, here {widest:,}; got {rank:,}:"
-            f" K and Q would take {in_words(runs * own * size)} and every step read them, while K Q^T has rank"
-            f" {min(data.d, data.dq)} at most"
-        )
+        price = f"K and Q would take {in_words(runs * own * size)}, and K Q^T has rank {min(data.d, data.dq)} at most"
+        raise ValueError(f"rank must be at most {_WIDEST} times d or dq, here {widest:,}; got {rank:,}: {price}")
     about = [f"{runs:,} runs" if starts is None else f"starts={starts:,}"]
     about += [] if rank is None else [f"rank={rank:,}"]
     about += [f"{records:,} records of {', '.join(name for name in kept if name in keep)}"] if records > 1 else []

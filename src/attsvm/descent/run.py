@@ -122,11 +122,9 @@ class Run:
         return [f"{int(has.sum())} of {total} runs {said}." for said, has in sentences.items() if bool(has.any())]
 
     def __repr__(self) -> str:
-        lead = list(self.risk.shape)
-        return (
-            f"Run({'batch ' + str(lead) + ', ' if lead else ''}{self.step} steps, risk {self.risk.mean().item():.6g},"
-            f" norm {self.norm.mean().item():.6g}, {', '.join([f'{len(self.history)} records', *self.notes])})"
-        )
+        batch = f"batch {list(self.risk.shape)}, " if self.risk.ndim else ""
+        means = f"risk {self.risk.mean().item():.6g}, norm {self.norm.mean().item():.6g}"
+        return f"Run({batch}{self.step} steps, {means}, {', '.join([f'{len(self.history)} records', *self.notes])})"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write everything to .npz or .safetensors, atomically."""
