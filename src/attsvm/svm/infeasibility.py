@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import frexp
 
 import numpy as np
 import torch
@@ -42,7 +41,6 @@ _LINES = (1e-12, 1e-9, 1e-6)
 _ABSORBING = (*((line, 0.0) for line in _LINES), (_LINES[0], 1e-3), (_LINES[0], 1e-2))
 _MOST_ROWS, _MOST_NUMBERS = 2000, 2**24  # of a ray that is looked at, and of one batch of matrices
 _EXACT_ROWS, _EXACT_NUMBERS, _EXACT_WORK = 64, 20_000, 3_000_000  # exact: rows, numbers, and steps for a whole batch
-_PRIME = 2**31 - 1
 
 
 def proves_infeasible(problem: AttentionSVM, rays: Float[Tensor, "batch n T"]) -> Bool[Tensor, " batch"]:
@@ -190,98 +188,60 @@ def _outweighs(rows: _ListedRows, moving: Tensor, change: Tensor) -> Tensor:
 def _exactly(problem: AttentionSVM, rows: _ListedRows) -> tuple[bool, int]:
     """Whether there is an exact ray near this one, on its rows (one problem); and the steps that were spent."""
     data, present = problem.data, rows.present[0]
-    d, dq, m = data.d, data.dq, int(present.sum())
     places, names = rows.places[0][present].tolist(), rows.names[0][present].tolist()
     different = sorted(set(names))
-    if not 0 < m <= _EXACT_ROWS:
+    if not 0 < len(places) <= _EXACT_ROWS:
         return False, 1
     first = rows.queries[0][present][[names.index(name) for name in different]]
-    grouped = len(different) <= dq and bool(torch.linalg.svdvals(first).amin() > _INDEPENDENT)
-    width = d * len(different) if grouped else d * dq
-    if m * width > _EXACT_NUMBERS:
+    grouped = len(different) <= data.dq and bool(torch.linalg.svdvals(first).amin() > _INDEPENDENT)
+    if len(places) * data.d * (len(different) if grouped else data.dq) > _EXACT_NUMBERS:
         return False, 1
-    matrix: list[list[int]] = []  # A_k = 2^scale_k times integers
+    matrix: list[list[int]] = []  # A_k times scale_k, a power of two
     scales: list[int] = []
     for place, name in zip(places, names, strict=True):
-        i, t = place // data.T, place % data.T
+        i, t = divmod(place, data.T)
         tokens = data.tokens[0, i // data.queries_per_sequence]
-        both, scale = _integers(tokens[problem.reference[0, i]].tolist() + tokens[t].tolist())
-        difference = [kept - other for kept, other in zip(both[:d], both[d:], strict=True)]
-        if grouped:
-            begin = d * different.index(name)
-            matrix.append([0] * begin + difference + [0] * (width - d - begin))
-        else:
-            query, more = _integers(data.queries[0, i].tolist())
-            scale += more
-            matrix.append([x * z for x in difference for z in query])
-        scales.append(scale)
-    near = [Fraction(x) * Fraction(2) ** k for x, k in zip(rows.multipliers[0][present].tolist(), scales, strict=True)]
-    exact, spent = _null_vector(matrix, near)
+        kept, other = (map(Fraction, tokens[k].tolist()) for k in (problem.reference[0, i], t))
+        query = [float(name == one) for one in different] if grouped else data.queries[0, i].tolist()
+        difference, exact_query = [x - y for x, y in zip(kept, other, strict=True)], list(map(Fraction, query))
+        row = [x * z for x in difference for z in exact_query]
+        scales.append(max(x.denominator for x in row))
+        matrix.append([x.numerator * (scales[-1] // x.denominator) for x in row])
+    near = [Fraction(x) / scale for x, scale in zip(rows.multipliers[0][present].tolist(), scales, strict=True)]
+    spent = len(matrix) * len(matrix[0]) + len(matrix) ** 3
+    exact = _null_vector(matrix, near)
     if exact is None:
         return False, spent
     signs = all(x >= 0 or equal for x, equal in zip(exact, rows.free[0][present].tolist(), strict=True))
     sides = problem.right_hand_side[0].flatten()[places].tolist()
-    earned = sum(Fraction(b) * x / Fraction(2) ** k for b, x, k in zip(sides, exact, scales, strict=True))
-    return signs and earned > 0, spent
+    return signs and sum(Fraction(b) * x * scale for b, x, scale in zip(sides, exact, scales, strict=True)) > 0, spent
 
 
-def _integers(numbers: list[float]) -> tuple[list[int], int]:
-    """Integers and one exponent e with numbers = 2^e integers, exactly."""
-    parts = [frexp(x) for x in numbers]
-    low = min((exponent for mantissa, exponent in parts if mantissa != 0), default=0)
-    return [int(mantissa * 2.0**53) << (exponent - low) if mantissa else 0 for mantissa, exponent in parts], low - 53
+def _null_vector(matrix: list[list[int]], near: list[Fraction]) -> list[Fraction] | None:
+    """x with sum_k x_k matrix_k = 0 exactly and some entries as in `near`, or None where only 0 would do.
 
-
-def _null_vector(matrix: list[list[int]], near: list[Fraction]) -> tuple[list[Fraction] | None, int]:
-    """x with sum_k x_k matrix_k = 0 exactly and some entries as in `near`, None where only 0 would do; and the steps.
-
-    Rows come in the order in which they should be solved for. Which rows are independent is found modulo a prime: rows
-    independent there are independent, so that a full rank ends the search; whatever else comes of it is checked.
+    Rows come in the order in which they should be solved for. As many equations as rows are made of the columns at
+    random, and eliminated without fractions (Gauss, Jordan, Bareiss); what comes of it is checked on all columns.
     """
-    pivots, equations = _independent(np.array([[x % _PRIME for x in row] for row in matrix], dtype=np.int64))
-    m, width, rank = len(matrix), len(matrix[0]), len(pivots)
-    if rank == m:
-        return None, m * width
-    rest = [k for k in range(m) if k not in set(pivots)]
-    common = max(near[k].denominator for k in rest)  # powers of two
-    fixed = {k: int(near[k] * common) for k in rest}
-    system = [[matrix[k][c] for k in pivots] + [-sum(fixed[k] * matrix[k][c] for k in rest)] for c in equations]
-    numerators, denominator = _solve_exactly(system)
-    x = [0] * m
-    for k, numerator in zip(pivots, numerators, strict=True):
-        x[k] = numerator
-    for k in rest:
-        x[k] = fixed[k] * denominator
-    holds = all(sum(x[k] * matrix[k][c] for k in range(m)) == 0 for c in range(width))
-    return ([Fraction(value, denominator * common) for value in x] if holds else None), m * width + rank**3
-
-
-def _independent(residues: np.ndarray) -> tuple[list[int], list[int]]:
-    """The rows, greedily from the first, that are independent modulo the prime, and as many columns that show it."""
-    left = residues.copy()
-    pivots: list[int] = []
-    columns: list[int] = []
-    for k in range(len(left)):
-        column = int((left[k] != 0).argmax())
-        if left[k, column] == 0:
+    m, columns = len(matrix), np.array(matrix, dtype=object)
+    if columns.shape[1] > m:
+        mixed = columns @ np.random.default_rng(0).integers(-1, 2, (columns.shape[1], m)).astype(object)
+    else:
+        mixed = columns
+    system, pivots, before = list(mixed.T), list[int](), 1
+    for k in range(m):
+        rank = len(pivots)
+        swap = next((i for i in range(rank, len(system)) if system[i][k] != 0), None)
+        if swap is None:
             continue
-        pivots.append(k)
-        columns.append(column)
-        left[k] = left[k] * pow(int(left[k, column]), -1, _PRIME) % _PRIME
-        left[k + 1 :] = (left[k + 1 :] - left[k + 1 :, column, None] * left[k] % _PRIME) % _PRIME
-    return pivots, columns
-
-
-def _solve_exactly(system: list[list[int]]) -> tuple[list[int], int]:
-    """Numerators and common denominator of the solution of a regular system of integers ``[r, r + 1]`` (Bareiss)."""
-    a, size, before = [row[:] for row in system], len(system), 1
-    for k in range(size):
-        swap = next(i for i in range(k, size) if a[i][k] != 0)
-        a[k], a[swap] = a[swap], a[k]
-        top, pivot = a[k], a[k][k]
-        for i in range(size):
-            if i != k:
-                row, factor = a[i], a[i][k]
-                a[i] = [(pivot * x - factor * y) // before for x, y in zip(row, top, strict=True)]
-        before = pivot
-    return [a[i][size] for i in range(size)], before
+        system[rank], system[swap] = system[swap], system[rank]
+        top, pivot = system[rank], system[rank][k]
+        system = [row if row is top else (pivot * row - row[k] * top) // before for row in system]
+        pivots, before = [*pivots, k], pivot
+    x = [Fraction(0) if k in pivots else value for k, value in enumerate(near)]
+    common = max(value.denominator for value in x)  # powers of two
+    fixed = np.array([int(value * common) for value in x], dtype=object)
+    for row, k in zip(system, pivots, strict=False):
+        x[k] = Fraction(-int(row @ fixed), before * common)
+    whole = np.array([int(value * before * common) for value in x], dtype=object)
+    return x if len(pivots) < m and not (whole @ columns).any() else None
