@@ -84,7 +84,7 @@ def test_the_solver_is_certified_and_agrees_with_cvxpy(seed):
 def test_bad_input():
     with pytest.raises(ValueError, match="frequencies must be at least 1 where nothing is unturned; got 0"):
         NuclearByFrequency(0)
-    with pytest.raises(ValueError, match="frequencies must be a whole number, at least 0; got -1"):
+    with pytest.raises(ValueError, match="frequencies must be a non-negative integer; got -1"):
         SpectralByFrequency(-1, True)
     with pytest.raises(ValueError, match="W must stack 4 blocks of as many rows each; got 15 rows"):
         NuclearByFrequency(2).value(torch.zeros(15, 3))

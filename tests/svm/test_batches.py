@@ -9,7 +9,17 @@ import pytest
 import torch
 
 from attsvm.data import TokenDataset, random_sphere
-from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Spectral
+from attsvm.norms import (
+    Entrywise,
+    Frobenius,
+    MaxEntry,
+    Norm,
+    Nuclear,
+    NuclearByFrequency,
+    Spectral,
+    SpectralOfHeads,
+    SpectralOfRank,
+)
 from attsvm.svm import ActiveSet, AttentionSVM, BatchedFrobenius, BlockDescent, Certificate, Status, SVMSolution, solve
 from attsvm.svm.solution import norm_from_repr
 from cases import case
@@ -215,7 +225,9 @@ def test_save_and_load_one(tmp_path, suffix: str) -> None:
     assert back.weights.equal(solution.weights)
 
 
-@pytest.mark.parametrize("norm", NORMS, ids=repr)
+@pytest.mark.parametrize(
+    "norm", [*NORMS, SpectralOfRank(2), SpectralOfHeads(3), NuclearByFrequency(2, unturned=True)], ids=repr
+)
 def test_norms_come_back_from_their_names(norm: Norm) -> None:
     assert norm_from_repr(repr(norm)) == norm
 
@@ -229,6 +241,8 @@ def test_files_that_are_no_solution(tmp_path) -> None:
         SVMSolution.load(tmp_path / "missing.npz")
     with pytest.raises(ValueError, match="no norm prints itself as 'Taxicab"):
         norm_from_repr("Taxicab()")
+    with pytest.raises(ValueError, match="no norm prints itself as 'Frobenius"):
+        norm_from_repr("Frobenius(")
 
 
 # ------------------------------------------------------------------- warm starts

@@ -1,8 +1,4 @@
-"""Matrix norms, each with its dual, steepest direction, prox and projection, and the cosine between directions.
-
-The norms of factors that `factor_norm` makes (`SpectralOfRank`, `Projective`, `Gamma2`), `SpectralOfHeads`, the longest
-row and column, the norms of rotary heads (`NuclearByFrequency`) and their duals are here by name too.
-"""
+"""Matrix norms, each with its dual, steepest direction, prox and projection, and the cosine between directions."""
 
 from attsvm.norms.base import Norm
 from attsvm.norms.direction import direction_cosine, direction_distance

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from attsvm.data.checks import check_count
 from attsvm.norms.base import Norm
 from attsvm.norms.frobenius import Frobenius
 from attsvm.norms.projective import Projective
 from attsvm.norms.semidefinite import Gamma2
-from attsvm.norms.singular import Nuclear, Spectral, SpectralOfRank, checked_rank
+from attsvm.norms.singular import Nuclear, Spectral, SpectralOfRank
 from attsvm.norms.sizes import LargestColumn, LargestRow, MaxEntry
 
 
@@ -34,16 +35,15 @@ def factor_norm(norm: Norm, rank: int | None = None) -> Norm:
     >>> factor_norm(Frobenius()), factor_norm(Spectral()), factor_norm(Spectral(), rank=2), factor_norm(MaxEntry())
     (Nuclear(), Spectral(), SpectralOfRank(rank=2), Projective())
     """
-    checked_rank(1 if rank is None else rank)
-    if isinstance(norm, (Frobenius, LargestColumn)):
-        return Nuclear()
-    if isinstance(norm, Spectral):
-        return Spectral() if rank is None else SpectralOfRank(rank)
-    if isinstance(norm, MaxEntry):
-        return Projective()
-    if isinstance(norm, LargestRow):
-        return Gamma2()
-    raise ValueError(
-        f"no norm of K Q^T is known for steps in {norm!r}; Frobenius(), Spectral(), MaxEntry(), LargestRow() and"
-        " LargestColumn() have one"
-    )
+    check_count(1 if rank is None else rank, "rank")
+    known: dict[type[Norm], Norm] = {
+        Frobenius: Nuclear(),
+        LargestColumn: Nuclear(),
+        Spectral: Spectral() if rank is None else SpectralOfRank(rank),
+        MaxEntry: Projective(),
+        LargestRow: Gamma2(),
+    }
+    if type(norm) not in known:
+        names = ", ".join(f"{kind.__name__}()" for kind in known)
+        raise ValueError(f"no norm of K Q^T is known for steps in {norm!r}; these have one: {names}")
+    return known[type(norm)]

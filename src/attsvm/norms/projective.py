@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,12 +14,12 @@ from torch import Tensor
 
 from attsvm.data.checks import ArrayLike
 from attsvm.norms.base import as_matrix
-from attsvm.norms.semidefinite import Gamma2, ProgramNorm, each_matrix
+from attsvm.norms.semidefinite import ProgramNorm, each_matrix
 
 EXACT = 16
 """Rows or columns, whichever are fewer, up to which all signs are tried."""
 _ROUNDS, _NEW = 400, 40  # of column generation, and atoms that a round may add
-TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}  # of HiGHS
+_TIGHT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}  # of HiGHS
 _NEAR = 1e-6  # atoms this close to the largest value may carry W
 
 
@@ -41,8 +42,6 @@ class Projective(ProgramNorm):
 
     def solved(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
         """pi(W) and G; columns are generated until no atom passes 1."""
-        if not matrix.any():
-            return 0.0, np.zeros_like(matrix)
         units = np.eye(matrix.size) * np.where(matrix < 0, -1.0, 1.0).ravel()  # of norm 1 each: a start that carries W
         found = over_atoms(np.eye(matrix.size), matrix.ravel(), 0, matrix, units, 1e-9)
         if found is None:
@@ -75,8 +74,8 @@ class Projective(ProgramNorm):
 class InfinityToOne(ProgramNorm):
     """max { u^T W v : entries of u, v = +-1 }, dual to the projective norm.
 
-    Exact up to 16 rows or columns, by all signs of the shorter side; beyond, computing it is NP-hard and refused:
-    `bracket` gives two bounds.
+    Exact up to 16 rows or columns, by all signs of the shorter side. Beyond, computing it is NP-hard and refused;
+    `Gamma2().dual_value`, Grothendieck's semidefinite program, is at most 1.7823 times as large.
     """
 
     name = "(infinity -> 1)"
@@ -87,24 +86,14 @@ class InfinityToOne(ProgramNorm):
 
     def solved(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
         sums, left, right = attained(torch.from_numpy(matrix), 1)
-        return float(sums[0]), np.outer(left[0], right[0]) * matrix.any()
+        return float(sums[0]), np.outer(left[0], right[0])
 
-    def bracket(self, matrix: ArrayLike, starts: int = 20) -> tuple[float, float]:
-        """Bounds below and above, for one matrix of any size: ascent, and Grothendieck's semidefinite program.
 
-        Ascent from `starts` signs takes u = sign(W v) and v = sign(W^T u) in turns; the program is that of the dual of
-        `Gamma2`, at most 1.7823 times the norm.
-        """
-        whole = as_matrix(matrix, "matrix").double().cpu().numpy()
-        if whole.ndim != 2:
-            raise ValueError(f"bracket takes one matrix [d, dq]; got shape {list(whole.shape)}")
-        low = 0.0
-        for v in np.where(np.random.default_rng(0).random((starts, whole.shape[1])) < 0.5, -1.0, 1.0):
-            before = -1.0
-            while (now := np.abs(whole @ v).sum()) > before:
-                before, v = now, np.where(np.where(whole @ v < 0, -1.0, 1.0) @ whole < 0, -1.0, 1.0)
-            low = max(low, before)
-        return low, float(Gamma2().dual_value(torch.from_numpy(whole)))
+def highs(cost: np.ndarray, upper: tuple[Any, Any], equal: tuple[Any, Any], bounds: Any) -> Any:
+    """SciPy's answer to min cost^T x  s.t.  upper[0] x <= upper[1], equal[0] x = equal[1], by HiGHS."""
+    from scipy.optimize import linprog  # slow to import, and few norms come here
+
+    return linprog(cost, *upper, *equal, bounds=bounds, method="highs", options=_TIGHT)
 
 
 def over_atoms(
@@ -117,8 +106,6 @@ def over_atoms(
     A linear program over the matrices `start`, rows at the price of their sums of |entries|, and over sign matrices as
     they are needed: those of `first`, then those with u^T G v > 1 + `slack`, G the rows combined by their multipliers.
     """
-    from scipy.optimize import linprog
-
     atoms, price, turn = start, np.abs(start).sum(1), 0
     sums, left, right = attained(torch.from_numpy(first), _NEW)
     while len(left) and turn < _ROUNDS:
@@ -126,16 +113,8 @@ def over_atoms(
         new = (left[:, :, None] * right[:, None, :]).reshape(-1, first.size)
         atoms, price = np.concatenate([atoms, new]), np.concatenate([price, np.ones(len(new))])
         columns = rows @ atoms.T
-        found = linprog(
-            price,
-            A_ub=-columns[:inequalities],
-            b_ub=-sides[:inequalities],
-            A_eq=columns[inequalities:],
-            b_eq=sides[inequalities:],
-            bounds=(0, None),
-            method="highs",
-            options=TIGHT,
-        )
+        lower, equal = slice(inequalities), slice(inequalities, None)
+        found = highs(price, (-columns[lower], -sides[lower]), (columns[equal], sides[equal]), (0, None))
         if found.x is None:
             return None
         multipliers = np.concatenate([np.maximum(-found.ineqlin.marginals, 0.0), found.eqlin.marginals])
@@ -178,7 +157,7 @@ def attained(matrix: Tensor, most: int) -> tuple[np.ndarray, np.ndarray, np.ndar
     if min(d, dq) > EXACT:
         raise ValueError(
             f"the (infinity -> 1) norm is computed for up to {EXACT} rows or columns; got {d} x {dq}:"
-            " InfinityToOne().bracket(matrix) gives bounds"
+            " Gamma2().dual_value(matrix) bounds it from above, by at most 1.7823 times the norm"
         )
     if d > dq:
         values, right, left = attained(matrix.T, most)

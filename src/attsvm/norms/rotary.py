@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attsvm.data.checks import check_count
 from attsvm.norms.sizes import Largest, SizeNorm, Sum, make_dual
 
 
@@ -38,8 +39,7 @@ class _ByFrequency(SizeNorm):
     unturned: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.frequencies, int) or isinstance(self.frequencies, bool) or self.frequencies < 0:
-            raise ValueError(f"frequencies must be a whole number, at least 0; got {self.frequencies!r}")
+        check_count(self.frequencies, "frequencies", least=0)
         if self.blocks == 0:
             raise ValueError("frequencies must be at least 1 where nothing is unturned; got 0")
 

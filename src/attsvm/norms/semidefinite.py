@@ -81,14 +81,14 @@ class ProgramNorm(Norm):
 
     @abstractmethod
     def solved(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
-        """N(W), and G with N°(G) = 1 and <G, W> = N(W), zero where W is."""
+        """N(W), and G with N°(G) = 1 and <G, W> = N(W), of a matrix that is not zero."""
 
     def _value(self, matrix: Tensor) -> Tensor:
-        values = [self.solved(one)[0] for one in each_matrix(matrix)]
+        values = [self.solved(one)[0] if one.any() else 0.0 for one in each_matrix(matrix)]
         return torch.tensor(values, dtype=matrix.dtype, device=matrix.device).view(matrix.shape[:-2])
 
     def _steepest(self, gradient: Tensor) -> Tensor:
-        found = np.array([self.dual.solved(one)[1] for one in each_matrix(gradient)])
+        found = np.array([self.dual.solved(one)[1] if one.any() else one for one in each_matrix(gradient)])
         return torch.from_numpy(found).to(gradient).view(gradient.shape)
 
     def _project(self, matrix: Tensor, radius: Tensor) -> Tensor:
@@ -166,9 +166,6 @@ class Semidefinite(ProgramNorm):
         return program.solve(tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
 
     def solved(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
-        self.check_width(matrix.shape[-1])
-        if not matrix.any():
-            return 0.0, np.zeros_like(matrix)
         d, width = matrix.shape[0], matrix.shape[1] // self.count
         cost = np.concatenate([np.zeros(matrix.size), np.ones(1)])
         found = self._solve(matrix, np.arange(matrix.size), matrix.ravel(), cost)
@@ -185,9 +182,6 @@ class Semidefinite(ProgramNorm):
 
     def dual_solved(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
         """N°(G) from above, and D with N(D) <= 1, up to round-off, that attains it."""
-        self.check_width(matrix.shape[-1])
-        if not matrix.any():
-            return 0.0, np.zeros_like(matrix)
         d, width = matrix.shape[0], matrix.shape[1] // self.count
         found = self._solve(matrix, np.array([matrix.size]), np.ones(1), -matrix.ravel())
         last, block = np.array(found.z), np.zeros((d + width, d + width))

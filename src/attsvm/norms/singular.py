@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attsvm.data.checks import check_count
 from attsvm.norms.sizes import Largest, SingularValues, Sum, make_dual
 
 
@@ -45,19 +46,12 @@ class Nuclear(Sum, SingularValues):
     name = "nuclear"
 
 
-def checked_rank(rank: object) -> int:
-    """`rank` as a positive integer."""
-    if isinstance(rank, bool) or not isinstance(rank, (int, float)) or rank != int(rank) or rank < 1:
-        raise ValueError(f"rank must be a positive integer; got {rank!r}")
-    return int(rank)
-
-
 @dataclass(frozen=True)
 class _OfRank(SingularValues):
     rank: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", checked_rank(self.rank))
+        check_count(self.rank, "rank")
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,8 @@ class Certificate:
     #: how far N(W), after scaling W to feasibility where that is allowed, lies above `dual_value`
     relative_gap: Float[Tensor, "*batch"]
     min_margin: Float[Tensor, "*batch"]  #: smallest ``margin / b`` over inequality rows with b > 0; inf without any
-    largest_violation: Float[
-        Tensor, "*batch"
-    ]  #: largest shortfall of a row or miss of an equality, relative to 1 + |b|
+    #: largest shortfall of a row or miss of an equality, relative to 1 + |b|
+    largest_violation: Float[Tensor, "*batch"]
     #: largest negative lam relative to the largest one, and how far N°(M) is from 1 (unless M is 0)
     dual_violation: Float[Tensor, "*batch"]
     #: ``||M||_F / sum_k |lam_k| ||A_k||_F``, the sum over the rows that earn b^T lam > 0 (and less where others cost):
@@ -61,9 +60,8 @@ def certify(
 ) -> Certificate:
     """Compute the certificate of a pair (W, duals) in float64 from the original data."""
     weights, duals = weights.to(torch.float64), duals.to(torch.float64)
-    return certificate_of(
-        problem, norm, weights, duals, problem.margins(weights), problem.combine(signed(problem, duals))
-    )
+    combined = problem.combine(signed(problem, duals))
+    return certificate_of(problem, norm, weights, duals, problem.margins(weights), combined)
 
 
 def signed(problem: AttentionSVM, duals: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, as_mask, as_tensor, check_kind, check_shape, place
 from attsvm.norms import Entrywise, Frobenius, Norm, Nuclear
-from attsvm.norms.semidefinite import ConicProgram
+from attsvm.norms.semidefinite import ConicProgram, triangle
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solution import SVMSolution
 from attsvm.svm.solve import solve
@@ -146,16 +146,9 @@ def _projected(problem: AttentionSVM, target: Tensor, duals: Tensor, value: floa
     left, singular, right = torch.linalg.svd(problem.combine(duals), full_matrices=False)
     face = singular >= (1 - FACE) * singular[0]
     u, v = left[:, face].cpu().numpy(), right[face].T.cpu().numpy()
-    pairs = [(i, j) for j in range(u.shape[1]) for i in range(j + 1)]
-    size = len(pairs)
-    basis = np.stack(
-        [
-            np.outer(u[:, i], v[:, i])
-            if i == j
-            else (np.outer(u[:, i], v[:, j]) + np.outer(u[:, j], v[:, i])) / np.sqrt(2)
-            for i, j in pairs
-        ]
-    )
+    i, j = triangle(u.shape[1])
+    size, both = len(i), np.einsum("ak,bk->kab", u[:, i], v[:, j]) + np.einsum("ak,bk->kab", u[:, j], v[:, i])
+    basis = both / np.where(i == j, 2.0, np.sqrt(2.0))[:, None, None]
 
     def rows(mask: Tensor) -> tuple[np.ndarray, np.ndarray]:
         """Margins of every matrix of the basis on the rows of `mask` ``[rows, size]``, and what they must be."""
@@ -168,8 +161,7 @@ def _projected(problem: AttentionSVM, target: Tensor, duals: Tensor, value: floa
 
     program = ConicProgram(np.append(np.zeros(size), 1.0))
     (lower, asks), (equal, values) = rows(problem.inequalities), rows(problem.equalities)
-    trace = np.array([[1.0 if i == j else 0.0 for i, j in pairs]])
-    fixed = without_t(np.vstack([trace, equal]))
+    fixed = without_t(np.vstack([i == j, equal]))  # the trace, and the equalities
     program.add(fixed, np.append(1.0, values), clarabel.ZeroConeT(len(fixed)))
     slack = 1e-9  # margins of the certified solution hold only to round-off
     program.add(without_t(-lower), -asks + slack, clarabel.NonnegativeConeT(len(lower)))

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from attsvm.svm.certificate import signed
 from attsvm.svm.problem import AttentionSVM
+from attsvm.svm.solvers.base import unit
 
 _UNIT = 2.0**-52
 _INDEPENDENT = 1e-8
@@ -46,9 +47,7 @@ _EXACT_ROWS, _EXACT_NUMBERS, _EXACT_WORK = 64, 20_000, 3_000_000  # exact: rows,
 def proves_infeasible(problem: AttentionSVM, rays: Float[Tensor, "batch n T"]) -> Bool[Tensor, " batch"]:
     """Where the multipliers `rays`, or a row that is exactly zero, prove that no W at all meets the problem's rows.
 
-    Arguments:
-        problem: problems with one batch axis.
-        rays: multipliers; negative ones of inequality rows are read as 0.
+    Problems have one batch axis; negative multipliers of inequality rows are read as 0.
     """
     proved = (problem.asking & problem.vanishing).flatten(1).any(1)
     lam = signed(problem, rays)
@@ -86,7 +85,7 @@ class _ListedRows:
     def of(problem: AttentionSVM, lam: Tensor, places: Tensor) -> _ListedRows:
         differences, own = problem.listed(places)
         own = own + 0.0  # -0 is 0
-        (differences, lengths), (queries, sizes) = _unit(differences), _unit(own)
+        (differences, lengths), (queries, sizes) = unit(differences), unit(own)
         scale = lengths * sizes
         multipliers = lam.flatten(1).gather(1, places)
         duals = multipliers * scale
@@ -110,15 +109,6 @@ class _ListedRows:
     @property
     def present(self) -> Tensor:
         return self.duals != 0
-
-
-def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Vectors of length 1 and their lengths, without underflow; 0 and 0 where they are zero or not finite."""
-    largest = vectors.abs().amax(-1, keepdim=True)
-    usable = (largest > 0) & torch.isfinite(largest)
-    safe = torch.where(usable, vectors / torch.where(usable, largest, 1.0), 0.0)
-    size = torch.linalg.vector_norm(safe, dim=-1, keepdim=True)
-    return safe / torch.where(usable, size, 1.0), (torch.where(usable, largest, 0.0) * size).squeeze(-1)
 
 
 def _absorbed(rows: _ListedRows, line: float) -> Tensor:

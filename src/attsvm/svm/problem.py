@@ -52,21 +52,15 @@ class AttentionSVM:
         offsets: fixed numbers that are added to the logits, ``[*batch, n, T]``: a row then asks for its right-hand side
             minus what they give it already, o_i,r_i - o_it.
 
-    Attributes:
-        reference: r_i, ``[*batch, n]``.
-        inequalities: where there is an inequality row, ``[*batch, n, T]``.
-        equalities: where there is an equality row, ``[*batch, n, T]``.
-        right_hand_side: of every row, b or the representative's c minus the token's, less what the offsets give; 0
-            where there is none.
-
     Raises:
         ValueError: naming the argument, what was expected, what came and where.
     """
 
     data: TokenDataset
-    reference: Int[Tensor, "*batch n"]
-    inequalities: Bool[Tensor, "*batch n T"]
-    equalities: Bool[Tensor, "*batch n T"]
+    reference: Int[Tensor, "*batch n"]  #: r_i
+    inequalities: Bool[Tensor, "*batch n T"]  #: where there is an inequality row
+    equalities: Bool[Tensor, "*batch n T"]  #: where there is an equality row
+    #: of every row, b or the representative's c minus the token's, less what the offsets give; 0 where there is none
     right_hand_side: Float[Tensor, "*batch n T"]
 
     def __init__(
@@ -116,7 +110,7 @@ class AttentionSVM:
             given = numbers(offsets, "offsets")
             check_finite(given, "offsets", ("input", "token"))
             sides = (sides - given.gather(-1, reference.unsqueeze(-1)) + given) * (inequalities | equalities)
-        _fill(self, data, reference, inequalities, equalities, sides)
+        self._fill(data, reference, inequalities, equalities, sides)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -166,16 +160,18 @@ class AttentionSVM:
 
     def keeping(self, rows: Bool[Tensor, "*batch n T"]) -> AttentionSVM:
         """The same problems with these of their inequality rows alone."""
-        problem, kept = object.__new__(AttentionSVM), self.inequalities & rows
+        kept = self.inequalities & rows
         sides = self.right_hand_side.masked_fill(~(kept | self.equalities), 0.0)
-        _fill(problem, self.data, self.reference, kept, self.equalities, sides)
-        return problem
+        return object.__new__(AttentionSVM)._fill(self.data, self.reference, kept, self.equalities, sides)
 
     def _with(self, data: TokenDataset, change: Callable[[Tensor], Tensor]) -> AttentionSVM:
         """These problems on other data, every tensor of them changed, unchecked."""
-        problem = object.__new__(AttentionSVM)
-        _fill(problem, data, *(change(getattr(self, name)) for name in _TENSORS))
-        return problem
+        return object.__new__(AttentionSVM)._fill(data, *(change(getattr(self, name)) for name in _TENSORS))
+
+    def _fill(self, data: TokenDataset, *tensors: Tensor) -> AttentionSVM:
+        """Set the fields, past the frozen dataclass and unchecked."""
+        vars(self).update(data=data, **dict(zip(_TENSORS, tensors, strict=True)))
+        return self
 
     def margins(self, weights: ArrayLike) -> Float[Tensor, "*lead n T"]:
         """``(x_i,r_i - x_it)^T W z_i`` of every row: one attention forward; 0 where there is no row."""
@@ -242,10 +238,6 @@ class AttentionSVM:
 
 
 _TENSORS = ("reference", "inequalities", "equalities", "right_hand_side")
-
-
-def _fill(problem: AttentionSVM, data: TokenDataset, *tensors: Tensor) -> None:
-    vars(problem).update(data=data, **dict(zip(_TENSORS, tensors, strict=True)))  # past the frozen dataclass
 
 
 def _checked_selection(selected: ArrayOrList, data: TokenDataset) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -26,17 +27,18 @@ SUPPORT_TOLERANCE = 1e-6
 class Status(Enum):
     """How a solve ended: what the certificate and the data prove, whatever the solver claims."""
 
+    # Batches and files store the place in this list: new ones go to the end.
     SOLVED = "solved: the certificate proves the solution optimal to the tolerance"
-    SEPARABLE = "separable, not solved to the tolerance: the weights separate the selection; a smaller W may as well"
     INFEASIBLE = "infeasible: the duals hold a ray that proves that no weights separate this selection"
-    NUMERICALLY_INFEASIBLE = (
-        "numerically infeasible: any weights that separate this selection have a norm above certificate.dual_value;"
-        " whether there are any is not known"
-    )
     NO_ROWS = "no constraints: every input has one token, the solution is zero and its margin infinite"
     NOT_CONVERGED = (
         "not converged: no weights that separate were found, nor a proof that there are none; the certificate says how"
         " close it came"
+    )
+    SEPARABLE = "separable, not solved to the tolerance: the weights separate the selection; a smaller W may as well"
+    NUMERICALLY_INFEASIBLE = (
+        "numerically infeasible: any weights that separate this selection have a norm above certificate.dual_value;"
+        " whether there are any is not known"
     )
 
     @property
@@ -48,21 +50,15 @@ class Status(Enum):
         return self.value
 
 
-CODES: tuple[Status, ...] = (
-    Status.SOLVED,
-    Status.INFEASIBLE,
-    Status.NO_ROWS,
-    Status.NOT_CONVERGED,
-    Status.SEPARABLE,
-    Status.NUMERICALLY_INFEASIBLE,
-)
-"""Statuses by the integer code in which batches store them. Files know these codes: new ones go to the end."""
+CODES: tuple[Status, ...] = tuple(Status)
+"""Statuses by the integer code in which batches store them."""
 
 # Files without a list of their statuses come from a time of four. What was called infeasible then had a ray of floating
 # point, which proves the bound only.
 _FOUR_CODES = (Status.SOLVED, Status.NUMERICALLY_INFEASIBLE, Status.NO_ROWS, Status.NOT_CONVERGED)
 
 _TENSORS = ("weights", "duals", "codes", "margins", "support", "ambiguous", "unique", "iterations")
+_METADATA = ("solver", "seconds", "tolerance")
 _CERTIFICATE = tuple(field.name for field in fields(Certificate))
 
 
@@ -112,10 +108,7 @@ class SVMSolution:
 
     @cached_property
     def barred(self) -> Bool[Tensor, "*batch"]:
-        """Where the duals hold a ray, so that no W of a norm below `certificate.dual_value` separates.
-
-        Either infeasible or numerically infeasible.
-        """
+        """Infeasible, proved or numerically: by the ray no W of a norm below `certificate.dual_value` separates."""
         return self._have(Status.INFEASIBLE, Status.NUMERICALLY_INFEASIBLE)
 
     @cached_property
@@ -174,11 +167,8 @@ class SVMSolution:
         """Write to .npz or .safetensors, atomically."""
         arrays = {name: getattr(self, name) for name in _TENSORS}
         arrays |= {f"certificate/{name}": getattr(self.certificate, name) for name in _CERTIFICATE}
-        metadata = {name: getattr(self, name) for name in ("solver", "seconds", "tolerance")}
-        statuses = [status.name for status in CODES]
-        return write_arrays(
-            path, arrays, {"kind": "SVMSolution", "norm": repr(self.norm), **metadata, "statuses": statuses}
-        )
+        metadata = {"kind": "SVMSolution", "norm": repr(self.norm), "statuses": [status.name for status in CODES]}
+        return write_arrays(path, arrays, metadata | {name: getattr(self, name) for name in _METADATA})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SVMSolution:
@@ -194,14 +184,10 @@ class SVMSolution:
         names = metadata.get("statuses")
         stored = _FOUR_CODES if names is None else tuple(Status[name] for name in names)
         arrays["codes"] = torch.tensor([status.code for status in stored])[arrays["codes"]]
-        return cls(
-            **{name: arrays[name] for name in _TENSORS},
-            certificate=Certificate(**{name: arrays[f"certificate/{name}"] for name in _CERTIFICATE}),
-            norm=norm_from_repr(str(metadata["norm"])),
-            solver=str(metadata["solver"]),
-            seconds=float(metadata["seconds"]),
-            tolerance=float(metadata["tolerance"]),
-        )
+        parts: dict[str, Any] = {name: arrays[name] for name in _TENSORS}
+        parts |= {name: metadata[name] for name in _METADATA}
+        certificate = Certificate(**{name: arrays[f"certificate/{name}"] for name in _CERTIFICATE})
+        return cls(**parts, certificate=certificate, norm=norm_from_repr(metadata["norm"]))
 
 
 def said_with_bound(status: Status, bound: float) -> str:
@@ -215,10 +201,12 @@ def norm_from_repr(text: str) -> Norm:
     """The norm that printed itself as `text`, such as ``Entrywise(p=3)``; a ValueError if none prints itself so."""
     from attsvm import norms
 
-    name, _, rest = text.partition("(")
-    kind: Any = getattr(norms, name, None)
-    known = isinstance(kind, type) and issubclass(kind, Norm)
-    if not known:
+    try:
+        call: Any = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        call = None
+    kind: Any = getattr(norms, getattr(getattr(call, "func", None), "id", ""), None)
+    if not (isinstance(kind, type) and issubclass(kind, Norm)):
         raise ValueError(f"no norm prints itself as {text!r}")
-    argument = rest.rstrip(")").partition("=")[2] or rest.rstrip(")")
-    return kind(float(argument)) if argument else kind()
+    named = {argument.arg: ast.literal_eval(argument.value) for argument in call.keywords}
+    return kind(*map(ast.literal_eval, call.args), **named)

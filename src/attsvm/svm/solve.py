@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,7 +17,7 @@ from attsvm.svm.infeasibility import proves_infeasible
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solution import SUPPORT_TOLERANCE, Status, SVMSolution
 from attsvm.svm.solvers.active_set.solver import ActiveSet
-from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, RowList, Solver
 from attsvm.svm.solvers.batched.solver import BatchedFrobenius
 from attsvm.svm.solvers.block_descent.solver import BlockDescent
 from attsvm.svm.solvers.column_generation import ColumnGeneration
@@ -29,7 +28,6 @@ from attsvm.svm.solvers.large_interior import LargeInteriorPoint
 from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint
 
 RAY_TOLERANCE = 1e-10
-_MOST_NUMBERS = 2**26  # of rows that are written out to look at a ray once more
 
 
 def solve(
@@ -77,7 +75,7 @@ def solve(
         judged = _judge(flat, norm, raw, chosen.accuracy)
         _ask_others(flat, norm, judged, chosen)
         _settle_rays(flat, norm, judged, chosen.accuracy)
-        return _assemble(problem, flat, norm, chosen, raw, judged, began)
+        return _assemble(problem, norm, chosen, raw, judged, began)
 
 
 def _start(initial: SVMSolution | Tensor | None, problem: AttentionSVM, flat: AttentionSVM) -> Tensor | None:
@@ -203,21 +201,16 @@ def _settle_rays(flat: AttentionSVM, norm: Norm, judged: _Judged, accuracy: floa
     if where.numel() == 0:
         return
     part, rays = flat[where], judged.duals[where]
-    for weights in _candidates(part, norm, rays):
+    lam = rays.flatten(1)
+    places = lam.abs().topk(int((lam != 0).sum(1).max())).indices
+    candidates = [RowList.of(part, places).combine(lam.gather(1, places))]
+    if not isinstance(norm, Frobenius):
+        candidates.append(feasibility_solver(part).solve(part, Frobenius(), None, None).weights)
+    for weights in candidates:
         found = _judge(part, norm, RawSolution(weights, rays, torch.zeros_like(where)), accuracy)
         judged.take(where, found, (found.codes == Status.SOLVED.code) | (found.codes == Status.SEPARABLE.code))
     left = judged.codes[where] == Status.NUMERICALLY_INFEASIBLE.code
     judged.certificate.dual_value[where[left]] = _bound(part[left], norm, rays[left])
-
-
-def _candidates(part: AttentionSVM, norm: Norm, rays: Tensor) -> Iterator[Tensor]:
-    """Weights that may separate where a ray proves no more than a bound."""
-    if part.rows.numel() * part.data.d > _MOST_NUMBERS:
-        yield part.combine(rays)
-        return
-    yield torch.einsum("bnt,bntd,bnq->bdq", rays * part.rows, part.differences(), part.data.queries)
-    if not isinstance(norm, Frobenius):
-        yield feasibility_solver(part).solve(part, Frobenius(), None, None).weights
 
 
 def _bound(flat: AttentionSVM, norm: Norm, rays: Tensor) -> Tensor:
@@ -237,15 +230,9 @@ def _bound(flat: AttentionSVM, norm: Norm, rays: Tensor) -> Tensor:
 
 
 def _assemble(
-    problem: AttentionSVM,
-    flat: AttentionSVM,
-    norm: Norm,
-    solver: Solver,
-    raw: RawSolution,
-    judged: _Judged,
-    began: float,
+    problem: AttentionSVM, norm: Norm, solver: Solver, raw: RawSolution, judged: _Judged, began: float
 ) -> SVMSolution:
-    codes = judged.codes
+    codes, flat = judged.codes, problem.flatten()
     barred = ((codes == Status.INFEASIBLE.code) | (codes == Status.NUMERICALLY_INFEASIBLE.code))[:, None, None]
     solved = (codes == Status.SOLVED.code) | (codes == Status.NO_ROWS.code)
     margins = judged.margins.masked_fill(barred, torch.nan)
@@ -286,11 +273,7 @@ _SMALL = 200
 
 
 def choose_solver(solver: Solver | None, problem: AttentionSVM, norm: Norm, warm: bool = False) -> Solver:
-    """The solver asked for, or the one that suits the problem; `warm` where there are duals to start from.
-
-    Raises:
-        ValueError: if the solver asked for cannot solve it, or no solver knows the norm.
-    """
+    """The solver asked for, or the first that suits the problem; `warm` where there are duals to start from."""
     if solver is not None:
         refusal = solver.refusal(problem, norm)
         if refusal is not None:

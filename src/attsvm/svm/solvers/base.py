@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -31,13 +32,9 @@ class RawSolution:
 
 
 class Solver(ABC):
-    """A method for some norms.
+    """A method for some norms."""
 
-    `accuracy` is the relative gap, and the violation, to which the certificate must hold for an answer to count as
-    solved.
-    """
-
-    accuracy: float
+    accuracy: float  #: relative gap and violation to which the certificate must hold for an answer to count as solved
     norms: ClassVar[tuple[type[Norm], ...]]  #: those it solves
 
     def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
@@ -101,6 +98,29 @@ class RowList:
     def gram(self) -> Tensor:
         """<a_k, a_l> = (d_k . d_l)(z_k . z_l), ``[batch, m, m]``."""
         return (self.differences @ self.differences.mT) * (self.queries @ self.queries.mT)
+
+
+def unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Vectors of length 1 and their lengths, without underflow; 0 and 0 where they are zero or not finite."""
+    largest = vectors.abs().amax(-1, keepdim=True)
+    usable = (largest > 0) & torch.isfinite(largest)
+    safe = torch.where(usable, vectors / torch.where(usable, largest, 1.0), 0.0)
+    size = torch.linalg.vector_norm(safe, dim=-1, keepdim=True)
+    return safe / torch.where(usable, size, 1.0), (torch.where(usable, largest, 0.0) * size).squeeze(-1)
+
+
+_SHARE = 16  # problems that are worth a thread
+_Part = TypeVar("_Part")
+
+
+def in_shares(solve: Callable[[slice], _Part], count: int, threads: int | None = None) -> list[_Part]:
+    """What `solve` gives for shares of `count` problems, on at most `threads` threads (None: as many as PyTorch)."""
+    threads = max(1, min(threads or torch.get_num_threads(), count // _SHARE))
+    if threads == 1:
+        return [solve(slice(None))]
+    share = -(-count // threads)
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(solve, (slice(first, first + share) for first in range(0, count, share))))
 
 
 # What compiled code knows of a row: its kind.

@@ -20,16 +20,12 @@ from attsvm.norms.projective import EXACT, Projective, over_atoms
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.batched.solver import BatchedFrobenius
-from attsvm.svm.solvers.dense.rows import DenseRows, dense_rows
+from attsvm.svm.solvers.dense.rows import dense_rows
 
 
 @dataclass(frozen=True)
 class ColumnGeneration(Solver):
-    """HiGHS on the atoms that matter, for `Projective` and at most 16 rows or columns of W.
-
-    Arguments:
-        accuracy: relative gap to which the certificate must hold.
-    """
+    """HiGHS on the atoms that matter, for `Projective` and at most 16 rows or columns of W."""
 
     norms = (Projective,)
     accuracy: float = 1e-8
@@ -44,20 +40,16 @@ class ColumnGeneration(Solver):
         weights, duals, steps = start.weights.clone(), start.duals.clone(), torch.zeros_like(start.iterations)
         for element in range(len(weights)):
             one = problem[element]
-            guess = weights[element].cpu().numpy()
             margins = one.margins(weights[element])
-            if not (one.inequalities & (one.right_hand_side > margins + 0.5 * one.right_hand_side.abs())).any():
-                found, lam, steps[element] = _solve_one(dense_rows(one), guess)
-                weights[element], duals[element] = torch.from_numpy(found), torch.from_numpy(lam)
+            if (one.inequalities & (one.right_hand_side > margins + 0.5 * one.right_hand_side.abs())).any():
+                continue  # no weights that separate to start from
+            rows, guess = dense_rows(one), weights[element].cpu().numpy()
+            parts, count = (rows.inequalities, rows.equalities), len(rows.inequalities)
+            matrix = np.concatenate([part.matrix for part in parts])
+            sides = np.concatenate([part.right_hand_side for part in parts])
+            found = over_atoms(matrix, sides, count, guess, guess.reshape(1, -1) / rows.unit, 1e-10)
+            if found is not None:
+                lam = rows.duals(*np.split(found[2], [count]))
+                weights[element], duals[element] = torch.from_numpy(found[0] * rows.unit), torch.from_numpy(lam)
+                steps[element] = found[3]
         return RawSolution(weights, duals, steps)
-
-
-def _solve_one(rows: DenseRows, guess: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """W, duals and rounds of one problem, from a feasible guess."""
-    parts = rows.inequalities, rows.equalities
-    matrix, sides = (np.concatenate([getattr(part, name) for part in parts]) for name in ("matrix", "right_hand_side"))
-    found = over_atoms(matrix, sides, len(parts[0]), guess, guess.reshape(1, -1) / rows.unit, 1e-10)
-    if found is None:
-        return guess, np.zeros(rows.shape[:2]), 1
-    weights, _, multipliers, rounds = found
-    return weights * rows.unit, rows.duals(*np.split(multipliers, [len(parts[0])])), rounds

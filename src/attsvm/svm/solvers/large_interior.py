@@ -41,13 +41,11 @@ _RAY_ROWS = 2000  # most rows of one that is easier to prove
 
 @dataclass(frozen=True)
 class LargeInteriorPoint(Solver):
-    """Mehrotra's method in the entries of W, for one large problem after the other; made for GPUs.
+    """Mehrotra's method in the at most 20,000 entries of W, for one large problem after the other; made for GPUs.
 
-    Each iteration reads all tokens a few times and factors one matrix of d dq x d dq numbers, at most 20,000 of them on
-    a side. What it cannot settle goes to `BlockDescent`.
+    What it cannot settle goes to `BlockDescent`.
 
     Arguments:
-        accuracy: relative gap and violation to which the certificate must hold.
         iterations: at most so many for each problem.
     """
 
@@ -79,8 +77,7 @@ def _solve_one(
     """Write weights and duals, or a ray, of a batch of one; whether they are one of the two, and the iterations."""
     sides, lengths = problem.right_hand_side.flatten(1), problem.row_norms.flatten(1)
     bound, present = problem.inequalities.flatten(1), problem.rows.flatten(1)
-    asks = (bound & (sides > 0)) | (present & ~bound & (sides != 0))
-    lone = asks & (lengths == 0)
+    asks, lone = problem.asking.flatten(1), (problem.asking & problem.vanishing).flatten(1)
     if not bool(asks.any()) or bool(lone.any()):  # nothing to do; or a row of zeros that asks for something, a ray
         duals[:] = (lone * sides.sign()).view_as(duals)
         return True, 0

@@ -38,6 +38,7 @@ NOTHING: Any = np.int64(0)
 NONE: Any = np.int64(-1)
 DEPENDENT = 1e-13  # ||a_j - sum r_k a_k|| / (1 + sum |r_k|) below this: dependent (row norms are in [1, 4))
 DOUBTFUL = 1e-9  # squared distance to the span of the active rows below which the Gram matrix is not trusted
+TOLERANCE = 1e-12  # a row below b - TOLERANCE max |b| is violated and enters
 NEGLIGIBLE = 1e-13  # multiplier changes below this never block
 
 
@@ -254,12 +255,12 @@ def warm_start(lam, active, G, known, L, values, target, b, equal, inside, owner
 
 @njit(**HELPER)
 def solve_gram(
-    lam, b, equal, weight, tolerance, owner, start, D, Dt, Z, ZZ, G, L, active, known, inside, values, r, y, s, U, P
+    lam, b, equal, weight, reach, owner, start, D, Dt, Z, ZZ, G, L, active, known, inside, values, r, y, s, U, P
 ):
     """Solve one scaled problem (see above) on its Gram matrix.
 
-    `lam` [m] holds the warm start (zeros: none), `weight` [m] is 1 / ||a_k||, `tolerance` [m] the violation below which
-    a row counts as satisfied; the other arrays are scratch.
+    `lam` [m] holds the warm start (zeros: none), `weight` [m] is 1 / ||a_k||, `reach` [m] the largest |b| in the units
+    of each row; the other arrays are scratch.
 
     Returns (verdict, size, entering, steps): `active[:size]` with `values`; when INFEASIBLE the ray is -`r[:size]` on
     the active rows and -`r[size]` (+1, or -1 on an equality row) on `entering`.
@@ -291,7 +292,7 @@ def solve_gram(
         j, worst = NONE, 0.0
         for k in range(m):
             slack = -abs(s[k]) if equal[k] else s[k]
-            if slack * weight[k] < worst and not inside[k] and slack < -(tolerance[k] + noise):
+            if slack * weight[k] < worst and not inside[k] and slack < -(TOLERANCE * reach[k] + noise):
                 j, worst = k, slack * weight[k]
         if j < 0:
             return OPTIMAL, size, NONE, steps

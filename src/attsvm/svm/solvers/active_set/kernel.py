@@ -22,8 +22,6 @@ from attsvm.svm.solvers.active_set.gram import (
 )
 from attsvm.svm.solvers.base import ABSENT, BOUND, EPSILON, EQUALITY, INFEASIBLE, OPTIMAL, RAY
 
-TOLERANCE = 1e-12  # a row below b - TOLERANCE max |b| is violated and enters
-
 
 @njit(**HELPER)
 def check_solution(W, M, lam, active, size, b, reach, equal, owner, start, D, Z, U, s, accuracy):
@@ -101,7 +99,7 @@ def check_ray(ray, active, size, b, equal, owner, D, Z, U, M):
 
 @njit(**HELPER)
 def load(
-    D_in, kinds, Z_in, b_in, duals_in, D, Dt, Z, b, lam, factor, weight, reach, tolerance, equal, owner, token, start,
+    D_in, kinds, Z_in, b_in, duals_in, D, Dt, Z, b, lam, factor, weight, reach, equal, owner, token, start,
     ray,
 ):  # fmt: skip
     """Write one problem as rows scaled by powers of two, right-hand sides too, so that the largest lies in [1, 2).
@@ -152,7 +150,6 @@ def load(
         b[k] *= unit
         lam[k] *= unit
         reach[k] = widest * factor[k] * unit
-        tolerance[k] = TOLERANCE * reach[k]
     return m, unit
 
 
@@ -171,8 +168,7 @@ def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, step
     cap = min(most, d * dq) + 1
     G, L = np.empty((most, most)), np.zeros((cap, cap))
     values, r, y, s = np.empty(most + 1), np.empty(most + 1), np.empty(most + 1), np.empty(most + 1)
-    reach, tolerance = np.empty(most), np.empty(most)
-    lam, b, factor, weight = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
+    lam, b, factor, weight, reach = np.empty(most), np.empty(most), np.empty(most), np.empty(most), np.empty(most)
     active, owner = np.empty(most + 1, np.int64), np.empty(most, np.int64)
     token, start = np.empty(most, np.int64), np.empty(n + 1, np.int64)
     known, inside, equal = np.empty(most, np.bool_), np.empty(most, np.bool_), np.empty(most, np.bool_)
@@ -181,7 +177,7 @@ def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, step
     for problem in range(B):
         m, unit = load(
             D_all[problem], kinds[problem], Z_all[problem], b_all[problem], warm[problem if warm.shape[0] == B else 0],
-            D, Dt, Z, b, lam, factor, weight, reach, tolerance, equal, owner, token, start, duals[problem],
+            D, Dt, Z, b, lam, factor, weight, reach, equal, owner, token, start, duals[problem],
         )  # fmt: skip
         if unit == 0.0:
             continue
@@ -192,7 +188,7 @@ def solve_batch(D_all, kinds, Z_all, b_all, warm, accuracy, weights, duals, step
                 ZZ[other, i] = x
         bm, em, om = b[:m], equal[:m], owner[:m]
         verdict, size, j, steps[problem] = solve_gram(
-            lam[:m], bm, em, weight, tolerance, om, start, D, Dt, Z, ZZ,
+            lam[:m], bm, em, weight, reach, om, start, D, Dt, Z, ZZ,
             G, L, active, known, inside, values, r, y, s, U, M,
         )  # fmt: skip
         scale, unsure[problem] = 1.0 / unit, True

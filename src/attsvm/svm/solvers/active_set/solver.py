@@ -1,12 +1,7 @@
-"""Frobenius attention SVMs, exactly, on the CPU: the options, and the arrays of a batch for the compiled loop.
-
-Every problem goes through `gram` (fast), is refined and checked on its own rows, and, where the check fails, goes
-through `rowspace` (robust).
-"""
+"""Frobenius attention SVMs, exactly, on the CPU: the options, and the arrays of a batch for the compiled loop."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +10,7 @@ from torch import Tensor
 
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm.problem import AttentionSVM
-from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver, row_kinds
-
-_SHARE = 16  # problems that are worth a thread
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver, in_shares, row_kinds
 
 
 @dataclass(frozen=True)
@@ -30,7 +23,6 @@ class ActiveSet(Solver):
     the answer.
 
     Arguments:
-        accuracy: relative gap and violation to which the certificate must hold.
         threads: None means `torch.get_num_threads()`; fewer where a thread would get less than 16 problems.
     """
 
@@ -39,19 +31,10 @@ class ActiveSet(Solver):
     threads: int | None = None
 
     def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
-        count = problem.batch_shape[0]
-        threads = max(1, min(self.threads or torch.get_num_threads(), count // _SHARE))
-        share = -(-count // threads)
-
-        def solve_share(first: int) -> tuple[Tensor, Tensor, Tensor]:
-            part = slice(first, first + share)
+        def solve_share(part: slice) -> tuple[Tensor, Tensor, Tensor]:
             return _solve(problem[part], None if initial is None else initial[part], self.accuracy)
 
-        if threads == 1:
-            answers = [_solve(problem, initial, self.accuracy)]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                answers = list(pool.map(solve_share, range(0, count, share)))
+        answers = in_shares(solve_share, problem.batch_shape[0], self.threads)
         weights, duals, steps = (torch.cat(parts).to(problem.data.device) for parts in zip(*answers, strict=True))
         return RawSolution(weights, duals, steps)
 

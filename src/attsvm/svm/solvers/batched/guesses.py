@@ -29,13 +29,9 @@ _HOPELESS = 1e-6  # kappa below this: try u as a ray first
 
 
 def interior_point(gram: Tensor, rows: ScaledRows, iterations: int = 30, target: float = 1e-9) -> Guess:
-    """Minimiser u and its slacks s by Mehrotra's predictor-corrector, to a complementarity of `target`.
+    """Minimiser u and its slacks s by Mehrotra's predictor-corrector, to a complementarity and residual of `target`.
 
-    Arguments:
-        gram: Gram matrices of the rows, ``[batch, m, m]``.
-        rows: scaled rows.
-        iterations: at most so many, for the whole batch.
-        target: complementarity and residual at which every problem may stop.
+    `gram` holds the Gram matrices of the rows, ``[batch, m, m]``; `iterations` is for the whole batch.
     """
     b, bound = rows.right_hand_side, rows.inequalities
     count = bound.sum(1, keepdim=True).clamp(min=1)
@@ -81,10 +77,7 @@ def supported(gram: Tensor) -> bool:
 def active_set(gram: Tensor, rows: ScaledRows, tolerance: float = 1e-12) -> Guess:
     """Guess the active rows, or a ray, of every problem; the slacks are 0 on the active rows and 1 elsewhere.
 
-    Arguments:
-        gram: Gram matrices of the rows, ``[batch, m, m]``.
-        rows: scaled rows.
-        tolerance: violation, relative to the largest |b|, below which a row counts as satisfied.
+    A violation below `tolerance`, relative to the largest |b|, counts as none.
     """
     batch, m = rows.right_hand_side.shape
     kinds = row_kinds(rows)

@@ -7,6 +7,8 @@ return.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -17,18 +19,14 @@ from attsvm.svm.solvers.batched.rows import ScaledRows
 def polish(
     gram: Tensor, rows: ScaledRows, active: Tensor, accuracy: float, rounds: int = 12
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Primal-dual active set from the rows `active` ``[batch, m]``.
-
-    Returns:
-        W ``[batch, d, dq]``, lam ``[batch, m]``, and where they are optimal to `accuracy`, ``[batch]``.
-    """
+    """W, lam and where they are optimal to `accuracy`, by a primal-dual active set from the rows `active`."""
     batch = len(gram)
     weights = gram.new_zeros(batch, rows.differences.shape[2], rows.queries.shape[2])
     multipliers = torch.zeros_like(rows.right_hand_side)
     good = torch.zeros(batch, dtype=torch.bool, device=gram.device)
     left = torch.arange(batch, device=gram.device)
     for _ in range(rounds):
-        inverse = _ActiveInverse(gram, active, ridge=1e-12)  # duplicates may make G_act singular
+        inverse = _active_inverse(gram, active, ridge=1e-12)  # duplicates may make G_act singular
         lam = inverse(rows.right_hand_side)
         W = rows.combine(lam)
         for _ in range(2):
@@ -49,13 +47,9 @@ def polish(
 
 
 def polish_ray(gram: Tensor, rows: ScaledRows, multipliers: Tensor, slacks: Tensor) -> tuple[Tensor, Tensor]:
-    """Rays from multipliers u: remove what A^T u has left, by corrections on its support.
-
-    Returns:
-        The ray, with b^T ray = 1, ``[batch, m]``, and where it is one, ``[batch]``.
-    """
+    """Rays from multipliers u, with b^T ray = 1, and where they are rays: corrections remove what A^T u has left."""
     support = rows.present & (rows.equalities | (multipliers > slacks))
-    ray, inverse = torch.where(support, multipliers, 0.0), _ActiveInverse(gram, support, ridge=1e-11)
+    ray, inverse = torch.where(support, multipliers, 0.0), _active_inverse(gram, support, ridge=1e-11)
     best, good = ray, torch.zeros(len(ray), dtype=torch.bool, device=ray.device)
     for _ in range(4):
         M = rows.combine(ray)
@@ -69,17 +63,11 @@ def polish_ray(gram: Tensor, rows: ScaledRows, multipliers: Tensor, slacks: Tens
     return best, good
 
 
-class _ActiveInverse:
+def _active_inverse(gram: Tensor, active: Tensor, ridge: float) -> Callable[[Tensor], Tensor]:
     """right -> (G_act + ridge I)^-1 right_act, zero elsewhere; factored once."""
-
-    def __init__(self, gram: Tensor, active: Tensor, ridge: float) -> None:
-        both = active[:, :, None] & active[:, None, :]
-        diagonal = torch.where(active, ridge, 1.0)
-        self.active = active
-        self.L = torch.linalg.cholesky_ex(torch.where(both, gram, 0.0) + torch.diag_embed(diagonal)).L
-
-    def __call__(self, right: Tensor) -> Tensor:
-        return torch.cholesky_solve(torch.where(self.active, right, 0.0)[..., None], self.L)[..., 0]
+    both, diagonal = active[:, :, None] & active[:, None, :], torch.where(active, ridge, 1.0)
+    factor = torch.linalg.cholesky_ex(torch.where(both, gram, 0.0) + torch.diag_embed(diagonal)).L
+    return lambda right: torch.cholesky_solve(torch.where(active, right, 0.0)[..., None], factor)[..., 0]
 
 
 def _checked(rows: ScaledRows, W: Tensor, lam: Tensor, margins: Tensor, accuracy: float) -> tuple[Tensor, Tensor]:

@@ -20,16 +20,12 @@ class ScaledRows(RowList):
 
 
 class Guess(NamedTuple):
-    """Where the active rows of each problem, or a ray, may be; `polish` decides.
+    """Where the active rows of each problem, or a ray, may be; `polish` decides."""
 
-    A row is guessed active where its multiplier ``[batch, m]`` beats its slack ``[batch, m]``; `hopeless` ``[batch]``
-    says where the multipliers look like a ray; `steps` ``[batch]`` is what the guess took.
-    """
-
-    multipliers: Tensor
-    slacks: Tensor
-    hopeless: Tensor
-    steps: Tensor
+    multipliers: Tensor  #: a row is guessed active where this beats its slack, ``[batch, m]``
+    slacks: Tensor  #: ``[batch, m]``
+    hopeless: Tensor  #: where the multipliers look like a ray, ``[batch]``
+    steps: Tensor  #: that the guess took, ``[batch]``
 
 
 @dataclass(frozen=True, eq=False)

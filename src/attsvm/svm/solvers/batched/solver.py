@@ -1,7 +1,7 @@
 """Frobenius attention SVMs, many small ones at once, in PyTorch (CPU or CUDA).
 
-1. Guess the active rows (or a ray): on CUDA by the dual active set of `cuda`, with a warp for each problem; elsewhere,
-   and for what is left, by `interior_point`.
+1. Guess the active rows (or a ray): on CUDA by `active_set`, with a warp for each problem; elsewhere, and for what is
+   left, by `interior_point`.
 2. `polish` turns the guess into an answer and checks it on the rows.
 3. What fails every check (degenerate or nearly infeasible problems) goes to `ActiveSet`, on the CPU.
 """
@@ -26,14 +26,7 @@ _CHUNK_BYTES = 1e9  # of each batch of m x m matrices; about six such batches ar
 
 @dataclass(frozen=True)
 class BatchedFrobenius(Solver):
-    """All problems at once as PyTorch tensors: for GPUs, and for a few small problems that are not worth compiling.
-
-    A guess of the active rows, by a CUDA kernel or by a batched interior point, is polished and checked on the rows;
-    what fails every check goes to `ActiveSet`.
-
-    Arguments:
-        accuracy: relative gap and violation to which the certificate must hold.
-    """
+    """All problems at once as PyTorch tensors: for GPUs, and for a few small problems that are not worth compiling."""
 
     norms = (Frobenius,)
     accuracy: float = 1e-10

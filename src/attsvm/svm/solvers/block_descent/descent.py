@@ -10,7 +10,6 @@ as a ray of infeasibility (face.py).
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -32,27 +31,11 @@ _DIRECT_LIMIT = 8000  # most rows of a dense factor
 _SEED = 0  # of the order in which blocks are visited
 
 
-@dataclass(frozen=True)
-class _Measure:
-    """One scan: relative gap, largest violation of rows that scaling cannot mend, dual bound."""
-
-    gap: float
-    other: float
-    dual: float
-
-
 class Descent:
-    """One problem on its way to a solution, or to a ray; `run` it once.
+    """One problem without a batch axis, on the CPU, on its way to a solution, or to a ray; `run` it once.
 
-    Arguments:
-        problem: without a batch axis, on the CPU.
-        tolerance: relative gap, and violation of rows that scaling cannot mend, at which it is solved.
-        start: duals ``[n, T]`` to start from.
-        progress: hears of every scan.
-
-    Attributes:
-        weights: ``[d, dq]``.
-        duals: ``[n, T]``; a ray where one was found.
+    `tolerance` is the relative gap, and the violation of rows that scaling cannot mend, at which it is solved; `start`
+    are duals ``[n, T]`` to start from. `weights` ``[d, dq]`` and `duals`, a ray where one was found, are the answer.
     """
 
     def __init__(
@@ -82,16 +65,19 @@ class Descent:
         """Start from the best multiple of the given duals."""
         free, bound = self.problem.equalities.numpy(), self.problem.inequalities.numpy()
         self.duals[:] = np.where(free, start, np.where(bound, np.maximum(start, 0.0), 0.0))
-        rows = WorkingSet.gather(self.problem, self.duals != 0, self.duals)
-        image = rows.adjoint(rows.lam)
-        square, value = np.vdot(image, image), rows.lam @ rows.right_hand_side
+        image = self.problem.combine(self.duals).numpy()
+        square, value = np.vdot(image, image), np.vdot(self.duals, self.sides)
         if square > 0 and value > 0:
             self.duals *= value / square
             self.weights = image * (value / square)
 
     def run(self, rounds: int, time_limit: float) -> int:
         """Descend until the gap closes, the duals are a ray, or a limit is reached; returns the number of rounds."""
-        if not bool(self.problem.asking.any()):
+        asking, lone = self.problem.asking, self.problem.asking & self.problem.vanishing
+        if not bool(asking.any()) or bool(
+            lone.any()
+        ):  # nothing to do; or a row of zeros that asks for something, a ray
+            self.duals[:] = (lone * self.problem.right_hand_side.sign()).numpy()
             return 0
         if self.duals.any():
             self.scan(self.weights)
@@ -104,27 +90,25 @@ class Descent:
         gap = np.inf
         for count in range(1, rounds + 1):
             rows = WorkingSet.gather(self.problem, self.chosen, self.duals)
-            if self.zero_row(rows):
-                return count
             before = int((self.duals != 0).sum())
             self.improve(rows, gap)
             rows.scatter(self.duals)
             self.weights = rows.adjoint(rows.lam)
             self.scan(self.weights)
-            now = self.measure()
+            now, other, dual = self.measure()
             support = int((self.duals != 0).sum())
             if self.progress is not None:
                 missing = self.sides - self.margins
                 short = (
                     np.where(self.problem.equalities.numpy(), np.abs(missing), missing) > self.tolerance * self.scale
                 )
-                said = f"{now.gap:.1e}" if now.gap < np.inf else "no positive margin yet"
+                said = f"{now:.1e}" if now < np.inf else "no positive margin yet"
                 self.progress(f"round {count}: {short.sum()} rows violated, {support} support rows, gap {said}")
-            solved = now.gap <= self.tolerance and now.other <= self.tolerance
-            if solved or self.try_ray(rows, count, now) or time.perf_counter() - self.began > time_limit:
+            solved = now <= self.tolerance and other <= self.tolerance
+            if solved or self.try_ray(rows, count, now, dual) or time.perf_counter() - self.began > time_limit:
                 return count
-            self.steer(count, before, support, gap, now.gap)
-            gap = now.gap
+            self.steer(count, before, support, gap, now)
+            gap = now
             self.choose(0.0)
         return rounds
 
@@ -135,8 +119,8 @@ class Descent:
         tokens = data.tokens.numpy()
         kernels.scan_margins(tokens, data.queries_per_sequence, reference, self.kinds, projected, self.margins)
 
-    def measure(self) -> _Measure:
-        """What the last scan says."""
+    def measure(self) -> tuple[float, float, float]:
+        """What the last scan says: relative gap, largest violation of rows that scaling cannot mend, dual bound."""
         margins = torch.from_numpy(self.margins)
         other = 0.0
         if len(self.units):
@@ -146,12 +130,12 @@ class Descent:
         size = float(np.linalg.norm(self.weights))
         dual = float(np.vdot(self.sides, self.duals)) / size if size > 0 else 0.0
         if not dual > 0:
-            return _Measure(np.inf, other, dual)
+            return np.inf, other, dual
         if not self.scalable:
-            return _Measure(abs(size - dual) / max(dual, 1e-300), other, dual)
+            return abs(size - dual) / max(dual, 1e-300), other, dual
         smallest = float(self.problem.smallest_ratio(margins))
         primal = size / smallest if smallest > 0 else np.inf
-        return _Measure((primal - dual) / dual, other, dual)
+        return (primal - dual) / dual, other, dual
 
     def choose(self, add_slack: float) -> None:
         """Mark the working rows of the next round."""
@@ -196,26 +180,15 @@ class Descent:
             size = max(float(np.linalg.norm(violation)), 1e-300)
             self.newton = ProximalNewton(float(np.linalg.norm(self.duals)) / size, _DIRECT_LIMIT)
 
-    def zero_row(self, rows: WorkingSet) -> bool:
-        """A row with A_k = 0 and b_k > 0 (a duplicate of the selected token, a zero query) is its own ray."""
-        bad = (rows.squares == 0) & np.where(rows.equalities, rows.right_hand_side != 0, rows.right_hand_side > 0)
-        if bad.any():
-            self.keep_only(rows, np.where(bad, np.sign(rows.right_hand_side), 0.0))
-        return bool(bad.any())
-
-    def try_ray(self, rows: WorkingSet, count: int, now: _Measure) -> bool:
+    def try_ray(self, rows: WorkingSet, count: int, gap: float, dual: float) -> bool:
         """Whether the duals, which have doubled since the last test, refine to a ray."""
-        if (np.isfinite(now.gap) and self.scalable) or count < 3 or now.dual < 2 * self.ray_bound:
+        if (np.isfinite(gap) and self.scalable) or count < 3 or dual < 2 * self.ray_bound:
             return False
-        self.ray_bound = now.dual
+        self.ray_bound = dual
         found = refine_ray(rows)
         if found is None or found[1] > _RAY_TOLERANCE:
             return False
-        self.keep_only(rows, found[0] / np.abs(found[0]).sum())
-        return True
-
-    def keep_only(self, rows: WorkingSet, multipliers: np.ndarray) -> None:
-        """The duals are these, and 0 on all other rows."""
-        rows.lam[:] = multipliers
+        rows.lam[:] = found[0] / np.abs(found[0]).sum()
         self.duals[:] = 0.0
         rows.scatter(self.duals)
+        return True

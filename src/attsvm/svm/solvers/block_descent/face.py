@@ -19,6 +19,8 @@ from attsvm.svm.solvers.block_descent import kernels
 from attsvm.svm.solvers.block_descent.working_set import WorkingSet
 
 Map = Callable[[np.ndarray], np.ndarray]
+MapOnFace = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Test = Callable[[np.ndarray], bool]
 
 _HALVINGS = 8  # of a step that does not lower the dual objective
 _RAY_TARGET = 1e-12  # residual at which a ray needs no further round
@@ -26,20 +28,12 @@ _RAY_ROUNDS, _RAY_PRODUCTS = 12, 200  # and products of conjugate gradients in e
 
 
 def conjugate_gradients(
-    product: Map,
-    right: np.ndarray,
-    done: Callable[[np.ndarray], bool],
-    limit: int,
-    precondition: Map = np.copy,
-    flat: float = 0.0,
+    product: Map, right: np.ndarray, done: Test, limit: int, precondition: Map = np.copy, flat: float = 0.0
 ) -> tuple[np.ndarray, bool]:
-    """Solve ``product(x) = right`` for a positive semidefinite operator, until `done` with the residual.
+    """x with ``product(x) = right`` after at most `limit` products, and whether `done` was said of the residual.
 
-    A direction whose curvature is at most `flat` of what the preconditioner expects ends the iteration: a singular
-    system that is consistent may stop short of it.
-
-    Returns:
-        x after at most `limit` products, and whether `done` was said.
+    The operator is positive semidefinite. A direction whose curvature is at most `flat` of what the preconditioner
+    expects ends the iteration: a singular system that is consistent may stop short of it.
     """
     residual, x = right.copy(), np.zeros_like(right)
     p = precondition(residual)
@@ -62,21 +56,13 @@ def conjugate_gradients(
 
 
 def polish_face(
-    rows: WorkingSet,
-    weights: np.ndarray,
-    tolerance: float,
-    limit: int,
-    precondition: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
+    rows: WorkingSet, weights: np.ndarray, tolerance: float, limit: int, precondition: MapOnFace | None = None
 ) -> None:
     """Move ``rows.lam`` and ``weights`` (in place) to, or towards, the optimum of the current face.
 
-    The full step is projected on lam >= 0 and halved until the dual objective falls; the longest feasible step, which
-    always lowers it, is the last resort.
-
-    Arguments:
-        tolerance: relative residual of the face system, in the maximum norm.
-        limit: most products with it.
-        precondition: (vector, face) -> an approximate (A_F A_F^T)^-1 vector, in place of the block diagonal.
+    The full step, to a relative residual of `tolerance` in the maximum norm or after `limit` products, is projected on
+    lam >= 0 and halved until the dual objective falls; the longest feasible step, which always lowers it, is the last
+    resort. `precondition` maps (vector, face) to about (A_F A_F^T)^-1 vector, in place of the block diagonal.
     """
     face, free, lam = (rows.lam > 0) | rows.equalities, rows.equalities, rows.lam
     residual = np.where(face, rows.right_hand_side - rows.forward(weights, face), 0.0)
@@ -117,11 +103,7 @@ def _block_diagonal(rows: WorkingSet, face: np.ndarray) -> Map:
 
 
 def refine_ray(rows: WorkingSet) -> tuple[np.ndarray, float] | None:
-    """Try to turn ``rows.lam`` into a ray on the working set.
-
-    Returns:
-        lam ``[rows]`` and ``||A*(lam)|| / sum_k |lam_k| ||A_k||``; None where b^T lam > 0 is lost on the way.
-    """
+    """A ray near ``rows.lam`` and its ``||A*(lam)|| / sum_k |lam_k| ||A_k||``; None where b^T lam > 0 is lost."""
     norms, everything, free = np.sqrt(rows.squares), np.ones(len(rows.lam), bool), rows.equalities
     lam, image = rows.lam, rows.adjoint(rows.lam)
 

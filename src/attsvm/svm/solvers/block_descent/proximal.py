@@ -24,13 +24,9 @@ _SLAB = 512  # rows of the Gram matrix whose second factor is held at once
 
 
 class ProximalNewton:
-    """Proximal steps with the penalty and the Cholesky factor they share.
+    """Proximal steps with the penalty `sigma` and the Cholesky factor they share, of at most `direct_limit` rows.
 
     After each step ``steps`` and ``converged`` say how it went.
-
-    Arguments:
-        sigma: penalty to start with.
-        direct_limit: most rows a dense factor may have.
     """
 
     def __init__(self, sigma: float, direct_limit: int) -> None:
@@ -56,7 +52,8 @@ class ProximalNewton:
                 break
             direction = self._direction(rows, gradient, (lam > 0) | rows.equalities, min(1e-2, residual**0.5))
             change = rows.forward(direction, everything)
-            length = self._line_search(rows, centre, weights, direction, margins, change)
+            products = float(np.vdot(weights, direction)), float(np.vdot(direction, direction))
+            length = self._line_search(rows, centre, margins, change, *products)
             weights += length * direction
             margins += length * change
             self.steps += 1
@@ -110,24 +107,20 @@ class ProximalNewton:
         return out
 
     def _line_search(
-        self,
-        rows: WorkingSet,
-        centre: np.ndarray,
-        weights: np.ndarray,
-        direction: np.ndarray,
-        margins: np.ndarray,
-        change: np.ndarray,
+        self, rows: WorkingSet, centre: np.ndarray, margins: np.ndarray, change: np.ndarray, first: float, second: float
     ) -> float:
-        """Minimiser of the convex piecewise quadratic t -> phi(W + t dW): safeguarded Newton on its derivative."""
-        linear, square = float(np.vdot(weights, direction)), float(np.vdot(direction, direction))
+        """Minimiser of the convex piecewise quadratic t -> phi(W + t dW): safeguarded Newton on its derivative.
+
+        `change` are the margins of dW, `first` and `second` its products with W and with itself.
+        """
         low, high, t = 0.0, np.inf, 1.0
         for _ in range(_SEARCHES):
             lam = self._multipliers(rows, centre, margins + t * change)
-            slope = linear + t * square - float(lam @ change)
-            if abs(slope) <= 1e-10 * (abs(linear) + square):
+            slope = first + t * second - float(lam @ change)
+            if abs(slope) <= 1e-10 * (abs(first) + second):
                 break
             low, high = (low, t) if slope > 0 else (t, high)
-            curvature = square + self.sigma * float((change[(lam > 0) | rows.equalities] ** 2).sum())
+            curvature = second + self.sigma * float((change[(lam > 0) | rows.equalities] ** 2).sum())
             proposal = t - slope / curvature
             if not low < proposal < high:
                 proposal = 0.5 * (low + high) if np.isfinite(high) else 2 * t
@@ -149,12 +142,7 @@ class ActiveFactor:
 
     Rows that left J_0 are held at 0 by a multiplier, rows that joined border the system; with B the added columns and
     V = L^-1 B, only the Schur complement C - V^T V of the changed rows is solved anew. Columns V are kept by row id.
-
-    Arguments:
-        ids: of the rows of J_0, ascending, ``[rows]``.
-        differences: D_k, ``[rows, d]``.
-        queries: each row's own z_k, ``[rows, dq]``.
-        ridge: positive.
+    Rows are given by ascending ids ``[rows]``, differences D_k ``[rows, d]`` and own queries z_k ``[rows, dq]``.
     """
 
     def __init__(self, ids: np.ndarray, differences: np.ndarray, queries: np.ndarray, ridge: float) -> None:

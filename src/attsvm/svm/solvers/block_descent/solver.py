@@ -16,15 +16,12 @@ from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 class BlockDescent(Solver):
     """Block dual coordinate descent, a block for each input, then acceleration on the identified rows; on the CPU.
 
-    Rows are never materialised: each round scans all margins (one attention forward), picks working rows, descends on
-    them and polishes the face by conjugate gradients, or by proximal Newton where the support fills the space. A dual
-    that grows past every bound is refined to a ray of infeasibility.
+    Rows are never materialised. A dual that grows past every bound is refined to a ray of infeasibility.
 
     Both limits hold for `solve` as a whole: where one is reached it returns what it has with its certificate, SEPARABLE
     or NOT_CONVERGED, and looks no further for a ray.
 
     Arguments:
-        accuracy: relative gap and violation to which the certificate must hold.
         rounds: most scans of all rows for each problem.
         time_limit: seconds for each problem.
     """

@@ -13,20 +13,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from attsvm.norms import (
-    Entrywise,
-    Frobenius,
-    Gamma2,
-    MaxEntry,
-    Norm,
-    Nuclear,
-    NuclearByFrequency,
-    Spectral,
-    SpectralOfHeads,
-    SpectralOfRank,
-    SumEntry,
-)
-from attsvm.norms.semidefinite import ConicProgram, Semidefinite, corner, triangle
+from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, NuclearByFrequency, Spectral, SumEntry
+from attsvm.norms.semidefinite import ConicProgram, Gamma2, Semidefinite, SpectralOfHeads, corner, triangle
+from attsvm.norms.singular import SpectralOfRank
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.dense.rows import DenseRows, OneSolution, loop
@@ -40,20 +29,12 @@ class Conic(Solver):
         tolerance: Clarabel's own, on gap and feasibility; tight, since a gap g leaves an error near sqrt(g) in the
             weights.
         workers: processes for a batch; None means all cores.
-        accuracy: relative gap to which the certificate must hold.
     """
 
     norms = (Entrywise, Spectral, SpectralOfRank, Gamma2, SpectralOfHeads, NuclearByFrequency)
     tolerance: float = 1e-12
     workers: int | None = None
     accuracy: float = 1e-07
-
-    def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
-        if isinstance(norm, Semidefinite):
-            norm.check_width(problem.data.dq)
-        if isinstance(norm, NuclearByFrequency):
-            norm.height(problem.data.d)
-        return super().refusal(problem, norm)
 
     def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
         if isinstance(norm, Entrywise):
@@ -74,13 +55,11 @@ def _start(rows: DenseRows, variables: int) -> ConicProgram:
 
     program = ConicProgram(np.zeros(variables))
     pad = variables - rows.size
-    lower, equal = rows.inequalities, rows.equalities
-    if len(lower):
-        matrix = sp.hstack([sp.csc_matrix(-lower.matrix), sp.csc_matrix((len(lower), pad))])
-        program.add(matrix, -lower.right_hand_side, clarabel.NonnegativeConeT(len(lower)))
-    if len(equal):
-        matrix = sp.hstack([sp.csc_matrix(equal.matrix), sp.csc_matrix((len(equal), pad))])
-        program.add(matrix, equal.right_hand_side, clarabel.ZeroConeT(len(equal)))
+    kinds = (rows.inequalities, -1.0, clarabel.NonnegativeConeT), (rows.equalities, 1.0, clarabel.ZeroConeT)
+    for part, sign, cone in kinds:
+        if len(part):
+            matrix = sp.hstack([sp.csc_matrix(sign * part.matrix), sp.csc_matrix((len(part), pad))])
+            program.add(matrix, sign * part.right_hand_side, cone(len(part)))
     return program
 
 
@@ -188,7 +167,6 @@ class Cvxpy(Solver):
         backend: CVXPY's name of the solver, such as "CLARABEL" or "SCS".
         options: handed to that solver.
         workers: processes for a batch; None means all cores.
-        accuracy: relative gap to which the certificate must hold.
     """
 
     backend: str = "CLARABEL"
@@ -241,7 +219,6 @@ def _objective(cp: Any, norm: Norm, weights: Any, flat: Any) -> Any:
         MaxEntry: lambda: cp.norm(flat, "inf"),
         SumEntry: lambda: cp.norm(flat, 1),
     }
-    for kind, make in kinds.items():
-        if isinstance(norm, kind):
-            return make()
-    raise ValueError(f"CVXPY has no expression for {norm!r} here; use a norm of attsvm.norms")
+    if type(norm) not in kinds:
+        raise ValueError(f"CVXPY has no expression for {norm!r} here; use a norm of attsvm.norms")
+    return kinds[type(norm)]()

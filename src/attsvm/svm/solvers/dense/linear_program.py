@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from attsvm.norms import MaxEntry, Norm, SumEntry
-from attsvm.norms.projective import TIGHT
+from attsvm.norms.projective import highs
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.dense.rows import DenseRows, OneSolution, loop
@@ -21,7 +21,6 @@ class LinearProgram(Solver):
 
     Arguments:
         workers: processes for a batch; None means all cores.
-        accuracy: relative gap to which the certificate must hold.
     """
 
     norms = (MaxEntry, SumEntry)
@@ -53,19 +52,11 @@ def _sum_of_entries(rows: DenseRows) -> OneSolution:
 def _solved(rows: DenseRows, split: Any, cost: np.ndarray, box: Any, bounds: Any) -> OneSolution:
     """min cost^T x  s.t.  A w >= b, C w = c, box x <= 0, where w = split x."""
     import scipy.sparse as sp
-    from scipy.optimize import linprog  # slow to import, and only two norms come here
 
     lower, equal = rows.inequalities, rows.equalities
-    result = linprog(
-        cost,
-        A_ub=sp.vstack([sp.csr_matrix(-lower.matrix @ split), box]).tocsr(),
-        b_ub=np.concatenate([-lower.right_hand_side, np.zeros(box.shape[0])]),
-        A_eq=equal.matrix @ split,
-        b_eq=equal.right_hand_side,
-        bounds=bounds,
-        method="highs",
-        options=TIGHT,
-    )
+    matrix = sp.vstack([sp.csr_matrix(-lower.matrix @ split), box]).tocsr()
+    sides = np.concatenate([-lower.right_hand_side, np.zeros(box.shape[0])])
+    result = highs(cost, (matrix, sides), (equal.matrix @ split, equal.right_hand_side), bounds)
     if result.x is None:
         return rows.nothing(int(result.nit))
     duals = rows.duals(np.maximum(-result.ineqlin.marginals[: len(lower)], 0.0), result.eqlin.marginals)

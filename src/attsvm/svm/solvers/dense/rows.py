@@ -20,19 +20,12 @@ _PATIENCE = 3.0  # seconds before they do: about what the processes take to star
 
 @dataclass(frozen=True, eq=False)
 class DensePart:
-    """The inequality rows of a problem, or its equality rows, scaled to unit length.
+    """The inequality rows of a problem, or its equality rows, scaled to unit length."""
 
-    Attributes:
-        matrix: vec(d_k z_k^T) of every row, ``[rows, d dq]``.
-        right_hand_side: ``[rows]``.
-        place: input and token of every row.
-        scale: length of every row before scaling, ``[rows]``.
-    """
-
-    matrix: np.ndarray
-    right_hand_side: np.ndarray
-    place: tuple[np.ndarray, ...]
-    scale: np.ndarray
+    matrix: np.ndarray  #: vec(d_k z_k^T) of every row, ``[rows, d dq]``
+    right_hand_side: np.ndarray  #: ``[rows]``
+    place: tuple[np.ndarray, ...]  #: input and token of every row
+    scale: np.ndarray  #: length of every row before scaling, ``[rows]``
 
     def __len__(self) -> int:
         return len(self.matrix)
@@ -44,14 +37,11 @@ class DenseRows:
 
     Right-hand sides are divided by the largest of them, `unit`, and so are the weights: solvers stop at absolute
     tolerances, which would mean nothing for weights of size 1e-6 or 1e6.
-
-    Attributes:
-        shape: n, T, d, dq.
     """
 
     inequalities: DensePart
     equalities: DensePart
-    shape: tuple[int, int, int, int]
+    shape: tuple[int, int, int, int]  #: n, T, d, dq
     unit: float
 
     @property

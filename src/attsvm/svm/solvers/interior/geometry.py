@@ -26,26 +26,16 @@ _FEW = 8  # problems that are not worth loading compiled code for
 
 @dataclass(eq=False)
 class Linearized:
-    """Newton's equations of the norm's part at one point, and the direction that was found in them.
+    """Newton's equations of the norm's part at one point, and the direction that was found in them."""
 
-    Attributes:
-        omega: Theta, entry by entry, ``[batch, d, dq]``.
-        scale: what the cone's `scaling` gave.
-        delta: what dt adds to dW; None where there is no t.
-        along: e - F(delta), what dt adds to dS.
-        ds, dy: direction of S and Y, 0 before there is one.
-        bases: of `Definite` alone: P, Q and the coupling of Theta.
-        angles: of `Definite` alone: the vectors a and n, sines and cosines, of `folded`.
-    """
-
-    omega: Tensor
-    scale: Any = None
-    delta: Any = None
-    along: Any = None
-    ds: Any = 0.0
-    dy: Any = 0.0
-    bases: Any = None
-    angles: Any = None
+    omega: Tensor  #: Theta, entry by entry, ``[batch, d, dq]``
+    scale: Any = None  #: what the cone's `scaling` gave
+    delta: Any = None  #: what dt adds to dW; None where there is no t
+    along: Any = None  #: e - F(delta), what dt adds to dS
+    ds: Any = 0.0  #: direction of S, 0 before there is one
+    dy: Any = 0.0  #: direction of Y, 0 before there is one
+    bases: Any = None  #: of `Definite` alone: P, Q and the coupling of Theta
+    angles: Any = None  #: of `Definite` alone: the vectors a and n, sines and cosines, of `folded`
 
     def theta(self, x: Tensor) -> Tensor:
         """Theta(X)."""

@@ -21,9 +21,6 @@ class InteriorPoint(Solver):
     """Batched primal-dual interior point for `Spectral`, `MaxEntry`, `SumEntry` and `Entrywise`.
 
     `SpectralOfRank` too where the rank is no limit: solutions in the spans have rank at most min(n, d, dq).
-
-    Arguments:
-        accuracy: relative gap and violation to which the certificate must hold.
     """
 
     norms = (Spectral, MaxEntry, SumEntry, Entrywise)

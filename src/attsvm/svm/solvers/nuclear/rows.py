@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from attsvm.svm.problem import AttentionSVM
-from attsvm.svm.solvers.base import RowList
+from attsvm.svm.solvers.base import RowList, unit
 
 FACE = 1e-7
 """Singular values of M this close to 1 belong to the face of the dual ball on which every solution lies."""
@@ -25,33 +25,21 @@ FACE = 1e-7
 
 @dataclass(frozen=True, eq=False)
 class ReducedRows(RowList):
-    """Normalised rows of a batch, in coordinates of the spans of differences (rx) and queries (rz).
+    """Normalised rows of a batch, in coordinates of the spans of differences (rx) and queries (rz)."""
 
-    Attributes:
-        input_queries: z_i, ``[batch, n, rz]``, when the m rows are n equal blocks, one for each input: then
-            Schur matrices are cheaper.
-    """
-
+    #: z_i, ``[batch, n, rz]``, when the rows are n equal blocks, one for each input: then Schur matrices are cheaper
     input_queries: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """How a normalised problem maps back to the original one.
+    """How a normalised problem maps back to the original one."""
 
-    Attributes:
-        index: place of each compact row in n * T, ``[batch, m]``.
-        dual_scale: original lam = normalised lam * dual_scale, ``[batch, m]``.
-        weight_scale: original W = normalised W * weight_scale, ``[batch]``.
-        left_basis: ``[batch, d, rx]``; None where the tokens' coordinates were kept.
-        right_basis: ``[batch, dq, rz]``; None where the queries' were.
-    """
-
-    index: Tensor
-    dual_scale: Tensor
-    weight_scale: Tensor
-    left_basis: Tensor | None
-    right_basis: Tensor | None
+    index: Tensor  #: place of each compact row in n * T, ``[batch, m]``
+    dual_scale: Tensor  #: original lam = normalised lam * dual_scale, ``[batch, m]``
+    weight_scale: Tensor  #: original W = normalised W * weight_scale, ``[batch]``
+    left_basis: Tensor | None  #: ``[batch, d, rx]``; None where the tokens' coordinates were kept
+    right_basis: Tensor | None  #: ``[batch, dq, rz]``; None where the queries' were
 
     def weights(self, reduced: Tensor) -> Tensor:
         """W in the original coordinates."""
@@ -66,14 +54,6 @@ class Reduction:
         """Multipliers of the original rows, ``[batch, n, T]``."""
         flat = reduced.new_zeros(len(reduced), n * length)
         return flat.scatter_add_(1, self.index, reduced * self.dual_scale).view(-1, n, length)
-
-
-def unit(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x / ||x|| and ||x|| along the last axis; zero vectors stay zero, and squares cannot overflow."""
-    top = x.abs().amax(-1, keepdim=True)
-    x = x / torch.where(top > 0, top, torch.ones_like(top))
-    norm = x.norm(dim=-1, keepdim=True)
-    return x / torch.where(norm > 0, norm, torch.ones_like(norm)), (norm * top)[..., 0]
 
 
 def orthonormal(vectors: Tensor) -> tuple[Tensor, Tensor]:

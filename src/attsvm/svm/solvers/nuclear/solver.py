@@ -10,8 +10,6 @@ subset: an infeasible subset settles the whole. When no row is violated, the pai
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,14 +21,13 @@ from attsvm.data.machine import numba_sees_gpu
 from attsvm.norms import Frobenius, Norm, Nuclear
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.active_set.solver import ActiveSet
-from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver, row_kinds
+from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver, in_shares, row_kinds
 from attsvm.svm.solvers.nuclear.rows import ReducedRows, normalise
 
 _PATIENCE, _LIMIT = 16, 1e4  # iterations of a stage, and normalised dual value, after which a ray is looked for
 _LAST = 60  # iterations of a stage where none was found
 _PER_INPUT = 2  # working rows of an input at the start, and at most as many more in every round
 _ROUNDS = 50  # of working sets
-_SHARE = 16  # problems that are worth a thread
 _FEWEST, _MOST_ROWS = 512, 128  # problems for which a GPU is worth it, and rows that a thread of it can bear
 _CHUNK = 2**17  # problems at a time
 
@@ -39,12 +36,10 @@ _CHUNK = 2**17  # problems at a time
 class NuclearInteriorPoint(Solver):
     """Primal-dual interior point, then a Newton polish on the identified rank and active rows, compiled.
 
-    Rows are projected on the spans of the queries and of the differences first, which is exact for this norm. Problems
-    with more than `most_rows` rows are solved by working sets: a subset of rows, then the rows its solution violates.
-    On a GPU a thread solves a problem; fewer problems than are worth it, or larger ones, are solved on the CPU.
+    Problems with more than `most_rows` rows are solved by working sets: a subset of rows, then the rows its solution
+    violates. On a GPU a thread solves a problem; fewer problems than are worth it, or larger ones, stay on the CPU.
 
     Arguments:
-        accuracy: relative gap and violation to which the certificate must hold.
         most_rows: rows handled at once; their Schur matrix has this order squared.
     """
 
@@ -53,13 +48,9 @@ class NuclearInteriorPoint(Solver):
     most_rows: int = 400
 
     def solve(self, problem: AttentionSVM, norm: Norm, initial: Tensor | None, progress: ProgressReport) -> RawSolution:
-        def report(turn: int, chosen: int, violated: int, error: float) -> None:
-            if progress is not None:
-                progress(f"round {turn}: {violated} rows violated, {chosen} working rows, error {error:.1e}")
-
         count, large = problem.batch_shape[0], problem.most_rows > self.most_rows
         if large:
-            found = [_solve_large(problem[e : e + 1], self.accuracy, report) for e in range(count)]
+            found = [_solve_large(problem[e : e + 1], self.accuracy, progress) for e in range(count)]
         else:
             found = [_solve(problem[first : first + _CHUNK], self.accuracy) for first in range(0, count, _CHUNK)]
         weights, duals, iterations, unique, *_ = (torch.cat(part) for part in zip(*found, strict=True))
@@ -67,22 +58,18 @@ class NuclearInteriorPoint(Solver):
 
 
 class _Found(NamedTuple):
-    """What is known of a batch: weights (0 where infeasible), duals or a ray, iterations, where W is proved unique,
-    where a ray was found, and the relative gap plus largest violation in normalised rows."""
+    """What is known of a batch."""
 
-    weights: Tensor
-    duals: Tensor
+    weights: Tensor  #: 0 where infeasible
+    duals: Tensor  #: or a ray
     iterations: Tensor
-    unique: Tensor
-    infeasible: Tensor
-    error: Tensor
+    unique: Tensor  #: where W is proved unique
+    infeasible: Tensor  #: where a ray was found
+    error: Tensor  #: relative gap plus largest violation in normalised rows
 
 
-def _solve_large(problem: AttentionSVM, tolerance: float, report: Callable[[int, int, int, float], None]) -> _Found:
-    """Solve one problem (batch 1) by working sets.
-
-    `report` is called after each round with the round, the number of working rows, of rows violated, and the error.
-    """
+def _solve_large(problem: AttentionSVM, tolerance: float, progress: ProgressReport) -> _Found:
+    """Solve one problem (batch 1) by working sets."""
     sides, size, allowed = problem.right_hand_side, problem.row_norms.clamp(min=1e-300), problem.inequalities
     # First guess: the rows a mean direction serves worst.
     mean = problem.combine((allowed & (sides > 0)) / size)
@@ -97,8 +84,9 @@ def _solve_large(problem: AttentionSVM, tolerance: float, report: Callable[[int,
         scale = torch.where(sides == 0, size * found.weights.norm(), sides.abs())
         short = (problem.margins(found.weights) - sides) / scale
         violated = allowed & ~chosen & (short < -1e-12)
-        count = int(violated.sum())
-        report(turn + 1, int(chosen.sum()), count, float(found.error[0]))
+        count, error = int(violated.sum()), float(found.error[0])
+        if progress is not None:
+            progress(f"round {turn + 1}: {count} rows violated, {int(chosen.sum())} working rows, error {error:.1e}")
         if count == 0:
             break
         chosen = chosen | _worst(short, violated, _PER_INPUT)
@@ -172,18 +160,11 @@ def _run(rows: ReducedRows, limit: float, patience: int) -> tuple[Tensor, Tensor
         return outputs
     arrays, answers = ([x.cpu().contiguous().numpy() for x in group] for group in (inputs, outputs))
 
-    def solve_share(share: np.ndarray) -> None:
+    def solve_share(part: slice) -> None:
         sizes = shapes(m, n, rx, rz)
         work = Workspace._make(np.empty(shape, np.int64 if shape is sizes.rows else float) for shape in sizes)
-        part = slice(share[0], share[-1] + 1)
         solve_many(*(x[part] for x in arrays), limit, patience, *(x[part] for x in answers), work)
 
-    threads = max(1, min(torch.get_num_threads(), batch // _SHARE))
-    shares = np.array_split(np.arange(batch), threads)
-    if threads == 1:
-        solve_share(shares[0])
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(solve_share, shares))
+    in_shares(solve_share, batch)
     weights, duals, report = (torch.from_numpy(x).to(rows.differences.device) for x in answers)
     return weights, duals, report
