@@ -69,6 +69,7 @@ def main() -> None:
     relu = Task(data, attsvm.ReluHead(width), *parts[2:], attsvm.NormalizedGradientDescent(0.1))
     factors = Task(*parts[:3], attsvm.KeyQuery(), attsvm.NormalizedGradientDescent(0.1))
     adam = Task(*parts, attsvm.Adam(0.1))
+    spectral = Task(*parts, attsvm.SteepestDescent(attsvm.Spectral(), 0.1))
     quadratic = Task(data, attsvm.QuadraticHead(data.head, 0.3), *parts[2:], attsvm.NormalizedGradientDescent(0.1))
     single = attsvm.TokenDataset(data.tokens, torch.ones_like(data.queries[..., :1]), data.labels, head=data.head)
     prompts = Task(single, *parts[1:], attsvm.NormalizedGradientDescent(0.1))
@@ -77,6 +78,7 @@ def main() -> None:
         "relu": (relu, {}),
         "factors": (factors, {}),
         "adam": (adam, {}),
+        "spectral": (spectral, {}),
         "quadratic": (quadratic, {}),
         "prompts": (prompts, {}),
         "relu, 40 in registers": (relu, {"tokens": 40}),

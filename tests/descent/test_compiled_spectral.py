@@ -89,6 +89,7 @@ VALUES = {
     "all equal": lambda m: torch.ones(m),
     "clusters": lambda m: torch.where(torch.arange(m) % 2 == 0, 1.0, 1e-3) * (1 + 1e-12 * torch.arange(m)),
     "geometric": lambda m: 10.0 ** -torch.linspace(0, 6, m),
+    "twelve decades": lambda m: 10.0 ** -torch.linspace(0, 12, m, dtype=torch.float64),
     "one large": lambda m: torch.where(torch.arange(m) == 0, 1.0, 1e-6),
     "one small": lambda m: torch.where(torch.arange(m) == m - 1, 1e-6, 1.0),
     "half the rank": lambda m: (torch.arange(m) < (m + 1) // 2).double(),
@@ -100,7 +101,7 @@ VALUES = {
 @pytest.mark.parametrize("size", [size for size in SIZES if min(size) > 1], ids=repr)
 @pytest.mark.parametrize("kind", VALUES)
 def test_clustered_tiny_and_missing_singular_values(size: tuple[int, int], kind: str) -> None:
-    """Round-off in the matrix moves a pair of singular vectors by its ratio to their singular value, at least 1e-6."""
+    """Round-off in the matrix moves a pair of singular vectors by its ratio to their singular value, at least 1e-12."""
     values = VALUES[kind](min(size)).double().expand(12, -1)
     matrices, exact = with_values(3, *size, values)
     found = polar(matrices)
@@ -254,8 +255,12 @@ def test_small_ranks_only() -> None:
     )
     for data, options in refused:
         run = fit(data, optimizer=MUON, steps=2, **options)
-        assert run.engine == "TorchEngine(), not a compiled one: it takes polar factors of rank at most 32"
-        with pytest.raises(ValueError, match="cannot run this task: it takes polar factors of rank at most 32"):
+        assert (
+            run.engine == "TorchEngine(), not a compiled one: it takes spectral steps along gradients of rank up to 32"
+        )
+        with pytest.raises(
+            ValueError, match="cannot run this task: it takes spectral steps along gradients of rank up to 32"
+        ):
             fit(data, optimizer=MUON, steps=2, engine=CompiledEngine(), **options)
     for data, kind in ((wide, Weights()), (wide, KeyQuery()), (deep, KeyQuery(32))):
         run, peer = both(data, optimizer=MUON, parameterization=kind, steps=3)

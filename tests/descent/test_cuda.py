@@ -260,6 +260,16 @@ class TestDevice:
         data = random_data(n, max(T, 2), d, batch=7, masked=T > 1).to("cuda")
         assert_same_runs(data, steps=30, starts=2)
 
+    @pytest.mark.parametrize("parameterization", [attsvm.Weights(), attsvm.KeyQuery()], ids=repr)
+    @pytest.mark.parametrize("many", [0, 10**9], ids=["unrolled", "loops"])
+    @pytest.mark.parametrize("shape", [(1, 2, 3), (6, 8, 10), (20, 8, 10), (33, 3, 31), (6, 8, 64)])
+    def test_spectral_steps(
+        self, shape: tuple[int, int, int], many: int, parameterization: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("attsvm.descent.engines.cuda.engine._MANY", many)
+        data = random_data(*shape, batch=7, masked=True).to("cuda")
+        assert_same_runs(data, 1e-7, optimizer=MUON, parameterization=parameterization, steps=10, starts=2)
+
     @pytest.mark.parametrize("threads", [32, 64, 256])
     def test_threads(self, threads: int) -> None:
         assert_same_runs(random_data(3, 4, 5, batch=7).to("cuda"), threads=threads, steps=30, starts=2)

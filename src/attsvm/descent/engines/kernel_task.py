@@ -41,33 +41,28 @@ MASKED_SCORE = 1e30
 _LARGEST_SCORE = 200.0
 # Gradients may be as small as the least number to this power: round-off among scores and tokens takes the rest.
 _SMALLEST = 2 / 3
-_KNOWN = "gradient, normalized, sign and spectral"
 # Rows that are rotated in pairs for a spectral step; with far more of them LAPACK is faster.
 _MOST_ROTATED = 32
 _LOSSES: dict[type, int] = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, Linear: LINEAR, Log: LOG}
 
 
-def rule_refusal(task: Task) -> str | None:
-    """Why no kernel can run the task, whatever the size of its numbers, as a clause; None if one can."""
+def task_refusal(task: Task) -> str | None:
+    """Why a kernel cannot run the task, as a clause; None if it can."""
+    known = "it knows gradient, normalized, sign and spectral descent without momentum, and Adam"
     checks = (
         (not task.train_head, "it needs a fixed head"),
         (type(task.loss) in _LOSSES, "it knows Logistic, Exponential, Linear and Log losses"),
         (type(task.parameterization) in (Weights, KeyQuery), "it knows Weights and KeyQuery"),
-        (_rule(task) is not None, f"it knows {_KNOWN} descent without momentum, and Adam"),
-        (rotated_rows(task) <= _MOST_ROTATED, f"it takes polar factors of rank at most {_MOST_ROTATED}"),
+        (_rule(task) is not None, known),
+        (rotated_rows(task) <= _MOST_ROTATED, f"it takes spectral steps along gradients of rank up to {_MOST_ROTATED}"),
         (task.optimizer.clip is None, "it knows no QK-clip"),
         (task.batches is None, "it takes no mini-batches"),
         (task.data.queries_per_sequence == 1, "it does not share tokens between queries"),
         (type(task.head) in (LinearHead, ReluHead, QuadraticHead), "it knows LinearHead, ReluHead and QuadraticHead"),
     )
-    return next((reason for holds, reason in checks if not holds), None)
-
-
-def task_refusal(task: Task) -> str | None:
-    """Why a kernel cannot run the task, as a clause; None if it can."""
-    refusal = rule_refusal(task)
-    if refusal is not None:
-        return refusal
+    for holds, reason in checks:
+        if not holds:
+            return reason
     terms = head_terms(task.data, task.head)
     bound = terms.bound
     if isinstance(task.loss, Log) and (terms.features.shape[-1] > 0 or bool((terms.scores < 0).any())):

@@ -278,42 +278,25 @@ def outer_norm(shape, queries, rows, scales, top):  # type: ignore[no-untyped-de
 
 
 @njit(**HELPER)
-def images(matrix, vectors, result, a, b, shape, place):  # type: ignore[no-untyped-def]
-    """result_i = matrix[a, b] vectors_i for the worker's inputs."""
+def images(matrix, down, across, vectors, result, a, b, shape, place):  # type: ignore[no-untyped-def]
+    """result_i = M vectors_i for the worker's inputs; entry (j, q) of M [a, b] is number ``j down + q across``."""
     for i in range(place.first, place.first + place.own):
         for j in range(place.part, a, shape.parts):
             total = splat(0.0)
             for q in range(b):
-                total = fma(load(matrix, j * b + q), load(vectors, i * b + q), total)
+                total = fma(load(matrix, j * down + q * across), load(vectors, i * b + q), total)
             store(result, i * a + j, total)
-
-
-@njit(**HELPER)
-def images_transposed(matrix, vectors, result, a, b, shape, place):  # type: ignore[no-untyped-def]
-    """result_i = matrix[a, b]^T vectors_i for the worker's inputs."""
-    for i in range(place.first, place.first + place.own):
-        for q in range(place.part, b, shape.parts):
-            total = splat(0.0)
-            for j in range(a):
-                total = fma(load(matrix, j * b + q), load(vectors, i * a + j), total)
-            store(result, i * b + q, total)
 
 
 @njit(**HELPER)
 def common_scale(shape, scales):  # type: ignore[no-untyped-def]
     """The largest scale of the inputs, 0 where none has a gradient, and whether they differ anywhere."""
-    zero, nothing, total = splat(0.0), splat(NOTHING), splat(0.0)
+    zero, top, total = splat(0.0), splat(NOTHING), splat(0.0)
     for i in range(shape.n):
-        total = total + load(scales, i)
-    top = zero
-    uneven = somewhere_less(total, zero)
-    if uneven:
-        top = nothing
-        for i in range(shape.n):
-            scale = load(scales, i)
-            top = where_greater(scale, top, scale, top)
-        top = where_greater(top, nothing, top, zero)
-    return top, uneven
+        scale = load(scales, i)
+        total = total + scale
+        top = where_greater(scale, top, scale, top)
+    return where_greater(top, splat(NOTHING), top, zero), somewhere_less(total, zero)
 
 
 @njit(**HELPER)
@@ -408,11 +391,11 @@ def descend_matrices(sizes, length, shape, place, data, work, first, second, mem
     idle = splat(0.0)
     for k in range(sizes.shape[0]):
         if shape.rank > 0:
-            images_transposed(second, data.queries, work.inner, shape.dq, shape.rank, shape, place)
+            images(second, 1, shape.rank, data.queries, work.inner, shape.rank, shape.dq, shape, place)
             barrier()
-            images(first, work.inner, work.images, shape.d, shape.rank, shape, place)
+            images(first, shape.rank, 1, work.inner, work.images, shape.d, shape.rank, shape, place)
         else:
-            images(first, data.queries, work.images, shape.d, shape.dq, shape, place)
+            images(first, shape.dq, 1, data.queries, work.images, shape.d, shape.dq, shape, place)
         barrier()
         for slot in range(place.own):
             for j in range(shape.d):
@@ -420,7 +403,7 @@ def descend_matrices(sizes, length, shape, place, data, work, first, second, mem
             rows_of(slot, place.first + slot, shape, data, work)
         barrier()
         if shape.rank > 0:
-            images_transposed(first, work.rows, work.back, shape.d, shape.rank, shape, place)
+            images(first, 1, shape.rank, work.rows, work.back, shape.rank, shape.d, shape, place)
             barrier()
         top, uneven = common_scale(shape, work.scales)
         if uneven:

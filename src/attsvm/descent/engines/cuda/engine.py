@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -64,8 +64,7 @@ class Launch:
         from attsvm.descent.engines.cuda.kernel import Plan, build, in_span, parts_of
 
         self._task, self._lead, self.device = task, (starts, task.data.batch_shape[0]), task.data.device
-        one = KernelData.of(replace(task, data=task.data[:1], head=task.head[:1]))
-        data = KernelData.of(task, parts_of(one.shape(task)))
+        data = KernelData.of(task, parts_of(task.data))
         self.shape = data.shape(task)
         self._span = in_span(self.shape)
         many = starts * task.data.batch_shape[0] >= _MANY

@@ -15,6 +15,7 @@ from typing import Any
 
 from numba import config, cuda, float64
 
+from attsvm.data import TokenDataset
 from attsvm.descent.engines import kernel_task, matrices, step
 from attsvm.descent.engines.cuda.source import body_text, helper_text
 from attsvm.descent.engines.numba import lanes
@@ -28,8 +29,8 @@ _IN_REGISTERS = 70  # of those in registers
 _MOST_UNROLLED = 400  # terms of a sum over inputs that are written out
 _TEXT = {**vars(lanes), **vars(matrices), **vars(step)}
 # Functions of the text that are called: compiled for each shape, and those that know no sizes.
-_OF_STEP = ("outer_norm", "images", "images_transposed", "common_scale", "update")
-_HELPERS = (*_OF_STEP, "rotated_rows", "outer_rows", "orthogonalize", "polar_factor")
+_POLAR = ("rotated_rows", "outer_rows", "orthogonalize", "polar_factor")
+_HELPERS = ("outer_norm", "images", "common_scale", "update", *_POLAR)
 _WITHOUT_SIZES = ("inverse_of", "stored_norm", "squared", "blended")
 
 
@@ -39,12 +40,10 @@ def in_span(shape: Shape) -> bool:
     return plain and shape.rule in (kernel_task.NORMALIZED, kernel_task.PLAIN) and shape.n <= max(16, 2 * shape.dq)
 
 
-def parts_of(shape: Shape) -> int:
-    """How many threads share the tokens of an input: as few as hold them. (`shape` is one of a single part.)"""
-    parts = 1
-    while parts < min(WARP, shape.length) and 2 * parts * shape.n <= 1024:
-        if -(-shape.length // parts) * shape.d <= _MOST_TOKENS:
-            break
+def parts_of(data: TokenDataset) -> int:
+    """How many threads share the tokens of an input, but for the first of them: as few as hold them."""
+    parts, length = 1, data.T - 1
+    while parts < min(WARP, length) and 2 * parts * data.n <= 1024 and -(-length // parts) * data.d > _MOST_TOKENS:
         parts *= 2
     return parts
 
