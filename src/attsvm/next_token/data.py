@@ -139,10 +139,8 @@ class NextTokenData:
         return [known[word] for word in given]
 
     def __repr__(self) -> str:
-        return (
-            f"NextTokenData({self.n} samples of up to {self.ids.shape[1]} tokens, {self.left_out} left out,"
-            f" K={self.K}, d={self.d})"
-        )
+        samples = f"{self.n} samples of up to {self.ids.shape[1]} tokens, {self.left_out} left out"
+        return f"NextTokenData({samples}, K={self.K}, d={self.d})"
 
 
 def from_ids(

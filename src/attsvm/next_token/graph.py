@@ -191,10 +191,9 @@ class PriorityGraph:
 
     def __repr__(self) -> str:
         shared = sum(len(each) > 1 for each in self.members)
-        return (
-            f"PriorityGraph({len(self.last_tokens)} last tokens, {len(self.last)} edges, {int(self.strict.sum())}"
-            f" strict, {len(self.level)} components, {shared} of more than one token)"
-        )
+        edges = f"{len(self.last)} edges, {int(self.strict.sum())} strict"
+        components = f"{len(self.level)} components, {shared} of more than one token"
+        return f"PriorityGraph({len(self.last_tokens)} last tokens, {edges}, {components})"
 
     def __str__(self) -> str:
         counted = ("samples", "relations", "strict")

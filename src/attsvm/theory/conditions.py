@@ -65,9 +65,8 @@ class Condition:
             verdict = "holds" if bool(self.holds) else "fails" if bool(self.certain) else "not known"
             verdict += f" (margin {self.margin.item():.3g}{'' if bool(self.certain) else ', not proved'})"
         else:
-            verdict = f"holds for {int(self.holds.sum())} of {self.holds.numel()}"
-            open_ended = int((~self.holds & ~self.certain).sum())
-            verdict += f", not known for {open_ended}" if open_ended else ""
+            verdict, unknown = f"holds for {int(self.holds.sum())} of {self.holds.numel()}", ~self.holds & ~self.certain
+            verdict += f", not known for {int(unknown.sum())}" if bool(unknown.any()) else ""
         return f"{self.name}: {verdict}; {self.sentence} {self.citation}"
 
 

@@ -120,12 +120,10 @@ class GrowthCheck:
     @property
     def sentence(self) -> str:
         """One sentence for all data sets."""
-        count = self.holds.numel()
-        return (
-            f"Over the last decade of {int(self.predicted.step[-1]):,} steps the gap stays within"
-            f" {100 * self.tolerance:g} % of the law on {int(self.holds.sum())} of {count} data sets (in the end"
-            f" {_median(self.ratio[-1])} of it), and within its bounds on {int(self.within_bounds.sum())}."
-        )
+        said = f"Over the last decade of {int(self.predicted.step[-1]):,} steps the gap stays within"
+        said += f" {100 * self.tolerance:g} % of the law on {int(self.holds.sum())} of {self.holds.numel()} data sets"
+        end = _median(self.ratio[-1])
+        return f"{said} (in the end {end} of it), and within its bounds on {int(self.within_bounds.sum())}."
 
 
 def growth(

@@ -143,12 +143,10 @@ class JointComparison:
     threshold: float  #: what the cosines were held against
 
     def __str__(self) -> str:
-        return (
-            f"{int(self.holds.sum())} of {self.holds.numel()} runs reach the prediction (cosines of attention and head"
-            f" at least {self.threshold:g}); {int(self.same_selection.sum())} reach its selection;"
-            f" median cosines: attention {self.attention_cosine.nanmedian().item():.6f},"
-            f" head {self.head_cosine.nanmedian().item():.6f}"
-        )
+        said = f"{int(self.holds.sum())} of {self.holds.numel()} runs reach the prediction (cosines of attention and"
+        said += f" head at least {self.threshold:g}); {int(self.same_selection.sum())} reach its selection"
+        attention, head = (each.nanmedian().item() for each in (self.attention_cosine, self.head_cosine))
+        return f"{said}; median cosines: attention {attention:.6f}, head {head:.6f}"
 
 
 def verify_joint(prediction: JointPrediction, run: Run, threshold: float = 0.99) -> JointComparison:

@@ -72,10 +72,8 @@ def separable_by_dimension(data: TokenDataset) -> Condition:
     # With dq = 1 the clauses agree where n = 1, and a prompt has no query dimensions to gain.
     spare = alone if data.dq == 1 and data.queries_per_sequence == 1 else torch.maximum(cross, alone)
     spare = spare.masked_fill(inputs == 0, min(data.d, data.dq))
-    said = (
-        f"d = {data.d}, dq = {data.dq}, n = {data.n}, T = {data.T}: every selection of almost every data set can be"
-        " separated if d >= T - 1 and dq >= n, or d >= n (T - 1)"
-    )
+    said = f"d = {data.d}, dq = {data.dq}, n = {data.n}, T = {data.T}: every selection of almost every data set can be"
+    said += " separated if d >= T - 1 and dq >= n, or d >= n (T - 1)"
     return Condition("separable by dimension", spare >= 0, spare.double(), said, "[TaSVM, separability]")
 
 

@@ -73,10 +73,8 @@ def everywhere(
     data: TokenDataset, name: str, answer: bool | None, sentence: str, citation: str, margin: float = math.nan
 ) -> Condition:
     """A condition with the same answer on every data set; None means that it is not known."""
-    holds, certain = (
-        torch.full(data.batch_shape, bool(each), device=data.device) for each in (answer, answer is not None)
-    )
     margins = torch.full(data.batch_shape, margin, dtype=torch.float64, device=data.device)
+    holds, certain = (torch.full_like(margins, each, dtype=torch.bool) for each in (bool(answer), answer is not None))
     return Condition(name, holds, margins, sentence, citation, certain)
 
 

@@ -69,14 +69,11 @@ class Start:
         return tuple("inside" if inside else "outside" if outside else "not known" for inside, outside in pairs)
 
     def __str__(self) -> str:
-        places = self.places
-        counted = ", ".join(f"{places.count(name)} {name}" for name in ("inside", "outside", "not known"))
-        here = f"these starts: {counted}" if self.inside.ndim else f"this start: {places[0]}"
-        return (
-            f"Proved locally if the start is inside the cone of the theorem and its other conditions hold; {here}"
-            f" (medians: cosine {median(self.cosine, 3)}, norm {median(self.norm, 3)}, smallest margin over norm"
-            f" {median(self.margin, 3)}, smallest attention on a predicted token {median(self.attention, 3)})."
-        )
+        counted = ", ".join(f"{self.places.count(name)} {name}" for name in ("inside", "outside", "not known"))
+        here = f"these starts: {counted}" if self.inside.ndim else f"this start: {self.places[0]}"
+        said = f"Proved locally if the start is inside the cone of the theorem and its other conditions hold; {here}"
+        said += f" (medians: cosine {median(self.cosine, 3)}, norm {median(self.norm, 3)}, smallest margin over norm"
+        return f"{said} {median(self.margin, 3)}, smallest attention on a predicted token {median(self.attention, 3)})."
 
 
 @dataclass(frozen=True, eq=False)

@@ -83,9 +83,7 @@ def results_for_every_start(training: Training) -> dict[str, Result]:
             said = "the path tends to the best of the SVMs that keep one optimal token of each input"
             add("several", "[TaSVM, several optima]", said, *_FIXED, "W", "several")
     if training.train_head:
-        said = (
-            "the joint path tends to the label SVM of the optimal selection and the tight or relaxed SVM of attention"
-        )
+        said = "the joint path tends to the label SVM of the optimal selection and the tight or relaxed attention SVM"
         add("joint", "[MMTS, joint training]", said, "linear", "logistic", "separable", "label margin")
     return made
 

@@ -140,10 +140,7 @@ def row_chart(data: TokenDataset) -> Chart:
 
 def whole_chart(data: TokenDataset) -> Chart:
     """The entries of W itself, for norms that a change of basis would spoil."""
-    left, right = (
-        torch.eye(size, dtype=data.dtype, device=data.device).expand(len(data.tokens), -1, -1)
-        for size in (data.d, data.dq)
-    )
+    left, right = (torch.eye(size).to(data.tokens).expand(len(data.tokens), -1, -1) for size in (data.d, data.dq))
     return Chart(replace_unchecked(data, tokens=data.tokens - data.tokens[..., :1, :], head=None), left, right)
 
 
