@@ -14,7 +14,16 @@ from torch import Tensor
 from attsvm.attention import QuadraticHead
 from attsvm.attention.linear_maps import folded
 from attsvm.data import TokenDataset
-from attsvm.data.checks import ArrayLike, as_floating, as_mask, check_finite, check_kind, check_shape, place
+from attsvm.data.checks import (
+    ArrayLike,
+    as_floating,
+    as_mask,
+    check_finite,
+    check_kind,
+    check_shape,
+    check_share,
+    place,
+)
 from attsvm.data.dataset import repeated
 from attsvm.norms import Frobenius, Norm, direction_cosine
 from attsvm.norms.sizes import project_onto_simplex
@@ -102,6 +111,8 @@ def generalized_components(
     >>> [round(x, 6) for x in parts.svm_component.flatten().tolist()], round(float(parts.scale), 6)
     ([0.333333, 0.333333, -0.666667], 30.0)
     """
+    check_share(ambiguous, "ambiguous")
+    check_share(threshold, "threshold")
     if not 0 < ambiguous <= threshold <= 0.5:
         raise ValueError(f"thresholds must satisfy 0 < ambiguous <= threshold <= 0.5; got {ambiguous} and {threshold}")
     check_kind(data, TokenDataset, "data", "a TokenDataset")
