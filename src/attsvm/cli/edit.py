@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as reading
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,18 +49,15 @@ def edit(
     kind = svm_norm_named(norm, None)
     loaded = attsvm.heads.load(model, tokenizer=tokenizer, model_type=model_type)
     found = attsvm.heads.edit(loaded, head, asked, keep=texts, norm=kind, margin=margin)
-    if found.possible and out is not None:
-        found.save(loaded, out)
+    written = [] if out is None or not found.possible else [found.save(loaded, out)]
     if json:
         lists = {name: list(map(str, getattr(found, name))) for name in ("demands", "binding", "moved", "clash")}
+        told = {name: getattr(found, name) for name in ("head", "possible", "sentence", "rank")}
         proof = {name: float(value) for name, value in vars(found.solution.certificate).items()}
-        told: dict[str, Any] = {"head": found.head, "possible": found.possible, "sentence": found.sentence}
-        rank = {"rank": found.rank, "kept": len(found.kept), "certificate": proof}
-        print_json({**told, **rank, **lists, "files": [str(out)] if found.possible and out is not None else []})
+        print_json({**told, "kept": len(found.kept), "certificate": proof, **lists, "files": list(map(str, written))})
         return
-    echo(str(found))
-    if found.possible and out is not None:
-        echo(f"Written: {out}")
+    for line in (str(found), *(f"Written: {folder}" for folder in written)):
+        echo(line)
 
 
 def _demands(path: Path) -> list[Any]:
@@ -69,10 +67,9 @@ def _demands(path: Path) -> list[Any]:
         raise ValueError(f"--demands {path} cannot be read: {error}") from None
     found = []
     for number, line in enumerate(lines, 1):
-        try:
+        one = None
+        with suppress(ValueError):
             one = reading.loads(line)
-        except ValueError:
-            one = None
         if not isinstance(one, list) or len(one) != 3 or not isinstance(one[0], str):
             raise ValueError(f"--demands: line {number} of {path} must be [text, query, token]; got {line!r}")
         found.append(tuple(one))

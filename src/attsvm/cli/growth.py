@@ -43,8 +43,8 @@ def growth(
             parameterization=parameterization_named(parameterization, rank),
         )  # fmt: skip
     else:
-        used = {"data", "run", "steps", "threshold", "quiet", "json"}
-        refuse_options(context, used, "--run says how it was trained")
+        unused = set(context.params) - {"data", "run", "steps", "threshold", "quiet", "json"}
+        refuse_options(context, unused, "--run says how it was trained")
         saved = attsvm.Run.load(run)
         found = attsvm.growth(loaded, saved, steps=steps, threshold=threshold)
         check = attsvm.verify_growth(loaded, saved)

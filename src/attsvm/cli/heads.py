@@ -34,29 +34,19 @@ Images = Annotated[
     Path | None,
     option("--images", "FOLDER", "PNG and JPEG files for a vision model, or a .npz file with an array called images."),
 ]
-Tokenizer = Annotated[
-    Path | None, option("--tokenizer", "FOLDER", "Where MODEL brings no tokenizer: a folder, or a .tiktoken file.")
-]
-ModelType = Annotated[
-    str | None, option("--model-type", "NAME", "Architecture, such as bert, where config.json does not say it.")
-]
+Tokenizer = Annotated[Path | None, option("--tokenizer", "FOLDER", "Where MODEL has none: a folder or .tiktoken file.")]
+ModelType = Annotated[str | None, option("--model-type", "NAME", "Such as bert, where config.json does not say it.")]
 Most = Annotated[int, Option("--most-texts", metavar="N", min=1, help="Read at most N lines of FILE, or N images.")]
 Layers = Annotated[str | None, option("--layers", "LIST", "Such as 0,3 or 2-5; all by default.")]
 Heads = Annotated[str | None, option("--heads", "LIST", "Such as 0,3 or L3H7,L0H2; all by default.")]
 Norms = Annotated[str, option("--norm", "NAMES", "Such as frobenius or frobenius,nuclear.")]
 Queries = Annotated[int, option("--queries", "N", "Solve for at most N confident queries per head.")]
-Confidence = Annotated[
-    float, option("--confidence", "P", "A query is confident if its attention on one token exceeds P.")
-]
-HeldOut = Annotated[
-    float, option("--held-out", "SHARE", "Share of the texts kept apart, to test the solution's predictions on.")
-]
+Confidence = Annotated[float, option("--confidence", "P", "Confident are queries with more than P on one token.")]
+HeldOut = Annotated[float, option("--held-out", "SHARE", "Share of the texts kept apart, to test the solution on.")]
 LeaveOut = Annotated[bool, flag("--leave-out-sinks", "The first token and delimiters are not candidates.")]
 Draws = Annotated[int, option("--draws", "N", "Draw each control N times; the table shows their range.")]
 Seed = Annotated[int, option("--seed", "N", "Seed of the draws and the controls.")]
-Swap = Annotated[
-    bool, flag("--swap", "Instead, run the model with W_mm, random weights or nothing in place of the heads.")
-]
+Swap = Annotated[bool, flag("--swap", "Instead, run MODEL with W_mm, random weights or nothing in place of heads.")]
 Html = Annotated[Path | None, option("--html", "FILE", "Where to write the report; FOLDER/heads.html by default.")]
 
 
@@ -82,13 +72,14 @@ def heads(
     from attsvm.heads.analysis.analyze import chosen_heads
 
     if swap:
-        refuse_options(context, _OF_SWAPS, "--swap compares in this process, in the Frobenius norm, and writes no page")
+        tasks = {"jobs", "backend", "scheduler", "worker_timeout"}
+        unused = {"norm", "held_out", "leave_out_sinks", "draws", "html", *tasks}
+        refuse_options(context, unused, "--swap compares in this process, in the Frobenius norm, and writes no page")
     computing, where = checked_backend(backend, scheduler, jobs, worker_timeout), backend_device(device, backend)
     folder = own_folder(out, "heads")
-    page = checked_file(html or folder / "heads.html", "--html")
-    numbers = checked_file(folder / "heads.json", "--out")
+    page, numbers = checked_file(html or folder / "heads.html", "--html"), checked_file(folder / "heads.json", "--out")
     norms = tuple(svm_norm_named(name.strip(), None) for name in norm.split(","))
-    wanted_layers, wanted_heads = _numbers(layers, "--layers"), _heads(heads)
+    wanted_layers, wanted_heads = _numbers(layers, "--layers"), _numbers(heads, "--heads")
     if images is not None and texts != "sample":
         raise ValueError("--images and --texts exclude each other: a model looks at images or reads texts")
     given = _texts(texts, most_texts) if images is None else attsvm.heads.Texts((), "")
@@ -116,27 +107,17 @@ def heads(
         except KeyboardInterrupt:
             interrupted("finished heads are kept, the same command goes on from them")
     with new_result(folder) as staging:
-        if html is not None:
-            report.save_html(page)
-        else:
-            report.save_html(staging / page.name)
+        report.save_html(staging / page.name if html is None else page)
         report.save_json(staging / numbers.name)
         write_result(
             staging, context, [page, numbers], report.seconds, kind="heads", source=model, description=repr(report),
             texts=texts if images is None else str(images), seed=seed,
-            notes=[*report.notes, *([given.note] if given.note else [])],
+            notes=[*report.notes, *filter(None, [given.note])],
         )  # fmt: skip
     if json:
         print_json({**report.to_json(), "files": [str(page), str(numbers)]})
     else:
         _print(report, given, page, numbers, quiet)
-
-
-# Options that --swap has a use for.
-_OF_SWAPS = {
-    "model", "texts", "images", "tokenizer", "model_type", "most_texts", "layers", "heads", "queries", "confidence",
-    "swap", "out", "seed", "device", "quiet", "json",
-}  # fmt: skip
 
 
 def _swap(
@@ -169,8 +150,8 @@ def _swap(
             found = attsvm.heads.swaps(model, given.lines or None, heads, **settings, kept=kept, progress=progress)
         except KeyboardInterrupt:
             interrupted("what was measured is kept, the same command goes on from it")
-    seconds, command = time.perf_counter() - began, command_of(context)
-    told = new_manifest("swaps", command=command, **asked, swaps=to_plain(found), seconds=seconds)
+    spent = time.perf_counter() - began
+    told = new_manifest("swaps", command=command_of(context), **asked, swaps=to_plain(found), seconds=spent)
     write_json(file, told)
     part.unlink(missing_ok=True)
     if json:
@@ -199,18 +180,16 @@ def _print(report: HeadsReport, given: Texts, page: Path, numbers: Path, quiet: 
         typer.echo(warning)
     if not quiet:
         brief = [column for column in COLUMNS if column.brief]
+        solved = len(report) - len(report.unsolved)
         print_table(
-            f"{report.model}: {plural(len(report), 'head')}, {len(report) - len(report.unsolved)} solved, by"
-            " selectivity",
+            f"{report.model}: {plural(len(report), 'head')}, {solved} solved, by selectivity",
             [(column.title, "left" if column.key in ("head", "selects") else "right") for column in brief],
             [[column.format(row[column.key]) for column in brief] for row in report.table],
         )
-        for verdict in report.verdicts:
-            typer.echo(f"- {verdict}")
-        for outcome, names in report.outcomes.items():
-            typer.echo(f"- {', '.join(names)}: {outcome}")
-        for note in (*report.notes, *filter(None, [given.note])):
-            typer.echo(f"- Note: {note}.")
+        unsolved = [f"{', '.join(names)}: {outcome}" for outcome, names in report.outcomes.items()]
+        notes = [f"Note: {note}." for note in (*report.notes, *filter(None, [given.note]))]
+        for line in (*report.verdicts, *unsolved, *notes):
+            typer.echo(f"- {line}")
     typer.echo(f"{in_mebibytes(report.memory)} of states and rows at once; written: {page}, {numbers}")
 
 
@@ -222,26 +201,20 @@ def _texts(name: str, most: int, option: str = "--texts") -> Texts:
     return attsvm.heads.read_texts(name, most)
 
 
-def _numbers(text: str | None, option: str) -> list[int] | None:
-    """``0,3`` or ``2-5`` as numbers."""
+def _numbers(text: str | None, option: str) -> list[Any] | None:
+    """``0,3`` or ``2-5`` as numbers; names of heads stay what they are."""
     if text is None:
         return None
-    found: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+    found: list[int | str] = []
+    for part in map(str.strip, text.split(",")):
+        if option == "--heads" and part.startswith("L"):
+            found.append(part)
+            continue
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
         if match is None:
             raise ValueError(f"{option} must be numbers such as 0,3 or 2-5; got {text!r}")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first > 10_000:
-            raise ValueError(f"{option} must count upwards; got {part.strip()!r}")
+            raise ValueError(f"{option} must count upwards; got {part!r}")
         found.extend(range(first, last + 1))
-    return found
-
-
-def _heads(text: str | None) -> list[int | str] | None:
-    if text is None:
-        return None
-    found: list[int | str] = []
-    for part in text.split(","):
-        found += [part.strip()] if part.strip().startswith("L") else (_numbers(part, "--heads") or [])
     return found

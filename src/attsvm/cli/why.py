@@ -15,16 +15,9 @@ from attsvm.cli.heads import Model, ModelType, Tokenizer, _texts
 
 Text = Annotated[str, Argument(metavar="TEXT", help="What the model reads.")]
 Head = Annotated[str, option("--head", "NAME", "Such as L3H7: layer and head, counted from 0.")]
-Query = Annotated[
-    str | None, option("--query", "WORD", "A word that occurs once, or a token's number; the last token by default.")
-]
+Query = Annotated[str | None, option("--query", "WORD", "A word that occurs once, or a token's number; else the last.")]
 Over = Annotated[str | None, option("--over", "WORD", "The token to compare with; the runner-up by default.")]
-Examples = Annotated[
-    str | None,
-    option(
-        "--examples", "FILE", "Texts, one per line, or sample: W_mm of the head there, and which examples carry it."
-    ),
-]
+Examples = Annotated[str | None, option("--examples", "FILE", "Texts, or sample: which of them carry the head's W_mm.")]
 Html = Annotated[Path | None, option("--html", "FILE", "Write a page with all tokens of TEXT to click at.")]
 Shown = Annotated[int, option("--parts", "N", "Print the N largest parts of each sum.")]
 
@@ -64,16 +57,14 @@ def why(
         return
     echo(found.sentence)
     for title, shares in found.sums.items():
-        total = found.support_gap if shares and title.startswith("Under") else found.gap
+        total = found.support_gap if title.startswith("Under") else found.gap
         rows = [[share.name, number(share.value, 4), f"{share.value / total:.0%}" if total else ""]
                 for share in largest(shares, parts)]  # fmt: skip
         echo(title)  # which a narrow table would break into lines
         columns = [("part", "left"), ("adds", "right"), ("share", "right")]
         print_table("", columns, [*rows, [], ["sum", number(total, 4), ""]])
-    for flip in found.flips:
-        echo(f"- {str_flip(found, flip)}.")
-    echo(f"- Parts add up to the gap to {found.error:.1e} of it.")
-    for note in (*found.notes, *loaded.notes):
-        echo(f"- Note: {note}.")
+    said = [*(str_flip(found, flip) for flip in found.flips), f"Parts add up to the gap to {found.error:.1e} of it"]
+    for line in (*said, *(f"Note: {note}" for note in (*found.notes, *loaded.notes))):
+        echo(f"- {line}.")
     if page is not None:
         echo(f"Written: {page}")

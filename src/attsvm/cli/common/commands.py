@@ -69,16 +69,16 @@ class Group(_Flowing, TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def refuse_options(context: typer.Context, used: Collection[str], why: str) -> None:
-    """A ValueError that names the options that were given and are not among those `used`, and says `why`."""
+def refuse_options(context: typer.Context, unused: Collection[str], why: str) -> None:
+    """A ValueError that says `why`, and names the options among those `unused` that were given."""
 
     def given(name: str) -> bool:
         source = context.get_parameter_source(name)
         return source is not None and source.name == "COMMANDLINE"
 
-    unused = [each.opts[0] for each in context.command.params if each.name not in used and given(str(each.name))]
-    if unused:
-        raise ValueError(f"{why}; leave out {', '.join(unused)}")
+    named = [each.opts[0] for each in context.command.params if each.name in unused and given(str(each.name))]
+    if named:
+        raise ValueError(f"{why}; leave out {', '.join(named)}")
 
 
 def interrupted(kept: str) -> NoReturn:
