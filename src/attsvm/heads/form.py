@@ -127,6 +127,10 @@ class HeadWeights:
         moved = torch.complex(states[:, first], states[:, second]) * phases
         return states.index_copy(1, first, moved.real).index_copy(1, second, moved.imag)
 
+    def sides(self, seen: LayerStates) -> tuple[Float[Tensor, "T m"], Float[Tensor, "T m"]]:
+        """Keys and queries of the head, turned by their positions."""
+        return self.turned(seen.keys @ self.key, seen.phases), self.turned(seen.queries @ self.query, seen.phases)
+
     def bias(self, buckets: Int[Tensor, "*pairs"]) -> Float[Tensor, "*pairs"]:
         """The learned bias of each bucket; 0 for buckets of -1, and where there are no biases."""
         none = self.key.new_zeros(1)
@@ -139,10 +143,7 @@ class HeadWeights:
 
     def logits(self, seen: LayerStates) -> Float[Tensor, "T T"]:
         """The logits before capping and the mask; row = query."""
-        keys, queries = (
-            self.turned(seen.keys @ self.key, seen.phases),
-            self.turned(seen.queries @ self.query, seen.phases),
-        )
+        keys, queries = self.sides(seen)
         found = queries @ keys.T
         if self.relative is not None:
             if seen.buckets is None:
@@ -180,8 +181,7 @@ def head_weights(
     A factor with a bias has it in a last row, for states with a constant coordinate; without (None) it has no such row.
     """
 
-    def with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
-        wide = weight if bias is None else torch.cat([weight, bias[None]])
-        return wide.detach().to("cpu", torch.float64)
-
-    return HeadWeights(key=with_bias(key, key_bias), query=scale * with_bias(query, query_bias))
+    both = ((key, key_bias), (query, query_bias))
+    wide = (weight if bias is None else torch.cat([weight, bias[None]]) for weight, bias in both)
+    own, asking = (factor.detach().to("cpu", torch.float64) for factor in wide)
+    return HeadWeights(own, scale * asking)

@@ -19,6 +19,7 @@ from torch import Tensor
 from attsvm.heads.form import HeadWeights, LayerStates
 
 Text = str | Sequence[int]
+Place = tuple[int, int]  # layer and head, counted from 0
 
 # A float32 forward pass is off by about 1e-6 times the largest logit; a wrong form is off by far more than this.
 TOLERANCE = 1e-3
@@ -38,12 +39,9 @@ class Sentence:
         return len(self.tokens)
 
     def place(self, query: int | str | None, name: str = "query") -> int:
-        """The position of a token: a number, or a word that occurs once, whose last token counts.
+        """The position of a token: a number, or a word that occurs once, whose last token counts; else a ValueError.
 
         Digits are a position. None means the last token that is not special.
-
-        Raises:
-            ValueError: if there is no such position, or the word occurs nowhere or more than once.
         """
         length = len(self)
         if query is None:
@@ -181,20 +179,19 @@ def check_index(name: str, value: object, size: int, model: str) -> None:
         raise ValueError(f"{name} must lie in 0..{size - 1} for {model}; got {value!r}")
 
 
-def head_place(model: HeadModel, head: str, argument: str = "head") -> tuple[int, int]:
+def head_place(model: HeadModel, head: str, argument: str = "head") -> Place:
     """Layer and head of ``"L3H7"``; a ValueError if it is no such name, or the model has no such head."""
     match = re.fullmatch(r"[Ll](\d+)[Hh](\d+)", head.strip()) if isinstance(head, str) else None
     if match is None:
         raise ValueError(f"{argument} must be a name such as 'L3H7' (layer and head, counted from 0); got {head!r}")
     layer, number = int(match[1]), int(match[2])
     if layer >= model.layers or number >= model.heads:
-        raise ValueError(
-            f"head {head} does not exist; {model.name} has layers 0..{model.layers - 1} with heads 0..{model.heads - 1}"
-        )
+        there = f"layers 0..{model.layers - 1} with heads 0..{model.heads - 1}"
+        raise ValueError(f"head {head} does not exist; {model.name} has {there}")
     return layer, number
 
 
-def named_heads(model: HeadModel, heads: Sequence[str] | None) -> list[tuple[int, int]]:
+def named_heads(model: HeadModel, heads: Sequence[str] | None) -> list[Place]:
     """Layer and head of each of `heads`, sorted; None means all."""
     if heads is None:
         return [(layer, head) for layer in range(model.layers) for head in range(model.heads)]

@@ -79,7 +79,7 @@ def test_bad_input(tmp_path):
         watch(gpt2(), TEXTS, heads=["L9H0"])
     with pytest.raises(ValueError, match="a live model of the transformers library; got Linear"):
         watch(torch.nn.Linear(2, 2), TEXTS)
-    with pytest.raises(ValueError, match="every must be a whole number of steps"):
+    with pytest.raises(ValueError, match="every must be a positive integer"):
         watch(gpt2(), TEXTS, every=0)
     with pytest.raises(ValueError, match="looks at images"):
         watch(vit(), TEXTS)

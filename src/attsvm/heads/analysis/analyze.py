@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,7 +19,7 @@ from attsvm.heads.analysis.selections import state_bytes
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.analysis.sweep import heads_sweep, reports_of
 from attsvm.heads.loading.texts import read_sentences
-from attsvm.heads.model import HeadModel, Sentence, Text, check_index, counted, head_place
+from attsvm.heads.model import HeadModel, Place, Sentence, Text, check_index, counted, head_place
 from attsvm.heads.report.records import HeadReport
 from attsvm.heads.report.report import HeadsReport
 from attsvm.norms import Frobenius, Norm
@@ -27,6 +27,7 @@ from attsvm.sweep.manifest import RESUME
 
 if TYPE_CHECKING:
     from attsvm.sweep import Backend
+    from attsvm.sweep.task import Sweep
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class Progress:
     done: int
     total: int
     message: str
+
+
+Told = Callable[[Progress], None] | None
 
 
 def analyze(
@@ -59,7 +63,7 @@ def analyze(
     cache: str | os.PathLike[str] | None = None,
     backend: Backend | None = None,
     device: str = "cpu",
-    progress: Callable[[Progress], None] | None = None,
+    progress: Told = None,
 ) -> HeadsReport:
     """Analyse heads of a transformer as support vector machines of their own selections.
 
@@ -106,8 +110,9 @@ def analyze(
     if others and not all(model.weights(*place).plain for place in chosen):
         raise ValueError(f"norms must be Frobenius for heads whose logits depend on positions; got {others[0]}")
     sentences, repeated = _sentences(model, texts)
+    sweep = heads_sweep(model, sentences, chosen, settings)
     with TemporaryDirectory() if cache is None else contextlib.nullcontext(cache) as folder:
-        reports, said = _finished(model, sentences, chosen, settings, Path(folder), backend, progress)
+        reports, said = _finished(sweep, len(chosen), Path(folder), device, backend, progress)
     # Bytes of the hidden states of one layer, those of untrained twins included, and of the largest problem.
     memory = state_bytes(model, sentences) * (1 + (draws if model.has_untrained else 0))
     memory += max((found.head.memory for report in reports for found in report.comparisons), default=0)
@@ -128,31 +133,22 @@ def analyze(
 
 
 def _finished(
-    model: HeadModel,
-    sentences: Sequence[Sentence],
-    chosen: Sequence[tuple[int, int]],
-    settings: Settings,
-    folder: Path,
-    backend: Backend | None,
-    progress: Callable[[Progress], None] | None,
+    sweep: Sweep[Any], total: int, folder: Path, device: str, backend: Backend | None, progress: Told
 ) -> tuple[list[HeadReport], list[str]]:
-    """The reports on all chosen heads, kept in a folder of `folder` as soon as they are there, and notes."""
+    """The reports on all heads, kept in a folder of `folder` as soon as they are there, and notes."""
     from attsvm.sweep import run
 
-    sweep, notes = heads_sweep(model, sentences, chosen, settings), list[str]()
-    before = -1
+    notes, before = list[str](), -1
 
     def tell(done: int, _: int) -> None:
         nonlocal before
         new_round, before = done in (0, before), done
         if progress is not None:
-            progress(Progress(done, len(chosen), "running the model" if new_round else "solving"))
+            progress(Progress(done, total, "running the model" if new_round else "solving"))
 
-    own = folder / sweep.default.fingerprint(sweep.id, torch.device(settings.device).type)
+    own = folder / sweep.default.fingerprint(sweep.id, torch.device(device).type)
     try:
-        result = run(
-            sweep, folder=own, backend=backend, resume=True, device=settings.device, progress=tell, say=notes.append
-        )
+        result = run(sweep, folder=own, backend=backend, resume=True, device=device, progress=tell, say=notes.append)
     except (OSError, ValueError) as error:
         if RESUME not in str(error):
             raise
@@ -160,18 +156,16 @@ def _finished(
     return reports_of(result), notes
 
 
-def chosen_heads(
-    model: HeadModel, layers: Sequence[int] | None, heads: Sequence[int | str] | None
-) -> list[tuple[int, int]]:
+def chosen_heads(model: HeadModel, layers: Sequence[int] | None, heads: Sequence[int | str] | None) -> list[Place]:
     """(layer, head) of every head asked for, in order."""
-    wanted = list(range(model.layers)) if layers is None else list(layers)
+    wanted = list(range(model.layers) if layers is None else layers)
     for layer in wanted:
         check_index("layers", layer, model.layers, model.name)
     if not wanted:
         raise ValueError("layers must name at least one layer, or be None for all; got none")
     if heads is not None and (len(heads) == 0 or isinstance(heads, str)):
         raise ValueError(f"heads must be a list such as [0, 3] or ['L3H7'], or None for all; got {heads!r}")
-    found: set[tuple[int, int]] = set()
+    found: set[Place] = set()
     for head in range(model.heads) if heads is None else heads:
         if not isinstance(head, str):
             check_index("heads", head, model.heads, model.name)
@@ -193,9 +187,8 @@ def _sentences(model: HeadModel, texts: Sequence[Text] | None) -> tuple[list[Sen
         different.setdefault(index if model.sentences else tuple(sentence.ids.tolist()), sentence)
     repeated, found = len(found) - len(different), list(different.values())
     if all(len(sentence) < 2 for sentence in found):
-        raise ValueError(
-            f"texts must have at least two tokens somewhere; got {counted(len(found), 'different text')} of one token"
-        )
+        what = counted(len(found), "different text")
+        raise ValueError(f"texts must have at least two tokens somewhere; got {what} of one token")
     return found, repeated
 
 

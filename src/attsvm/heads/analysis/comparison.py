@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from attsvm.heads.analysis.lifted import Pairs, solve_lifted
 from attsvm.heads.analysis.problem import selection_problem
-from attsvm.heads.analysis.selections import Choices, SentenceView
+from attsvm.heads.analysis.selections import Choices, Views
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.report.records import Closeness, Efficiency, Spectrum
@@ -40,7 +39,7 @@ class Compared:
 
 
 def compare_with_max_margin(
-    form: HeadWeights, views: Sequence[SentenceView], drawn: Choices, held_out: Choices, norm: Norm, settings: Settings
+    form: HeadWeights, views: Views, drawn: Choices, held_out: Choices, norm: Norm, settings: Settings
 ) -> Compared:
     """How close W is to W_mm, the solution of the max-margin problem of `drawn`, which is asked for `held_out` too."""
     if not form.plain or (settings.device != "cpu" and isinstance(norm, Frobenius) and not form.slope):
@@ -85,7 +84,7 @@ def compare_with_max_margin(
 
 
 def _compare_lifted(
-    form: HeadWeights, views: Sequence[SentenceView], drawn: Choices, held_out: Choices, norm: Norm, settings: Settings
+    form: HeadWeights, views: Views, drawn: Choices, held_out: Choices, norm: Norm, settings: Settings
 ) -> Compared:
     """The same for a head whose logits depend on positions; W is the stack of its channels."""
     if not isinstance(norm, Frobenius):
@@ -173,7 +172,7 @@ def spectrum(weights: Float[Tensor, "d dq"]) -> Spectrum:
     )
 
 
-def projected(weights: Float[Tensor, "D E"], views: Sequence[SentenceView], drawn: Choices) -> Float[Tensor, "D E"]:
+def projected(weights: Float[Tensor, "D E"], views: Views, drawn: Choices) -> Float[Tensor, "D E"]:
     """The part of `weights` that the data can see: P_x W P_z.
 
     P_x projects on the span of the differences of candidates, P_z on that of the queries; margins do not change. The
@@ -199,7 +198,7 @@ def _onto(gram: Tensor) -> Tensor:
     return kept @ kept.T
 
 
-def agreement(form: HeadWeights, views: Sequence[SentenceView], drawn: Choices) -> float:
+def agreement(form: HeadWeights, views: Views, drawn: Choices) -> float:
     """Share of `drawn` on which the largest logit of `form` is that of the selected token; NaN if there are none."""
     if len(drawn) == 0:
         return math.nan

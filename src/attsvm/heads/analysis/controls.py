@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from attsvm.heads.analysis.selections import Choices, SentenceView
+from attsvm.heads.analysis.selections import Choices, Views
 from attsvm.heads.form import HeadWeights
 
 
@@ -32,7 +31,7 @@ def same_spectrum(form: HeadWeights, generator: torch.Generator, seed: int) -> H
     return replace(form, key=moved(form.key, shared), query=moved(form.query, generator))
 
 
-def matching_temperature(views: Sequence[SentenceView], form: HeadWeights, threshold: float, share: float) -> float:
+def matching_temperature(views: Views, form: HeadWeights, threshold: float, share: float) -> float:
     """The factor on the logits of `form` at which a share of `share` of its queries is confident.
 
     Margins are normalised, so the factor changes nothing but which queries count as confident: a control is then as
@@ -53,7 +52,7 @@ def matching_temperature(views: Sequence[SentenceView], form: HeadWeights, thres
     return math.exp(high) / scale
 
 
-def shuffled(found: Choices, views: Sequence[SentenceView], generator: torch.Generator) -> Choices:
+def shuffled(found: Choices, views: Views, generator: torch.Generator) -> Choices:
     """The same queries and the same selected tokens in each sentence, but dealt out at random.
 
     How often each token of a sentence is selected does not change; which query selects it does. A query keeps its own

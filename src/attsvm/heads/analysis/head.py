@@ -15,7 +15,7 @@ from attsvm.heads.analysis.comparison import Compared, compare_with_max_margin, 
 from attsvm.heads.analysis.controls import matching_temperature, same_spectrum, shuffled
 from attsvm.heads.analysis.kinds import kind_shares
 from attsvm.heads.analysis.rules import MOST_QUERIES, best_rule
-from attsvm.heads.analysis.selections import Choices, SentenceView, choices, selectivity
+from attsvm.heads.analysis.selections import Choices, SentenceView, Views, choices, selectivity
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.report.records import Closeness, Comparison, Example, HeadReport, SupportToken
@@ -31,8 +31,8 @@ class HeadTask:
 
     place: tuple[int, int]  # layer and head, counted from 0
     form: HeadWeights  # its weights
-    views: Sequence[SentenceView]  # the sentences at its layer
-    twins: Sequence[tuple[HeadWeights, Sequence[SentenceView]]]  # the same head of untrained models, if there are any
+    views: Views  # the sentences at its layer
+    twins: Sequence[tuple[HeadWeights, Views]]  # the same head of untrained models, if there are any
     held_out: Bool[Tensor, " sentences"]  # which sentences are kept apart
     attention_error: float  # how far its attention is from the one recomputed from `form`, for the report
     settings: Settings  # what is asked for
@@ -93,7 +93,7 @@ def _compare(task: HeadTask, confident: Choices, share: float, norm: Norm) -> tu
     drawn, tested = task.draw(confident, "own", most)
     own = compare_with_max_margin(form, views, drawn, tested, norm, settings)
 
-    def matched(other: HeadWeights, seen: Sequence[SentenceView], name: str) -> Closeness | None:
+    def matched(other: HeadWeights, seen: Views, name: str) -> Closeness | None:
         """A control with its own selections, as often confident as the head and with no more queries."""
         other = other.scaled(matching_temperature(seen, other, settings.confidence, share))
         sure = choices(seen, other).confident(settings.confidence)
@@ -146,9 +146,7 @@ def _outcome(comparisons: Sequence[Comparison], confident: int, settings: Settin
     return "solved"
 
 
-def _support_tokens(
-    chosen: Choices, shares: Float[Tensor, "n T"], views: Sequence[SentenceView]
-) -> tuple[SupportToken, ...]:
+def _support_tokens(chosen: Choices, shares: Float[Tensor, "n T"], views: Views) -> tuple[SupportToken, ...]:
     top = shares.flatten().topk(min(_SUPPORT_SHOWN, int((shares > 0).sum())))
     drawn, found = chosen.triples, []
     for share, flat in zip(top.values.tolist(), top.indices.tolist(), strict=True):
@@ -160,9 +158,7 @@ def _support_tokens(
     return tuple(found)
 
 
-def _examples(
-    form: HeadWeights, views: Sequence[SentenceView], found: Choices, own: Compared, count: int
-) -> tuple[Example, ...]:
+def _examples(form: HeadWeights, views: Views, found: Choices, own: Compared, count: int) -> tuple[Example, ...]:
     """The `count` sentences with the largest multipliers, short ones where there are any."""
     weight = torch.zeros(len(views), dtype=torch.float64).index_add_(0, own.drawn.sentence, own.shares.sum(-1))
     used = torch.unique(own.drawn.sentence)

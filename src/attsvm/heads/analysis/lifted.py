@@ -25,7 +25,7 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from attsvm.data import TokenDataset
-from attsvm.heads.analysis.selections import Choices, SentenceView
+from attsvm.heads.analysis.selections import Choices, Views
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.svm import AttentionSVM, BatchedFrobenius, solve
@@ -203,9 +203,7 @@ class LiftedSolution:
         return (vectors * values.clamp(min=0.0).sqrt()).T @ few.queries
 
 
-def solve_lifted(
-    form: HeadWeights, views: Sequence[SentenceView], drawn: Choices, settings: Settings
-) -> LiftedSolution:
+def solve_lifted(form: HeadWeights, views: Views, drawn: Choices, settings: Settings) -> LiftedSolution:
     """The max-margin solution of the selections `drawn` in the Frobenius norm over all channels of `form`.
 
     Rows that the solution of those at work violates join them, so that most rows never meet a solver, and rows without

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from attsvm.data import TokenDataset
-from attsvm.heads.analysis.selections import Choices, SentenceView
+from attsvm.heads.analysis.selections import Choices, Views
 from attsvm.heads.form import HeadWeights
 from attsvm.svm import AttentionSVM
 
@@ -68,9 +67,7 @@ class SelectionProblem:
         return margins.masked_fill(~self.problem.inequalities, torch.inf).amin(-1)[self.inputs]
 
 
-def selection_problem(
-    views: Sequence[SentenceView], drawn: Choices, form: HeadWeights | None = None
-) -> SelectionProblem:
+def selection_problem(views: Views, drawn: Choices, form: HeadWeights | None = None) -> SelectionProblem:
     """Build the problem that asks for `drawn.selected` above every other candidate of its query.
 
     Where `form` has a fixed bias, logits do not scale with W: the problem asks for the smallest gap that the head

@@ -9,7 +9,6 @@ where W_mm gets some), and judged on the held-out queries that W_mm is judged on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,40 +16,33 @@ import numpy as np
 import torch
 
 from attsvm.heads.analysis.kinds import delimiters
-from attsvm.heads.analysis.selections import Choices, SentenceView
+from attsvm.heads.analysis.selections import Choices, Views
 
 MOST_QUERIES = 2000  # on which rules are chosen
 _MOST = 300  # rules that are tried in pairs: those that hold most often
 
 
-@dataclass(frozen=True)
-class Query:
-    """What a rule that is no fixed place may know of a query."""
-
-    position: int
-    marks: list[int]  # delimiters among the candidates, in order
-    same: list[int]  # other candidates of the same name, in order
-    following: int  # the token after the nearest earlier one of the same name, or -1
-
-
-def _nearest(tokens: list[int], position: int, side: int) -> int:
-    """The nearest of `tokens` before (-1) or after (1) a position, or -1."""
-    there = [token for token in tokens if side * (token - position) > 0]
-    return -1 if not there else there[-1 if side < 0 else 0]
+NAMED = (
+    "the first delimiter",
+    "the last delimiter",
+    "the nearest delimiter before",
+    "the nearest delimiter after",
+    "the first other token of the same name",
+    "the last other token of the same name",
+    "the nearest token of the same name before",
+    "the nearest token of the same name after",
+    "the token after an earlier one of the same name",
+)
+"""Rules that are not a fixed place."""
 
 
-NAMED: dict[str, Callable[[Query], int]] = {
-    "the first delimiter": lambda query: query.marks[0] if query.marks else -1,
-    "the last delimiter": lambda query: query.marks[-1] if query.marks else -1,
-    "the nearest delimiter before": lambda query: _nearest(query.marks, query.position, -1),
-    "the nearest delimiter after": lambda query: _nearest(query.marks, query.position, 1),
-    "the first other token of the same name": lambda query: query.same[0] if query.same else -1,
-    "the last other token of the same name": lambda query: query.same[-1] if query.same else -1,
-    "the nearest token of the same name before": lambda query: _nearest(query.same, query.position, -1),
-    "the nearest token of the same name after": lambda query: _nearest(query.same, query.position, 1),
-    "the token after an earlier one of the same name": lambda query: query.following,
-}
-"""Rules that are not a fixed place; -1 where they name no token."""
+def _named(position: int, marks: list[int], same: list[int], following: int) -> list[int]:
+    """What each rule of `NAMED` names for a query, -1 where there is none; `marks` and `same` are candidates."""
+    found = []
+    for tokens in (marks, same):
+        before, after = [t for t in tokens if t < position], [t for t in tokens if t > position]
+        found += [(tokens or [-1])[0], (tokens or [-1])[-1], (before or [-1])[-1], (after or [-1])[0]]
+    return [*found, following]
 
 
 @dataclass(frozen=True)
@@ -76,12 +68,12 @@ class Rule:
 class _Seen:
     """Queries as arrays, for all rules at once."""
 
-    def __init__(self, views: Sequence[SentenceView], drawn: Choices) -> None:
+    def __init__(self, views: Views, drawn: Choices) -> None:
         self.position, self.selected = drawn.position.numpy(), drawn.selected.numpy()
         self.length = np.array([len(views[index].sentence) for index in drawn.sentence.tolist()])
         self.candidates = np.zeros((len(drawn), int(self.length.max()) + 1), dtype=bool)  # the last column is for none
         self.delimiter = np.zeros(len(drawn), dtype=bool)
-        self.queries = []
+        self.named = np.full((len(drawn), len(NAMED)), -1)
         marks = {index: delimiters(views[index].sentence) for index in set(drawn.sentence.tolist())}
         for row, (index, position, _) in enumerate(drawn.triples):
             ids, candidates = views[index].sentence.ids, views[index].allowed[position]
@@ -89,7 +81,7 @@ class _Seen:
             equal[position] = False
             earlier = torch.nonzero(equal[:position])
             there, same = (torch.nonzero(part & candidates)[:, 0].tolist() for part in (marks[index], equal))
-            self.queries.append(Query(position, there, same, int(earlier[-1]) + 1 if len(earlier) else -1))
+            self.named[row] = _named(position, there, same, int(earlier[-1]) + 1 if len(earlier) else -1)
             self.candidates[row, : len(ids)] = candidates.numpy()
             self.delimiter[row] = bool(marks[index][position])
 
@@ -104,7 +96,7 @@ class _Seen:
     def named_by(self, rule: Rule) -> np.ndarray:
         """The token that the rule names for each query, -1 where it is no candidate."""
         if rule.kind == "named":
-            token = np.array([NAMED[rule.name](query) for query in self.queries])
+            token = self.named[:, NAMED.index(rule.name)]
         else:
             base = {"start": 0 * self.length, "query": self.position, "end": self.length - 1}[rule.kind]
             token = base - rule.place if rule.kind == "end" else base + rule.place
@@ -112,7 +104,7 @@ class _Seen:
         return np.where(inside & self.candidates[np.arange(len(token)), np.where(inside, token, -1)], token, -1)
 
 
-def best_rule(views: Sequence[SentenceView], drawn: Choices, held_out: Choices) -> tuple[str, float]:
+def best_rule(views: Views, drawn: Choices, held_out: Choices) -> tuple[str, float]:
     """The rule, or two rules, that agree most often with `drawn`, and how often with `held_out` (NaN if it is empty).
 
     Two rules are taken where they agree with more queries of `drawn` than the best one alone, by more than the

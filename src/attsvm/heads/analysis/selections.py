@@ -43,6 +43,10 @@ class SentenceView(LayerStates):
         return form.logits(self).masked_fill(~self.allowed, -torch.inf)
 
 
+Views = Sequence[SentenceView]
+"""All sentences, as the heads of a layer or one head see them."""
+
+
 def _packed(part: Any) -> Any:
     if not isinstance(part, Tensor):
         return part
@@ -51,12 +55,10 @@ def _packed(part: Any) -> Any:
 
 
 def _unpacked(packed: dict[str, Any]) -> SentenceView:
-    parts: dict[str, Any] = {
-        name: torch.tensor(part) if isinstance(part, np.ndarray) else part for name, part in packed.items()
-    }
-    keys = parts["keys"].double()
-    queries = keys if parts["queries"] is None else parts["queries"].double()
-    return SentenceView(**parts | {"keys": keys, "queries": queries})
+    arrays = {name: torch.tensor(part) for name, part in packed.items() if isinstance(part, np.ndarray)}
+    keys = arrays["keys"].double()
+    queries = arrays["queries"].double() if "queries" in arrays else keys
+    return SentenceView(**packed | arrays | {"keys": keys, "queries": queries})
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +96,7 @@ def layers_of(
             views[row] = []
 
 
-def seen_by(
-    form: HeadWeights, views: Sequence[SentenceView], leave_out: Sequence[SelectionKind]
-) -> tuple[HeadWeights, tuple[SentenceView, ...]]:
+def seen_by(form: HeadWeights, views: Views, leave_out: Sequence[SelectionKind]) -> tuple[HeadWeights, Views]:
     """A head and what it sees.
 
     A learned sink becomes one more candidate behind the last token, with nothing but a learned bias, so that a query
@@ -176,7 +176,7 @@ class Choices:
         return self[torch.randperm(len(self), generator=generator)[:count].sort().values]
 
 
-def choices(views: Sequence[SentenceView], form: HeadWeights) -> Choices:
+def choices(views: Views, form: HeadWeights) -> Choices:
     """Every query's choice under the form."""
     parts: list[tuple[Tensor, ...]] = []
     for index, view in enumerate(views):
@@ -200,7 +200,7 @@ def choices(views: Sequence[SentenceView], form: HeadWeights) -> Choices:
     return Choices(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def selectivity(found: Choices, views: Sequence[SentenceView], threshold: float) -> Selectivity:
+def selectivity(found: Choices, views: Views, threshold: float) -> Selectivity:
     """Summarise the choices of a head over `views`."""
     return Selectivity(
         queries=len(found),

@@ -12,18 +12,16 @@ import torch
 from torch import Tensor
 
 from attsvm.heads.analysis.head import HeadTask, analyze_head
-from attsvm.heads.analysis.selections import BUDGET, SentenceView, layers_of, seen_by, state_bytes
+from attsvm.heads.analysis.selections import BUDGET, Views, layers_of, seen_by, state_bytes
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
-from attsvm.heads.model import HeadModel, Sentence
+from attsvm.heads.model import HeadModel, Place, Sentence
 from attsvm.heads.report.records import HeadReport
 from attsvm.sweep.manifest import from_plain, to_plain
 from attsvm.sweep.task import Configuration, Done, Piece, Sweep, Task
 
 if TYPE_CHECKING:
     from attsvm.sweep import SweepResult
-
-Place = tuple[int, int]  # layer and head, counted from 0
 
 _COLUMNS = {"layer": "counted from 0", "head": "in its layer, counted from 0", "report": "all that was found, as JSON"}
 
@@ -49,7 +47,8 @@ def heads_sweep(
         seed=settings.seed, model=model.fingerprint(), texts=read.hexdigest(), settings=repr(settings)
     )
     layers = sorted({layer for layer, _ in places})
-    group = max(1, BUDGET // (1 + _twins(model, settings)) // max(1, state_bytes(model, sentences)))
+    twins = settings.draws if model.has_untrained else 0
+    group = max(1, BUDGET // (1 + twins) // max(1, state_bytes(model, sentences)))
     rounds = [layers[first : first + group] for first in range(0, len(layers), group)]
 
     def tasks_of(chosen: Sequence[int]) -> list[Task]:
@@ -92,7 +91,7 @@ def _tasks(
     """The heads with all that they see; untrained twins are made one after the other, and none is kept."""
     held_out, errors = _held_out(len(sentences), settings), dict[Place, float]()
 
-    def seen(one: HeadModel) -> dict[Place, tuple[HeadWeights, tuple[SentenceView, ...]]]:
+    def seen(one: HeadModel) -> dict[Place, tuple[HeadWeights, Views]]:
         found = {}
         own = sentences if one is model else list(one.sentences) or sentences
         for layer in layers_of(one, own, sorted({layer for layer, _ in places}), settings.leave_out):
@@ -104,17 +103,12 @@ def _tasks(
         return found
 
     trained = seen(model)
-    seeds = (settings.draws * settings.seed + draw for draw in range(_twins(model, settings)))
-    twins = [seen(model.untrained(seed)) for seed in seeds]
+    draws = range(settings.draws if model.has_untrained else 0)
+    twins = [seen(model.untrained(settings.draws * settings.seed + draw)) for draw in draws]
     return [
         HeadTask(place, *trained[place], [twin[place] for twin in twins], held_out, errors[place], settings)
         for place in places
     ]
-
-
-def _twins(model: HeadModel, settings: Settings) -> int:
-    """How many untrained models there are."""
-    return settings.draws if model.has_untrained else 0
 
 
 def _held_out(count: int, settings: Settings) -> Tensor:

@@ -140,13 +140,10 @@ class Edit:
         path, edited = new_folder(folder), self.apply(model)
         staging = path.with_name(f".{path.name}.partial")  # complete, or not there
         staging.mkdir(parents=True, exist_ok=True)
-        config = copy.deepcopy(edited._core.config)
-        if hasattr(config, "quantization_config"):  # of GGUF: the weights are plain numbers now
-            del config.quantization_config
         state = {name: tensor.detach().clone().contiguous() for name, tensor in edited._core.state_dict().items()}
         with quiet():
             save_file(state, staging / "model.safetensors", {"format": "pt"})
-            config.save_pretrained(staging)
+            edited._core.config.save_pretrained(staging)
             if isinstance(edited._tokenizer, HuggingFaceTokenizer):
                 edited._tokenizer._tokenizer.save_pretrained(staging)
         if path.exists():

@@ -19,7 +19,7 @@ from attsvm.heads.analysis.selections import choices, layers_of
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.texts import read_sentences
-from attsvm.heads.model import HeadModel, Sentence, Text, head_place, spaced
+from attsvm.heads.model import HeadModel, Place, Sentence, Text, head_place, spaced
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ def max_margin(
 
 
 def of_sentences(
-    model: HeadModel, places: Sequence[tuple[int, int]], sentences: Sequence[Sentence], settings: Settings
+    model: HeadModel, places: Sequence[Place], sentences: Sequence[Sentence], settings: Settings
 ) -> Iterator[MaxMargin | None]:
     """`max_margin` of some heads, sorted; None for those with a fixed bias (ALiBi) or without a confident query."""
     for view in layers_of(model, sentences, sorted({layer for layer, _ in places}), ()):

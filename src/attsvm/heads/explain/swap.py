@@ -25,7 +25,7 @@ from attsvm.heads.explain.max_margin import MaxMargin, of_sentences
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.texts import read_sentences
 from attsvm.heads.loading.transformers_model import TransformersModel, recorded
-from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place, named_heads
+from attsvm.heads.model import HeadModel, Place, Sentence, Text, counted, head_place, named_heads
 
 _SOFTMAX = (torch.softmax, torch.nn.functional.softmax, Tensor.softmax)
 KINDS = ("W_mm", "random", "removed")
@@ -36,9 +36,6 @@ class Attends(Protocol):
 
     def attention(self, seen: LayerStates) -> Float[Tensor, "T T"]:
         """The attention of every query over the tokens allowed to it."""
-
-
-Place = tuple[int, int]
 
 
 @contextmanager
@@ -56,8 +53,9 @@ def swap(model: HeadModel, head: str | Mapping[str, Attends | None], weights: At
     given = head if isinstance(head, Mapping) else {head: weights}
     places = {head_place(model, name): kept for name, kept in given.items()}
     own = _check(model)
-    with recorded(own._layers) as calls, ExitStack() as hooks:
-        hooks.enter_context(_Swapped(own, places, calls, hooks))
+    with recorded(own._layers) as calls, _Swapped(own, places, calls) as running, ExitStack() as hooks:
+        for attention in {layer.attention for layer in own._layers}:
+            hooks.callback(attention.register_forward_hook(running.leave).remove)
         yield
 
 
@@ -71,24 +69,17 @@ def _check(model: HeadModel) -> TransformersModel:
 class _Swapped(TorchFunctionMode):
     """Replaces rows of what softmax returns inside attention modules."""
 
-    def __init__(
-        self,
-        model: TransformersModel,
-        places: Mapping[Place, Attends | None],
-        calls: Mapping[Any, list[Any]],
-        hooks: ExitStack,
-    ) -> None:
+    def __init__(self, model: TransformersModel, places: Mapping[Place, Attends | None], calls: Any) -> None:
         super().__init__()
-        self._model, self._places, self._calls = model, places, calls
+        self._model, self._places = model, places
+        self._calls: Mapping[Any, list[Any]] = calls  # what modules of this layer were given
         self._layer = 0  # that runs now, or next
 
-        def leave(*_: object) -> None:
-            self._layer = (self._layer + 1) % model.layers
-            for calls in self._calls.values():
-                calls.clear()
-
-        for attention in {layer.attention for layer in model._layers}:
-            hooks.callback(attention.register_forward_hook(leave).remove)
+    def leave(self, *_: object) -> None:
+        """A layer has attended."""
+        self._layer = (self._layer + 1) % self._model.layers
+        for calls in self._calls.values():
+            calls.clear()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -173,9 +164,8 @@ def candidates(
     fit, tune, held = ([sentences[k] for k in part] for part in parts)
     kinds: dict[str, dict[Place, Attends | None]] = {kind: {} for kind in KINDS}
     seen = [model.states(sentence) for sentence in tune]
-    fitted = of_sentences(
-        model, places, fit, Settings(queries=queries, confidence=confidence, accuracy=1e-2, seed=seed)
-    )
+    settings = Settings(queries=queries, confidence=confidence, accuracy=1e-2, seed=seed)
+    fitted = of_sentences(model, places, fit, settings)
     for number, (place, best) in enumerate(zip(sorted(places), fitted, strict=True), 1):
         tell(f"{number} of {counted(len(places), 'head')} fitted")
         form, here = model.weights(*place), [states.layer(place[0]) for states in seen]
@@ -269,8 +259,8 @@ def differences(
     for old, new in zip(before, after, strict=True):
         hits = []
         for layer, head in places:
-            chosen = [run.attention[layer][head].argmax(-1) for run in (new, old)]
-            hits.append((chosen[0] == chosen[1])[model._allowed(len(old.states), [layer]).sum(-1) > 1])
+            same = new.attention[layer][head].argmax(-1) == old.attention[layer][head].argmax(-1)
+            hits.append(same[model._allowed(len(old.states), [layer]).sum(-1) > 1])
         found["same_choice"].append(float(torch.cat(hits).double().mean()) if hits else math.nan)
         found["cosine"].append(float(torch.nn.functional.cosine_similarity(new.states, old.states).mean()))
         found["loss"].append(new.loss - old.loss)

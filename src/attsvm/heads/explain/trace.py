@@ -87,9 +87,8 @@ class Trace:
         for first in range(0, factor.shape[1], several):
             columns = slice(first, first + several)
             asked = factor[:width, columns].T[:, None].expand(-1, len(state), -1)
-            slopes = torch.autograd.grad(
-                state, leaves, asked, retain_graph=True, is_grads_batched=True, allow_unused=True
-            )
+            options = {"retain_graph": True, "is_grads_batched": True, "allow_unused": True}
+            slopes = torch.autograd.grad(state, leaves, asked, **options)
             reached = [(write, slope) for write, slope in zip(self._writes, slopes, strict=True) if slope is not None]
             for name, written, slope in _named(reached, heads):
                 part = made.setdefault(name, torch.zeros(len(state), factor.shape[1], dtype=torch.float64))

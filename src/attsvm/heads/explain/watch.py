@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from attsvm.data.checks import check_count
 from attsvm.data.files import write_atomically
 from attsvm.heads.analysis.lifted import solve_lifted
-from attsvm.heads.analysis.selections import SentenceView, choices, layers_of, selectivity
+from attsvm.heads.analysis.selections import Views, choices, layers_of, selectivity
 from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.load import load
@@ -62,8 +63,7 @@ class Watch:
         queries: int = 30,
         tokenizer: object = None,
     ) -> None:
-        if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-            raise ValueError(f"every must be a whole number of steps, at least 1; got {every!r}")
+        check_count(every, "every")
         if not hasattr(model, "base_model"):
             raise ValueError(f"model must be a live model of the transformers library; got {type(model).__name__}")
         copied = load(model, tokenizer=tokenizer)
@@ -112,7 +112,7 @@ class Watch:
             write_atomically(self._path, held.getvalue())
         self.seconds += time.perf_counter() - began
 
-    def _measured(self, form: HeadWeights, views: Sequence[SentenceView]) -> dict[str, float]:
+    def _measured(self, form: HeadWeights, views: Views) -> dict[str, float]:
         every = choices(views, form)
         sharp = selectivity(every, views, self.settings.confidence)
         made = {"confident": sharp.confident, "top_mass": sharp.top_mass, "entropy": sharp.entropy}
@@ -156,9 +156,8 @@ class Watch:
         for axes, (column, title) in zip(figure.subplots(2, 2, sharex=True).flat, COLUMNS.items(), strict=True):
             for layer, head in self.places:
                 own = [row for row in self.rows if row["head"] == f"L{layer}H{head}"]
-                axes.plot(
-                    [row["step"] for row in own], [row[column] for row in own], color=colours[layer], linewidth=1.2
-                )
+                steps, values = [row["step"] for row in own], [row[column] for row in own]
+                axes.plot(steps, values, color=colours[layer], linewidth=1.2)
             axes.set_title(title, loc="left", fontsize=10)
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.25)

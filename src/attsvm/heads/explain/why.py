@@ -35,6 +35,7 @@ from attsvm.heads.form import LayerStates
 from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place, spaced
 from attsvm.sweep.manifest import to_plain
 
+Asked = int | str | None  # a position, or a word that occurs once
 FROZEN = "upstream parts: the scale of every normalization is frozen at its value in this run"
 
 
@@ -217,15 +218,14 @@ class Reading:
     @cached_property
     def _sides(self) -> tuple[Tensor, Tensor]:
         """Keys and queries in head space, turned."""
-        form, seen = self.form, self.seen
-        return form.turned(seen.keys @ form.key, seen.phases), form.turned(seen.queries @ form.query, seen.phases)
+        return self.form.sides(self.seen)
 
     @property
     def choosing(self) -> list[int]:
         """Positions of the queries that have something to choose."""
         return [i for i, options in enumerate(self.seen.allowed.sum(-1).tolist()) if options > 1]
 
-    def why(self, query: int | str | None = None, over: int | str | None = None) -> Why:
+    def why(self, query: Asked = None, over: Asked = None) -> Why:
         """The choice of `query` against `over`, or the runner-up."""
         i = self.sentence.place(query)
         logits = self.logits[i]
@@ -294,7 +294,7 @@ class Reading:
         key, query = ([Share(name, value) for name, value in side if value] for side in named)
         return (*key, *biased), (*query, *biased)
 
-    def double_sum(self, query: int | str | None = None) -> tuple[tuple[str, ...], Float[Tensor, "P P"]]:
+    def double_sum(self, query: Asked = None) -> tuple[tuple[str, ...], Float[Tensor, "P P"]]:
         """The gap by part of the two keys (row) and part of the query (column), and the names of the parts.
 
         Raises:
@@ -350,9 +350,7 @@ class Reading:
         kept = [list(filter(None, kind)) for kind in tried]
         return tuple(min(kind, key=lambda found: found.size) for kind in kept if kind)
 
-    def save_html(
-        self, path: str | os.PathLike[str], query: int | str | None = None, over: int | str | None = None
-    ) -> Path:
+    def save_html(self, path: str | os.PathLike[str], query: Asked = None, over: Asked = None) -> Path:
         """Write one self-contained page: the text, and for the token one clicks at the parts of its gap.
 
         `query` is the token that is shown first, compared with `over`; all others are compared with the runner-up.

@@ -72,9 +72,8 @@ class Layer:
         self.key_heads = key.weight.shape[1] // self.size
 
         def named(*names: str) -> Any:
-            return next(
-                (getattr(attention, name) for name in names if getattr(attention, name, None) is not None), None
-            )
+            held = (getattr(attention, name, None) for name in names)
+            return next((value for value in held if value is not None), None)
 
         norms = named("k_norm", "k_layernorm"), named("q_norm", "q_layernorm")
         # What normalizes the keys and the queries inside the head, or None.
@@ -115,8 +114,7 @@ class Layer:
         )
 
 
-Projections = Callable[[Any], tuple[Projection, Projection]]
-"""From an attention module to its key and query projections."""
+Projections = Callable[[Any], tuple[Projection, Projection]]  # of keys and of queries, from an attention module
 
 
 def _separate(key: str, query: str) -> Projections:

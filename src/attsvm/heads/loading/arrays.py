@@ -147,10 +147,9 @@ def from_arrays(
         queries = keys if shared else asking if query_bias is None else with_constant(asking)
         allowed = allowed_tokens(T, causal)
         if attention is None:
-            rows = zip(forms, keys, queries, strict=True)
-            own = torch.stack(
-                [torch.stack([form.attention(LayerStates(x, z, allowed)) for form in layer]) for layer, x, z in rows]
-            )
+            seen_by = [LayerStates(*both, allowed) for both in zip(keys, queries, strict=True)]
+            made = [torch.stack([form.attention(one) for form in forms[k]]) for k, one in enumerate(seen_by)]
+            own = torch.stack(made)
         else:
             own = _floats(attention[i], f"attention[{i}]", notes).to("cpu", torch.float64)
             check_shape(own, f"attention[{i}]", (layers, heads, T, T), "layers, heads, T, T")

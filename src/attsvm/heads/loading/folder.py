@@ -176,9 +176,8 @@ def read_gguf(path: Path, name: str) -> tuple[Any, Any, tuple[str, ...]]:
             kinds = {tensor.tensor_type.name for tensor in reader.tensors}
             config = AutoConfig.from_pretrained(path.parent, **here)
             architecture_of(config, name)
-            core = AutoModel.from_pretrained(
-                path.parent, config=config, dtype=torch.float32, attn_implementation="eager", **here
-            )
+            how = {"dtype": torch.float32, "attn_implementation": "eager", **here}
+            core = AutoModel.from_pretrained(path.parent, config=config, **how)
             words = AutoTokenizer.from_pretrained(path.parent, **here)
     except Exception as error:  # the readers raise whatever they meet
         if isinstance(error, ValueError) and str(error).startswith(name):
@@ -226,9 +225,8 @@ def read_openai_whisper(path: Path) -> tuple[Any, dict[str, Tensor]]:
     stored = read_pickle(path)
     sizes, weights = stored.get("dims"), stored.get("model_state_dict")
     if not isinstance(sizes, dict) or not isinstance(weights, dict):
-        raise ValueError(
-            f"{path} is not a Whisper model: it must hold 'dims' and 'model_state_dict'; got {sorted(stored)}"
-        )
+        lacking = f"it must hold 'dims' and 'model_state_dict'; got {sorted(stored)}"
+        raise ValueError(f"{path} is not a Whisper model: {lacking}")
     from transformers import WhisperConfig
 
     try:

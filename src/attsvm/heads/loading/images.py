@@ -68,9 +68,8 @@ def read_images(
         raise ValueError(f"{path} holds no PNG or JPEG files; images are read from files that end in .png, .jpg, .jpeg")
     other = len(inside) - len(files)
     notes = [*_only(len(files), most), prepared.note]
-    notes += (
-        [f"{counted(other, 'file')} of {path.name} {'is' if other == 1 else 'are'} not PNG or JPEG"] if other else []
-    )
+    if other:
+        notes.append(f"{counted(other, 'file')} of {path.name} {'is' if other == 1 else 'are'} not PNG or JPEG")
     return torch.stack([_read(file, shape, prepared) for file in files[:most]]), tuple(notes)
 
 
@@ -87,9 +86,8 @@ def _read(file: Path, shape: tuple[int, int, int], prepared: Preparation) -> Ten
         ) from None
     channels, height, width = shape
     if channels not in (1, 3):
-        raise ValueError(
-            f"image files have 1 or 3 channels and the model reads {channels}; give a .npz file with images"
-        )
+        what = f"image files have 1 or 3 channels and the model reads {channels}"
+        raise ValueError(f"{what}; give a .npz file with images")
     try:
         with warnings.catch_warnings(), image.open(file) as opened:
             warnings.simplefilter("ignore")  # on odd metadata, and on sizes: what is read is made small at once

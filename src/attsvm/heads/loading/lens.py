@@ -39,11 +39,9 @@ class LensModel(HeadModel):
             raise ValueError(f"{self.name} runs in half precision; load it with dtype=torch.float32")
         check_weights(module, self.name)
         own = getattr(module, "tokenizer", None)
-        self._module = module
         if tokenizer is None and own is not None:
             tokenizer = _Prepending(own, bool(getattr(cfg, "default_prepend_bos", True)))
-        self._tokenizer = tokenizer
-        self.architecture = "TransformerLens"
+        self._module, self._tokenizer, self.architecture = module, tokenizer, "TransformerLens"
         self.layers, self.heads, self.width = int(cfg.n_layers), int(cfg.n_heads), int(cfg.d_model)
         self.causal = getattr(cfg, "attention_dir", "causal") == "causal"
         self._verified = False
@@ -98,9 +96,7 @@ class LensModel(HeadModel):
 
     def untrained(self, seed: int) -> HeadModel:
         if not self.has_untrained:
-            raise ValueError(
-                f"{self.name} cannot be initialised again; load the transformers model that it wraps instead"
-            )
+            raise ValueError(f"{self.name} cannot be initialised again; load the transformers model instead")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             cfg = copy.deepcopy(self._module.cfg)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -84,8 +83,7 @@ def load(
     return _model(read, where, audio, pictures, most_images)
 
 
-@dataclass(frozen=True)
-class _Read:
+class _Read(NamedTuple):
     """A model as it was found, before it is known what it is to read."""
 
     core: Any
@@ -119,9 +117,8 @@ def _from_file(path: Path, tokenizer: object) -> _Read:
         core, own, notes = read_gguf(path, path.stem)
         return _Read(core, choose_tokenizer(tokenizer or own, None, core.config), path.stem, notes)
     if path.suffix != ".pt":
-        raise ValueError(
-            f"{path} must be a model folder, a .gguf file or a Whisper .pt file; got {path.suffix or path.name!r}"
-        )
+        what = path.suffix or path.name
+        raise ValueError(f"{path} must be a model folder, a .gguf file or a Whisper .pt file; got {what!r}")
     config, weights = read_openai_whisper(path)
     core = from_state(config, weights, path.name)
     beside = sorted(path.parent.glob("*.tiktoken"))

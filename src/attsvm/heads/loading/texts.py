@@ -58,9 +58,8 @@ def read_texts(path: str | os.PathLike[str], most: int = 1000) -> Texts:
                     note = f"only the first {counted(most, 'text')} of {where.name} {read}"
                     break
                 if len(raw) > _LONGEST:
-                    raise ValueError(
-                        f"{where} must have one text per line, of at most {_LONGEST:,} bytes; line {number} is longer"
-                    )
+                    wanted = f"one text per line, of at most {_LONGEST:,} bytes"
+                    raise ValueError(f"{where} must have {wanted}; line {number} is longer")
                 try:
                     line = raw.decode("utf-8")
                 except UnicodeDecodeError:

@@ -13,6 +13,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from attsvm.data.checks import check_finite
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.architectures import Architecture, Layer
 from attsvm.heads.loading.folder import quiet, reason
@@ -230,15 +231,13 @@ class ImagesModel(TransformersModel):
         shape, patch = image_shape(core.config), image_shape(core.config, "patch_size")
         if images.ndim != 4 or tuple(images.shape[1:]) != shape or not len(images):
             raise ValueError(f"images must have shape [n, {', '.join(map(str, shape))}]; got {list(images.shape)}")
-        if not bool(torch.isfinite(images).all()):
-            raise ValueError("images must be finite; got NaN or infinity")
+        check_finite(images, "images", ("image", "channel", "row", "column"))
         # The same image twice would lie on both sides of the split into seen and held-out ones.
         plain = images.to("cpu", torch.float32).contiguous()
         hashes = [hashlib.sha256(image.numpy().tobytes()).digest() for image in plain]
-        first = {digest: hashes.index(digest) for digest in hashes}
-        kept = sorted(first.values())
-        if len(kept) < len(images):
-            again = len(images) - len(kept)
+        kept = [index for index, digest in enumerate(hashes) if hashes.index(digest) == index]
+        again = len(images) - len(kept)
+        if again:
             self.notes += (f"{counted(again, 'image')} {'repeats' if again == 1 else 'repeat'} others; left out",)
         self._extra = (plain[kept],)
         rows, columns = (range(shape[side] // patch[side]) for side in (1, 2))

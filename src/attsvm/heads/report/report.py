@@ -55,10 +55,8 @@ class HeadsReport:
     @property
     def outcomes(self) -> dict[str, list[str]]:
         """The sentence on each way in which heads have no certified solution, and the names of those heads."""
-        found: dict[str, list[str]] = {}
-        for head in self.unsolved:
-            found.setdefault(head.outcome, []).append(head.name)
-        return found
+        different = dict.fromkeys(head.outcome for head in self.unsolved)
+        return {outcome: [head.name for head in self.unsolved if head.outcome == outcome] for outcome in different}
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -132,9 +132,7 @@ class HeadTable(list[dict[str, Any]]):
         lines = [[column.title for column in COLUMNS]]
         lines += [[column.format(row[column.key]) for column in COLUMNS] for row in self]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        return "\n".join(
-            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
-        )
+        return "\n".join("  ".join(map(str.rjust, line, widths)) for line in lines)
 
     def __repr__(self) -> str:
         return str(self)

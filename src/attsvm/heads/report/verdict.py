@@ -96,8 +96,8 @@ def verdicts(heads: Sequence[HeadReport]) -> tuple[Verdict, ...]:
     made = []
     for norm, pairs in by_norm.items():
         made += [
-            _verdict(norm, measure, control, [number_pair(found, MEASURES[measure], part) for found, _ in pairs])
-            for measure in MEASURES
+            _verdict(norm, name, control, [number_pair(found, measure, part) for found, _ in pairs])
+            for name, measure in MEASURES.items()
             for control, part in CONTROLS.items()
             if any(part(found) for found, _ in pairs)
         ]

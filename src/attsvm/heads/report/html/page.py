@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -74,13 +74,8 @@ def _rendered(template: str, report: HeadsReport, **more: Any) -> str:
 
 @cache
 def _templates() -> Environment:
-    found = Environment(
-        loader=PackageLoader("attsvm.heads.report", "html"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    loader = PackageLoader("attsvm.heads.report", "html")
+    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.filters["sortable"] = _sortable
     return found
 
@@ -150,7 +145,7 @@ def panels(heads: Sequence[HeadReport]) -> list[dict[str, Any]]:
     It has a title, ticks (label, x, y) and marks: a head against the draws of one of its controls, at the median draw.
     """
     found = (_panel(name[0].upper() + name[1:], measure, heads) for name, measure in MEASURES.items())
-    return [panel for panel in found if panel is not None]
+    return list(filter(None, found))
 
 
 def _panel(title: str, measure: Measure, heads: Sequence[HeadReport]) -> dict[str, Any] | None:
@@ -163,15 +158,12 @@ def _panel(title: str, measure: Measure, heads: Sequence[HeadReport]) -> dict[st
     ]
     if not points:
         return None
-    ends = [value for _, _, own, other in points for value in (own, other.low, other.high)]
-    axis = _Axis.of(ends)
+    axis = _Axis.of([value for _, _, own, other in points for value in (own, other.low, other.high)])
 
-    def x(value: float) -> float:
-        return round(FRAME["left"] + (FRAME["right"] - FRAME["left"]) * axis.place(value), 1)
+    def between(first: str, last: str, value: float) -> float:
+        return round(FRAME[first] + (FRAME[last] - FRAME[first]) * axis.place(value), 1)
 
-    def y(value: float) -> float:
-        return round(FRAME["bottom"] - (FRAME["bottom"] - FRAME["top"]) * axis.place(value), 1)
-
+    x, y = partial(between, "left", "right"), partial(between, "bottom", "top")
     ticks = [(f"{tick:g}", x(tick), y(tick)) for tick in axis.ticks()]
     marks = [
         {"head": head, "control": control, "x": x(other.median), "low": x(other.low), "high": x(other.high),
