@@ -134,8 +134,7 @@ class HeadTable(list[dict[str, Any]]):
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         return "\n".join("  ".join(map(str.rjust, line, widths)) for line in lines)
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
 
 def head_row(head: HeadReport) -> dict[str, Any]:
