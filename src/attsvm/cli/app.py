@@ -23,12 +23,9 @@ from attsvm.cli.sweep import sweep
 from attsvm.cli.train import train
 from attsvm.cli.why import why
 
+_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 app = typer.Typer(
-    name="attsvm",
-    cls=Group,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    name="attsvm", cls=Group, add_completion=False, pretty_exceptions_enable=False, context_settings=_HELP
 )
 
 

@@ -68,14 +68,12 @@ def _train(data: attsvm.TokenDataset, seed: int, quiet: bool) -> dict[str, attsv
 
 
 def _draw(data: attsvm.TokenDataset, runs: dict[str, attsvm.Run], solutions: Solutions, folder: Path) -> Path:
-    from attsvm.data.files import write_atomically
-
     named = dict(zip(("W", r"K Q^{\mathsf{T}}"), runs.values(), strict=True))
     tended = [solutions[name][kind] for name, kind in _EXPECTED.items()]
     figure = attsvm.plots.plot_trajectory_2d(data, named, solutions=tended, title=_TITLE, caption=_CAPTION)
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=200, metadata={"Software": "attsvm"})
-    return write_atomically(folder / "demo.png", content.getvalue())
+    return attsvm.data.files.write_atomically(folder / "demo.png", content.getvalue())
 
 
 def _run(data: attsvm.TokenDataset, run: attsvm.Run) -> dict[str, Any]:

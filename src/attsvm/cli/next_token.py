@@ -39,8 +39,6 @@ def next_token(
     relations that clash, trains, compares both parts, and answers what is asked. FOLDER holds the numbers, the weights
     and a picture of the order of words.
     """
-    from attsvm.data.files import write_arrays
-
     began = time.perf_counter()
     room = attsvm.next_token
     whole = room.village() if text == "village" else room.read_text(text)
@@ -67,7 +65,7 @@ def next_token(
     with new_result(folder) as staging:
         write_json(staging / FILE, result)
         attsvm.plots.plot_priority_graph(limit.graph).savefig(staging / PICTURE, dpi=150)
-        write_arrays(staging / ARRAYS, _arrays(limit, run), {"kind": "next-token"})
+        attsvm.data.files.write_arrays(staging / ARRAYS, _arrays(limit, run), {"kind": "next-token"})
         seconds = time.perf_counter() - began
         write_result(staging, context, names, seconds, kind="next-token", source=text, seed=seed)
     if json:

@@ -32,10 +32,7 @@ _PROOF = (
     ("support", "Support tokens", 6),
     ("rank", "Rank of W", 6),
 )
-_RAY = (
-    ("ray_residual", "Residual of the ray", 3),
-    ("dual_value", "No solution has a norm below", 6),
-)
+_RAY = (("ray_residual", "Residual of the ray", 3), ("dual_value", "No solution has a norm below", 6))
 _MOST_ELEMENTS = 100
 
 Norm = Annotated[str, option("--norm", "NAME", f"One of {listed(SVM_NORMS)}, or l3, l1.75, spectral2 and the like.")]
@@ -66,7 +63,6 @@ def solve(
     4: none proved infeasible, but at least one not solved: separable, numerically infeasible or not converged.
     """
     from attsvm.cli.common.selection import right_hand_side, selection_named
-    from attsvm.descent.fingerprint import data_digest
 
     began = time.perf_counter()
     asked, chosen = svm_norm_named(norm, p), solver_named(solver)
@@ -81,8 +77,8 @@ def solve(
         solution = attsvm.solve(problem, asked, solver=chosen, progress=report)
     result = verdict(problem, solution)
     settings = {
-        "data": data_digest(loaded), "norm": repr(asked), "select": select, "start": start, "rhs": rhs,
-        "head": None if head is None else str(head), "solver": None if chosen is None else repr(chosen),
+        "data": attsvm.descent.fingerprint.data_digest(loaded), "norm": repr(asked), "select": select, "start": start,
+        "rhs": rhs, "head": head and str(head), "solver": chosen and repr(chosen),
     }  # fmt: skip
     with new_result(folder) as staging:
         solution.save(staging / SOLUTION)
@@ -101,11 +97,10 @@ def solve(
 
 def verdict(problem: attsvm.AttentionSVM, solution: attsvm.SVMSolution) -> dict[str, Any]:
     """Status, certificate, support and rank, JSON-able; over many problems as median, lowest and highest."""
-    from attsvm.svm.solution import CODES
-
     found = {**vars(solution.certificate), "support": solution.support.sum((-1, -2)), "rank": solution.rank()}
     found = {name: value.flatten() for name, value in (found | {"iterations": solution.iterations}).items()}
     codes, none = solution.codes.flatten(), solution.barred.flatten()
+    ended_as = attsvm.svm.solution.CODES
     bounds = found["dual_value"][none & ~solution.infeasible.flatten()]
     ended = SOLVED if bool(solution.solved.all()) else NOT_CONVERGED
     result: dict[str, Any] = {
@@ -130,7 +125,7 @@ def verdict(problem: attsvm.AttentionSVM, solution: attsvm.SVMSolution) -> dict[
     }
     if codes.numel() <= _MOST_ELEMENTS:
         result["elements"] = [
-            {"status": CODES[int(codes[b])].name.lower(), "unique": bool(solution.unique.flatten()[b])}
+            {"status": ended_as[int(codes[b])].name.lower(), "unique": bool(solution.unique.flatten()[b])}
             | {name: values[b].item() for name, values in found.items()}
             for b in range(codes.numel())
         ]
@@ -163,13 +158,11 @@ def print_verdict(result: dict[str, Any], norm: str, folder: Path, *, quiet: boo
 
 def _sentences(result: dict[str, Any]) -> Iterator[str]:
     """What each status means, of several numerically infeasible problems with the smallest bound, and what to know."""
-    from attsvm.svm.solution import said_with_bound
-
     status, several = result["status"], result["problems"] > 1
     for kind in attsvm.svm.Status:
         count = status[kind.name.lower()]
         if count:
-            said = said_with_bound(kind, result["bound"])
+            said = attsvm.svm.solution.said_with_bound(kind, result["bound"])
             yield f"{count} of {result['problems']} {said}" if several else f"{said[:1].upper()}{said[1:]}."
     if status["infeasible"]:
         yield "The proof was checked for the data exactly as given; the duals hold the ray."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,13 +41,12 @@ def sweep(
     configuration = read_grid(config)
     computing, where = checked_backend(backend, scheduler, jobs, worker_timeout), backend_device(device, backend)
     folder = checked_folder(out)
-    check_folder(GRID, configuration, folder=folder, resume=resume, overwrite=overwrite, device=where)
+    told: dict[str, Any] = {"folder": folder, "resume": resume, "overwrite": overwrite, "device": where}
+    check_folder(GRID, configuration, **told)
     try:
         with progress_bars(quiet=quiet or json) as bars:
-            result = run(
-                GRID, configuration, folder=folder, backend=computing, resume=resume, overwrite=overwrite,
-                device=where, progress=bars.reporter("sweep"), say=bars.say,
-            )  # fmt: skip
+            bar = bars.reporter("sweep")
+            result = run(GRID, configuration, backend=computing, progress=bar, say=bars.say, **told)
     except KeyboardInterrupt:
         interrupted("finished chunks are kept, add --resume")
     found = list(cells(result))
@@ -58,6 +57,5 @@ def sweep(
         return
     if not quiet:
         print_cells(found)
-    left = sum(cell["undecided"] for cell in found)
-    total = sum(cell["runs"] for cell in found)
+    left, total = (sum(cell[name] for cell in found) for name in ("undecided", "runs"))
     typer.echo(f"{plural(total, 'run')} in {plural(len(found), 'cell')} in {folder}; {left:,} selections undecided")

@@ -59,8 +59,6 @@ def train(
     FOLDER/run.safetensors holds the run (attsvm.Run.load reads it), history.csv a row for each recorded step, and
     manifest.json how it was made. The run is saved as it goes: after a crash, the same command with --resume goes on.
     """
-    from attsvm.descent.initial import check_size
-
     began = time.perf_counter()
     if record < 1:
         raise ValueError(f"--record must be a positive number of steps; got {record}")
@@ -84,7 +82,7 @@ def train(
     }
     if starts is None or starts > 0:  # `fit` sees one stretch at a time; what all of them record must fit
         records = 1 if stop is not None else steps // record + 1
-        check_size(loaded, task["parameterization"], starts, records, task["keep"])
+        attsvm.descent.initial.check_size(loaded, task["parameterization"], starts, records, task["keep"])
     folder, settings = own_folder(out, "train"), _settings(task, record)
     earlier, spent = _earlier(folder, settings, steps, resume, overwrite)
 
@@ -159,11 +157,10 @@ def _earlier(
 
 def _settings(task: Mapping[str, Any], record: int) -> dict[str, Any]:
     """What must stay the same for a run to be resumed besides data and head; `task` holds the arguments of `fit`."""
-    from attsvm.descent.fingerprint import start_digest
-
     words = {name: repr(task[name]) for name in ("parameterization", "optimizer", "loss", "stop")}
     plain = {name: task[name] for name in ("starts", "train_head", "batch_size", "seed")}
-    start = start_digest(task["initial"]) if isinstance(task["initial"], Mapping) else task["initial"]
+    start = task["initial"]
+    start = attsvm.descent.fingerprint.start_digest(start) if isinstance(start, Mapping) else start
     return {**words, "initial": start, **plain, "record": record, "keep": list(task["keep"])}
 
 

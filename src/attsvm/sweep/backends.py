@@ -126,9 +126,8 @@ class Processes:
                     warnings.simplefilter("ignore", UserWarning)
                     results.close()
         except TerminatedWorkerError:
-            raise ChildProcessError(
-                f"a process was killed while computing, perhaps for lack of memory; {_KEPT} fewer jobs and {RESUME}"
-            ) from None
+            died = "a process was killed while computing, perhaps for lack of memory"
+            raise ChildProcessError(f"{died}; {_KEPT} fewer jobs and {RESUME}") from None
 
 
 def _compute_watched(parent: int, place: int, order: Order) -> tuple[int, bytes]:
@@ -224,9 +223,8 @@ class DaskCluster:
                     while done:  # nothing else refers to a future, so its worker forgets the bytes that arrived
                         yield done.pop().result()
             except KilledWorker as error:
-                raise ChildProcessError(
-                    f"several Dask workers died computing one chunk ({error.task}); {_KEPT} more memory and {RESUME}"
-                ) from None
+                died = f"several Dask workers died computing one chunk ({error.task})"
+                raise ChildProcessError(f"{died}; {_KEPT} more memory and {RESUME}") from None
             except (CancelledError, concurrent.futures.CancelledError):
                 raise ConnectionError(f"the Dask scheduler at {self.address} went away; {_KEPT} {RESUME}") from None
 
@@ -301,10 +299,8 @@ class _Watch:
 
 def _unanswered(address: str, error: Exception) -> ValueError:
     reason = (getattr(error, "strerror", None) or str(error) or type(error).__name__).partition("\n")[0]
-    return ValueError(
-        f"no Dask scheduler answers at {address!r} ({reason[:1].lower()}{reason[1:]}); give the address of one, such as"
-        " tcp://host:8786"
-    )
+    said = f"no Dask scheduler answers at {address!r} ({reason[:1].lower()}{reason[1:]})"
+    return ValueError(f"{said}; give the address of one, such as tcp://host:8786")
 
 
 @contextlib.contextmanager

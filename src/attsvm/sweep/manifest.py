@@ -62,10 +62,9 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / NAME
     if not path.is_file():
         return None
-    try:
+    content = None
+    with contextlib.suppress(ValueError):  # or a UnicodeDecodeError, which is one
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError):
-        content = None
     if not isinstance(content, dict):
         raise ValueError(f"{path} is not a manifest that attsvm wrote")
     return content

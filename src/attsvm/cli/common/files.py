@@ -12,6 +12,8 @@ from typing import Any
 
 import typer
 
+import attsvm
+
 MANIFEST = "manifest.json"
 
 
@@ -65,9 +67,7 @@ def new_result(folder: Path, *, outdated: Sequence[str] = (MANIFEST,)) -> Abstra
 
     Until all of them are written the old result stays whole. `outdated` names what does not belong beside the new one.
     """
-    from attsvm.data.files import replacing_together
-
-    return replacing_together(folder, MANIFEST, outdated=outdated)
+    return attsvm.data.files.replacing_together(folder, MANIFEST, outdated=outdated)
 
 
 def write_result(
@@ -90,9 +90,7 @@ def command_of(context: typer.Context) -> str:
 
 def write_text(path: Path, text: str) -> Path:
     """Write a file that is whole or not there."""
-    from attsvm.data.files import write_atomically
-
-    return write_atomically(path, text.encode())
+    return attsvm.data.files.write_atomically(path, text.encode())
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> Path:

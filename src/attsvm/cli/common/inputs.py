@@ -21,13 +21,11 @@ Initial = Mapping[str, "Tensor"] | str | None  # what `fit` takes as `initial`
 
 def load_data(name: str) -> attsvm.TokenDataset:
     """A built-in example by its name, or a .npz or .safetensors file; a ValueError says what there is, and is near."""
-    from attsvm.data.files import SUFFIXES
-
     examples = attsvm.data.EXAMPLES
     if name in examples:
         return attsvm.data.example(name)
     path = Path(name)
-    if path.exists() or path.suffix in SUFFIXES:
+    if path.exists() or path.suffix in attsvm.data.files.SUFFIXES:
         return attsvm.TokenDataset.load(path)
     near = difflib.get_close_matches(name, examples, n=1)
     hint = f"{f'did you mean {near[0]}? ' if near else ''}examples: {', '.join(examples)}"
@@ -36,9 +34,7 @@ def load_data(name: str) -> attsvm.TokenDataset:
 
 def checked_device(name: str) -> torch.device:
     """The device of this name, if this machine has it."""
-    from attsvm.data.checks import as_device
-
-    device = as_device(name, "--device")
+    device = attsvm.data.checks.as_device(name, "--device")
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"--device must be cpu, cuda or cuda:N; got {name!r}")
     return device
@@ -73,10 +69,8 @@ def backend_device(name: str, backend: str) -> str:
 
 def starting_head(path: Path | None, data: attsvm.TokenDataset, own: Tensor | None = None) -> attsvm.LinearHead | None:
     """The prediction head of a file, or `own`, where training starts it, or None for the data's own, if any."""
-    from attsvm.data.files import read_arrays
-
     if path is not None:
-        arrays, _ = read_arrays(path)
+        arrays, _ = attsvm.data.files.read_arrays(path)
         if "head" not in arrays:
             raise ValueError(f"{path} must hold an array called head; it holds {', '.join(arrays) or 'nothing'}")
         return attsvm.LinearHead(arrays["head"].to(data.device))
@@ -91,8 +85,6 @@ def starting_point(
     name: str | None, source: str, data: attsvm.TokenDataset, *, train_head: bool
 ) -> tuple[Initial, Tensor | None]:
     """What `--initial` names, and the starting prediction head where the example's paper trains it."""
-    from attsvm.data.files import read_arrays
-
     if name is None or name == "zeros":
         return name, None
     if name == "paper":
@@ -104,7 +96,7 @@ def starting_point(
     path = Path(name)
     if not path.exists() and not path.suffix:
         raise ValueError(f"--initial must be zeros, paper, or a .npz or .safetensors file; got {name!r}")
-    arrays, metadata = read_arrays(path)
+    arrays, metadata = attsvm.data.files.read_arrays(path)
     if metadata.get("kind") == "Run":
         arrays = dict(attsvm.Run.load(path).parameters)
     return {key: value.to(data.device) for key, value in arrays.items()}, None
