@@ -7,8 +7,11 @@ and when all y_k are orthogonal, u_k = j_k and s_k v_k = y_k.
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba import njit
 
+from attsvm.descent.engines.kernel_task import SPECTRAL
 from attsvm.descent.engines.numba.lanes import (
     absolute,
     anywhere,
@@ -63,6 +66,12 @@ def squared(array, at, count):  # type: ignore[no-untyped-def]
 def rotated_rows(shape, a, b):  # type: ignore[no-untyped-def]
     """How many rows [y_k, j_k] `polar_factor` of a gradient [a, b] rotates: no fewer than its rank."""
     return min(a, b) if shape.ridge else min(shape.n, a, b)
+
+
+def rotated_numbers(shape: Any) -> int:
+    """How many numbers these rows have for the larger of the gradients of a run; 0 if no step is spectral."""
+    sides = ((shape.d, shape.rank or shape.dq), (shape.dq, shape.rank))
+    return max(rotated_rows.py_func(shape, a, b) * (a + b) for a, b in sides) if shape.rule == SPECTRAL else 0
 
 
 @njit(**HELPER)

@@ -33,9 +33,8 @@ from attsvm.descent.engines.kernel_task import (
     PLAIN,
     RELU,
     SIGN,
-    SPECTRAL,
 )
-from attsvm.descent.engines.matrices import HELPER, inverse_of, polar_factor, rotated_rows, stored_norm
+from attsvm.descent.engines.matrices import HELPER, inverse_of, polar_factor, stored_norm
 from attsvm.descent.engines.numba.lanes import (
     LANES,
     absolute,
@@ -78,7 +77,7 @@ Data = namedtuple("Data", "tokens scores features labels queries")
 # the effective scores [length + 1]; spare [width]; factors [n]; pulled [own, d]. Scratch of all workers of a run:
 # images, all u_i, and rows, the gradient in them [n, d]; its logarithmic scales [n]; inner Q^T z_i and back K^T r_i
 # [n, rank]; pairs of gradients, in W or K and in Q, and of boards [n] for `run_sum`; rows that
-# `polar_factor` rotates.
+# `polar_factor` rotates, or None.
 Work = namedtuple(
     "Work",
     "directions logits shares worths spare factors pulled images rows scales inner back gradients boards rotated",
@@ -348,7 +347,7 @@ def update(  # type: ignore[no-untyped-def]
         exact = stored_norm(gradient, a * b)
         norm = where_greater(splat(SMALLEST_SQUARE), square, exact, norm)
         norm = where_greater(square, splat(LARGEST_SQUARE), exact, norm)
-    if shape.rule == SPECTRAL:
+    if rotated is not None:  # known to the compiler: kernels of other rules are smaller, and faster
         polar_factor(gradient, left, a, right, b, norm, rotated, board, uneven, factors, shape, place)
     step = length * splat(sizes[0])
     left_over = one - step * splat(shape.decay)
@@ -429,20 +428,20 @@ def descend_matrices(sizes, length, shape, place, data, work, first, second, mem
 
 @njit(nogil=True, cache=True)
 def descend_lanes(  # type: ignore[no-untyped-def]
-    data, pack, first, second, memories, sizes, factors, shape, stalled
+    data, pack, first, second, memories, sizes, factors, shape, stalled, rotated
 ):
-    """`descend_matrices` for groups of LANES runs, arrays ``[groups, ..., LANES]``; `pack` names the data of each."""
+    """`descend_matrices` for groups of LANES runs, arrays ``[groups, ..., LANES]``; `pack` names the data of each.
+
+    ``rotated`` [`rotated_numbers`, LANES] is scratch for spectral steps, None for others.
+    """
     n, length, d = shape.n, shape.length, shape.d
     rank, tokens = shape.rank, (length + 1, LANES)
     gradients = np.empty((d * max(rank, shape.dq), LANES)), np.empty((shape.dq * rank, LANES))
     directions, nothing, board = np.empty((n * d, LANES)), np.empty((0, LANES)), np.empty((n, LANES))
-    first_rows = rotated_rows(shape, d, rank or shape.dq) * (d + (rank or shape.dq))
-    numbers = max(first_rows, rotated_rows(shape, shape.dq, rank) * (shape.dq + rank)) if shape.rule == SPECTRAL else 0
     work = Work(
         directions, np.empty(tokens), np.empty(tokens), np.empty(tokens), np.empty((shape.width, LANES)),
         np.empty((n, LANES)), nothing, directions, np.empty((n * d, LANES)), np.empty((n, LANES)),
-        np.empty((n * rank, LANES)), np.empty((n * rank, LANES)), gradients, (board, board),
-        np.empty((numbers, LANES)),
+        np.empty((n * rank, LANES)), np.empty((n * rank, LANES)), gradients, (board, board), rotated,
     )  # fmt: skip
     for g in range(len(pack)):
         b = pack[g]

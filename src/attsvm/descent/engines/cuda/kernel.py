@@ -144,9 +144,7 @@ class Plan:
         memories = {"memories_0": 2 + 2 * first * moments, "memories_1": 2 + 2 * second * moments}
         gradients = {"work_gradients_0": first, "work_gradients_1": second, "work_boards_1": shape.n}
         images = {"work_images": shape.n * shape.d, "data_queries": shape.n * shape.dq}
-        sides = ((shape.d, shape.rank or shape.dq), (shape.dq, shape.rank))
-        rotated = max(matrices.rotated_rows.py_func(shape, a, b) * (a + b) for a, b in sides)
-        images["work_rotated"] = rotated if shape.rule == kernel_task.SPECTRAL else 0
+        images |= {"work_rotated": matrices.rotated_numbers(shape)}
         return rows | images | {"first": first, "second": second} | gradients | factors | memories
 
     @property
@@ -232,10 +230,12 @@ class Plan:
         return "\n    ".join(lines) + "\n"
 
     @cached_property
-    def constants(self) -> dict[str, float]:
+    def constants(self) -> dict[str, float | None]:
         """Values of the names that are known before the kernel is compiled."""
-        known: dict[str, float] = {f"shape.{name}": value for name, value in self.shape._asdict().items()}
+        known: dict[str, float | None] = {f"shape.{name}": value for name, value in self.shape._asdict().items()}
         known |= {"place.own": 1, "place.workers": self.workers}
+        if self.shape.rule != kernel_task.SPECTRAL:
+            known["work.rotated"] = None
         return known | {name: getattr(kernel_task, name) for name in vars(kernel_task) if name.isupper()}
 
 
@@ -252,7 +252,7 @@ def build(plan: Plan) -> Any:
     return cuda.jit(words["kernel"], **options)
 
 
-def _define(words: dict[str, Any], name: str, constants: Mapping[str, float]) -> None:
+def _define(words: dict[str, Any], name: str, constants: Mapping[str, float | None]) -> None:
     """Make a function of the text one of the words for the GPU."""
     exec("\n    ".join(helper_text(_TEXT[name], constants, (*_HELPERS, *_WITHOUT_SIZES))), words)
     words[name] = cuda.jit(words[name], device=True)

@@ -38,7 +38,7 @@ class Specializer(ast.NodeTransformer):
 
     def __init__(
         self,
-        constants: Mapping[str, float],
+        constants: Mapping[str, float | None],
         registers: Mapping[str, int],
         inlined: Mapping[str, ast.FunctionDef],
         helpers: Iterable[str],
@@ -185,7 +185,7 @@ def _without_constants(arguments: list[ast.expr]) -> list[ast.expr]:
     return made
 
 
-def helper_text(function: Any, constants: Mapping[str, float], helpers: Iterable[str]) -> list[str]:
+def helper_text(function: Any, constants: Mapping[str, float | None], helpers: Iterable[str]) -> list[str]:
     """The lines of a function for the GPU, its loops as they are; the first is not indented."""
     tree = tree_of(function)
     arguments = _without_constants([ast.Name(each.arg, ast.Load()) for each in tree.args.args])
@@ -195,7 +195,7 @@ def helper_text(function: Any, constants: Mapping[str, float], helpers: Iterable
 
 def body_text(
     function: Any,
-    constants: Mapping[str, float],
+    constants: Mapping[str, float | None],
     registers: Mapping[str, int],
     inlined: Iterable[Any],
     helpers: Iterable[str],

@@ -41,7 +41,8 @@ class CompiledEngine(Engine):
         return partial(self._advance, task, _Layout(task, starts))
 
     def _advance(self, task: Task, layout: _Layout, progress: Progress, first: int, sizes: np.ndarray) -> None:
-        from attsvm.descent.engines.step import descend_lanes  # Numba starts only where it is used
+        from attsvm.descent.engines.matrices import rotated_numbers  # Numba starts only where it is used
+        from attsvm.descent.engines.step import descend_lanes
 
         names = list(progress.parameters)
         matrices = [layout.pack(progress.parameters[name]) for name in names]
@@ -50,11 +51,13 @@ class CompiledEngine(Engine):
         memories = [layout.pack(packed_memory(progress.state, name)) for name in names if progress.state]
         nothing = np.zeros((len(layout.pack_of), 2, layout.lanes))
         two, kept = (*matrices, nothing)[:2], (*memories, nothing, nothing)[:2]
-        table = step_table(task, first, sizes)
+        table, numbers = step_table(task, first, sizes), rotated_numbers(layout.shape)
 
         def share(part: slice) -> None:
             own = [*(array[part] for array in two), tuple(memory[part] for memory in kept)]
-            descend_lanes(layout.data, layout.pack_of[part], *own, table, factors[part], layout.shape, stalled[part])
+            rotated = np.empty((numbers, layout.lanes)) if numbers else None
+            told = (table, factors[part], layout.shape, stalled[part], rotated)
+            descend_lanes(layout.data, layout.pack_of[part], *own, *told)
 
         groups = len(layout.pack_of)
         workers = min(self.threads or torch.get_num_threads(), groups)
