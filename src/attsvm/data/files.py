@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import io
 import json
@@ -100,6 +99,11 @@ def write_atomically(path: Path, content: bytes) -> Path:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes out of `folder`, with a ValueError, until the block ends or the process, however it does."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:

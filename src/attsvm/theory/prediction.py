@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.attention import Head, KeyQuery, LinearHead, Logistic, Loss, Parameterization, Weights
+from attsvm.attention import Head, KeyQuery, LinearHead, Loss, Parameterization, Weights
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head
 from attsvm.data import Seed, TokenDataset
@@ -241,7 +241,7 @@ def predict_selection(
     own = as_head(head, data)
     whole, double = data.to(dtype=torch.float64), own.to(dtype=torch.float64)
     start = {name: value.double() for name, value in one_start(data, kind, initial, seed).items()}
-    problem = Situation(whole.flatten(), double.flatten(), as_loss(loss or Logistic()), kind, start, optimizer)
+    problem = Situation(whole.flatten(), double.flatten(), as_loss(loss), kind, start, optimizer)
     selected, confidence = rule.select(problem)
     shaped = selected.reshape(*data.batch_shape, data.n)
     optimal = is_locally_optimal(whole, double, shaped).holds

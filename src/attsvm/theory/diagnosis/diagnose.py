@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.attention import Head, Logistic, Loss, Parameterization, Weights, evaluate, token_scores
+from attsvm.attention import Head, Loss, Parameterization, Weights, evaluate, token_scores
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head, doubled_head
 from attsvm.data import TokenDataset
@@ -176,7 +176,7 @@ def diagnose(
     check_data(data)
     check_count(enumerate_local, "enumerate_local", 0)
     given, data = data, data.to(dtype=torch.float64)
-    own, own_loss = as_head(doubled_head(head), data), as_loss(loss or Logistic())
+    own, own_loss = as_head(doubled_head(head), data), as_loss(loss)
     bias = implicit_bias(parameterization, optimizer)
     begin, weights = None, None
     if initial is not None:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.attention import KeyQuery, Logistic, Loss, Parameterization, Weights
+from attsvm.attention import KeyQuery, Loss, Parameterization, Weights
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head, doubled_head
 from attsvm.data import TokenDataset
@@ -155,7 +155,7 @@ def regularization_path(
     double = data.to(dtype=torch.float64)
     own_head = None if train_head and head is None and data.head is None else as_head(doubled_head(head), double)
     search = Search(
-        double.flatten(), None if own_head is None else own_head.flatten(), as_loss(loss or Logistic()), own_norm,
+        double.flatten(), None if own_head is None else own_head.flatten(), as_loss(loss), own_norm,
         rank=rank, restarts=restarts, keys=stream_keys(seed, data.batch_shape),
         cone=None if cone is None else cone.fitted(double), train_head=train_head,
     )  # fmt: skip
