@@ -13,6 +13,7 @@ from numba import njit
 
 from attsvm.descent.engines.kernel_task import SPECTRAL
 from attsvm.descent.engines.numba.lanes import (
+    HELPER,
     absolute,
     anywhere,
     barrier,
@@ -25,7 +26,6 @@ from attsvm.descent.engines.numba.lanes import (
     where_greater,
 )
 
-HELPER = {"nogil": True, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 SMALLEST_ENTRY = 1e-300
 # Rotations end by themselves: after six to ten sweeps over all pairs of ten rows, after up to twenty of 32 rows whose
 # singular values fall over twelve decades. The bound is three times that.
@@ -78,8 +78,8 @@ def rotated_numbers(shape: Any) -> int:
 def outer_rows(gradient, left, a, right, b, norm, rotated, board, uneven, factors, shape, place):  # type: ignore[no-untyped-def]
     """gradient / norm as ``sum_k j_k y_k^T`` with j_k orthonormal on the shorter side, in rows [y_k, j_k].
 
-    j_k are unit vectors. Or, where inputs are fewer, made of those by Gram and Schmidt, twice since once loses digits:
-    ``j_k - h j_i`` for j_k goes with ``y_i + h y_k`` for y_i.
+    The j_k are unit vectors or, where there are fewer inputs than those, the vectors of the inputs on that side after
+    Gram-Schmidt, done twice since once loses digits: as j_k becomes ``j_k - h j_i``, y_i becomes ``y_i + h y_k``.
     """
     zero, one, inverse = splat(0.0), splat(1.0), inverse_of(norm)
     short, long, width = min(a, b), max(a, b), a + b

@@ -34,8 +34,9 @@ from attsvm.descent.engines.kernel_task import (
     RELU,
     SIGN,
 )
-from attsvm.descent.engines.matrices import HELPER, inverse_of, polar_factor, stored_norm
+from attsvm.descent.engines.matrices import inverse_of, polar_factor, stored_norm
 from attsvm.descent.engines.numba.lanes import (
+    HELPER,
     LANES,
     absolute,
     barrier,

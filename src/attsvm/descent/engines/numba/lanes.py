@@ -155,7 +155,7 @@ _LN2_LOW = 1.90821492927058770002e-10
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer, which then sits in the low bits
 
 
-_HELPER = {"nogil": True, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+HELPER = {"nogil": True, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 # Of q, the highest first: exp(r) = 1 + r + r^2 q(r) to 1.6e-17 on [-log(2) / 2, log(2) / 2], q interpolates at
 # Chebyshev's points.
 _C = (
@@ -165,7 +165,7 @@ _C = (
 )  # fmt: skip
 
 
-@njit(**_HELPER)
+@njit(**HELPER)
 def exponential(x):  # type: ignore[no-untyped-def]
     """exp(x) for x <= 708, within about one unit in the last place; 0 below -708."""
     low = splat(-708.0)
@@ -183,18 +183,18 @@ def exponential(x):  # type: ignore[no-untyped-def]
 
 
 # What several workers of a run would do together; here one worker does all of it.
-@njit(**_HELPER)
+@njit(**HELPER)
 def barrier():  # type: ignore[no-untyped-def]
     """Wait for the other workers."""
 
 
-@njit(**_HELPER)
+@njit(**HELPER)
 def anywhere(x):  # type: ignore[no-untyped-def]
     """Whether a number is positive in some run that goes the same way."""
     return somewhere_less(splat(0.0), x)
 
 
-@njit(**_HELPER)
+@njit(**HELPER)
 def over_parts(x):  # type: ignore[no-untyped-def]
     """The sum over the workers of an input."""
     return x
@@ -203,7 +203,7 @@ def over_parts(x):  # type: ignore[no-untyped-def]
 highest_over_parts = over_parts
 
 
-@njit(**_HELPER)
+@njit(**HELPER)
 def run_sum(x, board, i):  # type: ignore[no-untyped-def]
     """The sum over the workers of a run."""
     return x
