@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from attsvm.heads import HeadModel, HeadsReport, HeadWeights
-from attsvm.heads.analysis.controls import matching_temperature, same_spectrum
+from attsvm.heads.analysis.head import matching_temperature, same_spectrum
 from attsvm.heads.analysis.lifted import LiftedSolution, solve_lifted
 from attsvm.heads.analysis.selections import Choices, SentenceView, choices, layers_of
-from attsvm.heads.analysis.settings import Settings
+from attsvm.heads.report.records import Settings
 
 
 def frequencies(model: HeadModel, texts: Sequence[str], report: HeadsReport) -> dict[str, Any]:

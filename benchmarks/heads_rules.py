@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from attsvm.heads import Settings, sample_reactions, sample_texts
+from attsvm.heads.analysis.analyze import _held_out
 from attsvm.heads.analysis.head import HeadTask
 from attsvm.heads.analysis.rules import MOST_QUERIES, best_rule
 from attsvm.heads.analysis.selections import choices, layers_of
-from attsvm.heads.analysis.sweep import _held_out
 from benchmarks.heads import loaded
 from benchmarks.record import RESULTS, machine
 

@@ -18,7 +18,7 @@ import torch
 from attsvm.experiments import SweepResult, experiment, run
 from attsvm.heads import HeadModel, analyze, from_arrays
 from attsvm.heads.report.records import Interval
-from attsvm.heads.report.verdict import COSINE, QUANTILE, SMALLEST
+from attsvm.heads.report.table import COSINE, QUANTILE, SMALLEST
 from attsvm.plots import PALETTE, house_style
 from attsvm.plots.curves import Curves
 from attsvm.plots.style import FAINT, new_figure

@@ -94,7 +94,7 @@ def test_a_model_without_a_tokenizer_and_strange_texts(folder, tmp_path):
 
 def test_an_interrupt_keeps_finished_heads(folder, texts, tmp_path, monkeypatch):
     asked = ("heads", folder, "--texts", texts, "--layers", 0, "--queries", 9, "--draws", 1, "--out", tmp_path)
-    module = sys.modules["attsvm.heads.analysis.sweep"]
+    module = sys.modules["attsvm.heads.analysis.analyze"]
     really = module.analyze_head
 
     def first_only(task):

@@ -5,8 +5,12 @@ import re
 import shutil
 
 import pytest
+import torch
 
+from attsvm.heads import load, why
+from attsvm.heads.loading.folder import quiet
 from cli.runner import invoke, refused
+from heads.loading.small import vit
 
 TEXT = "the cat saw a dog and ran ."
 
@@ -78,3 +82,12 @@ def test_a_tokenizer_beside_the_model(folder, tmp_path):
     result = invoke(*asked, "--tokenizer", tmp_path / "words")
     assert result.exit_code == 0, result.output
     assert "'saw' (3) attends to" in result.output
+
+
+def test_a_vision_model_is_refused_with_what_can_be_done_instead(tmp_path):
+    with quiet():
+        vit().save_pretrained(tmp_path / "vit")
+    asked = ("why", tmp_path / "vit", TEXT, "--head", "L0H0")
+    refused(invoke(*asked), "looks at images", "--images of `attsvm heads`", "other commands read texts", "in Python")
+    model = load(tmp_path / "vit", images=torch.rand(2, 1, 12, 12))
+    assert why(model, model.sentences[0], "L0H0").tokens[0] == "[CLS]"

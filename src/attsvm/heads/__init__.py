@@ -1,8 +1,6 @@
 """Attention heads of real transformers: what each one selects, and how close to max-margin it is."""
 
 from attsvm.heads.analysis.analyze import Progress, analyze
-from attsvm.heads.analysis.kinds import SINKS, SelectionKind
-from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.explain.edit import Edit, edit
 from attsvm.heads.explain.max_margin import MaxMargin, max_margin
 from attsvm.heads.explain.swap import Swapped, swap, swaps
@@ -11,20 +9,23 @@ from attsvm.heads.explain.why import Channel, Flip, Reading, Share, Why, why
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.arrays import from_arrays
 from attsvm.heads.loading.load import load
-from attsvm.heads.loading.texts import Texts, read_texts, sample_reactions, sample_texts
+from attsvm.heads.loading.tokenizers import Texts, read_texts, sample_reactions, sample_texts
 from attsvm.heads.model import HeadModel, Sentence, SentenceStates
 from attsvm.heads.report.records import (
+    SINKS,
     Closeness,
     Comparison,
     Efficiency,
     Example,
     HeadReport,
+    SelectionKind,
     Selectivity,
+    Settings,
     Spectrum,
     SupportToken,
 )
 from attsvm.heads.report.report import HeadsReport
-from attsvm.heads.report.verdict import Verdict
+from attsvm.heads.report.table import Verdict
 
 # fmt: off
 __all__ = [

@@ -180,7 +180,6 @@ def head_weights(
 
     A factor with a bias has it in a last row, for states with a constant coordinate; without (None) it has no such row.
     """
-
     both = ((key, key_bias), (query, query_bias))
     wide = (weight if bias is None else torch.cat([weight, bias[None]]) for weight, bias in both)
     own, asking = (factor.detach().to("cpu", torch.float64) for factor in wide)

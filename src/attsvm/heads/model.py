@@ -120,6 +120,7 @@ class HeadModel(ABC):
     causal: bool  #: whether a query sees only itself and the tokens before it
     notes: tuple[str, ...] = ()  #: what a reader of results should know, one sentence each
     sentences: tuple[Sentence, ...] = ()  #: those that came with the model; empty where the model encodes texts
+    _verified = False  # whether the form was seen to reproduce the model's own attention
 
     @abstractmethod
     def encode(self, texts: Sequence[Text]) -> list[Sentence]:
@@ -162,6 +163,13 @@ class HeadModel(ABC):
     def _check_head(self, layer: int, head: int) -> None:
         check_index("layer", layer, self.layers, self.name)
         check_index("head", head, self.heads, self.name)
+
+    def _checked(self, states: SentenceStates, layers: Sequence[int]) -> SentenceStates:
+        """The same states, by `check_exact` where they are the first."""
+        if not self._verified:
+            check_exact(self, states, layers)
+            self._verified = True
+        return states
 
     def _check_length(self, sentence: Sentence, limit: int) -> None:
         if not 0 < len(sentence) <= limit:

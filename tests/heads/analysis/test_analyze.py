@@ -154,7 +154,7 @@ class TestCache:
             analyze(MODEL, queries=60, seed=1, cache=tmp_path, progress=stop)
         assert sorted(file.stem for file in tmp_path.rglob("*.chunk")) == ["l0h0", "l0h1"]
         done: list[tuple[int, int]] = []
-        module = sys.modules["attsvm.heads.analysis.sweep"]
+        module = sys.modules["attsvm.heads.analysis.analyze"]
         really = module.analyze_head
 
         def counted(task: HeadTask) -> HeadReport:
@@ -205,7 +205,7 @@ class TestCache:
             "draws": 1,
         }
         whole = analyze(model, **asked)
-        module = sys.modules["attsvm.heads.analysis.sweep"]
+        module = sys.modules["attsvm.heads.analysis.analyze"]
         monkeypatch.setattr(module, "BUDGET", 1)
         really, rounds = module._tasks, []
 

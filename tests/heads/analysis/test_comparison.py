@@ -6,8 +6,7 @@ import torch
 
 import attsvm
 from attsvm.heads import HeadWeights, Settings
-from attsvm.heads.analysis.comparison import agreement, compare_with_max_margin, projected, spectrum
-from attsvm.heads.analysis.problem import selection_problem
+from attsvm.heads.analysis.comparison import agreement, compare_with_max_margin, projected, selection_problem, spectrum
 from attsvm.heads.analysis.selections import choices
 from attsvm.norms import Frobenius, Nuclear
 from heads.analysis.written_out import drawn_from, rows

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import attsvm
-from attsvm.heads.analysis.controls import matching_temperature, same_spectrum, shuffled
+from attsvm.heads.analysis.head import matching_temperature, same_spectrum, shuffled
 from attsvm.heads.analysis.selections import Choices, choices
 from heads.planted import random_form, random_views
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from attsvm.heads import SINKS, SelectionKind
-from attsvm.heads.analysis.kinds import delimiters, kind_of, kind_shares, left_out_tokens
+from attsvm.heads.analysis.selections import delimiters, kind_of, kind_shares, left_out_tokens
 from heads.planted import sentence
 
 LINE = sentence("[CLS]", "the", "cat", ",", "the", "##s", "[SEP]", special=(0, 6))

@@ -12,10 +12,9 @@ from benchmarks.heads_frequencies import channel_energies
 
 import attsvm
 from attsvm.heads import SINKS, HeadWeights, Settings, analyze, load
-from attsvm.heads.analysis.comparison import _compare_lifted, compare_with_max_margin
-from attsvm.heads.analysis.controls import same_spectrum
+from attsvm.heads.analysis.comparison import _compare_lifted, compare_with_max_margin, selection_problem
+from attsvm.heads.analysis.head import same_spectrum
 from attsvm.heads.analysis.lifted import Pairs, solve_lifted
-from attsvm.heads.analysis.problem import selection_problem
 from attsvm.heads.analysis.selections import NO_TOKEN, choices, layers_of, seen_by
 from attsvm.norms import Frobenius, Nuclear
 from heads.loading.small import POSITIONED, VOCABULARY, lately

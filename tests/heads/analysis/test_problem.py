@@ -6,8 +6,7 @@ import torch
 
 import attsvm
 from attsvm.heads import Settings
-from attsvm.heads.analysis.comparison import compare_with_max_margin
-from attsvm.heads.analysis.problem import selection_problem
+from attsvm.heads.analysis.comparison import compare_with_max_margin, selection_problem
 from attsvm.norms import Frobenius
 from heads.analysis.written_out import drawn_from, rows, select
 from heads.planted import random_form, random_views, view

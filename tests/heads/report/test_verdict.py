@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from attsvm.heads import HeadsReport
-from attsvm.heads.report.verdict import sign_test, verdicts
+from attsvm.heads.report.table import sign_test, verdicts
 from heads.planted import planted_report
 
 

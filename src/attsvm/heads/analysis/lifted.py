@@ -26,8 +26,8 @@ from torch import Tensor
 
 from attsvm.data import TokenDataset
 from attsvm.heads.analysis.selections import Choices, Views
-from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights, LayerStates
+from attsvm.heads.report.records import Settings
 from attsvm.svm import AttentionSVM, BatchedFrobenius, solve
 
 MOST_PAIRS = 6000  # largest number of pairs whose whole kernel is held; it takes 288 MB

@@ -15,13 +15,10 @@ from typing import Literal
 import numpy as np
 import torch
 
-from attsvm.heads.analysis.kinds import delimiters
-from attsvm.heads.analysis.selections import Choices, Views
+from attsvm.heads.analysis.selections import Choices, Views, delimiters
 
 MOST_QUERIES = 2000  # on which rules are chosen
 _MOST = 300  # rules that are tried in pairs: those that hold most often
-
-
 NAMED = (
     "the first delimiter",
     "the last delimiter",
@@ -34,15 +31,6 @@ NAMED = (
     "the token after an earlier one of the same name",
 )
 """Rules that are not a fixed place."""
-
-
-def _named(position: int, marks: list[int], same: list[int], following: int) -> list[int]:
-    """What each rule of `NAMED` names for a query, -1 where there is none; `marks` and `same` are candidates."""
-    found = []
-    for tokens in (marks, same):
-        before, after = [t for t in tokens if t < position], [t for t in tokens if t > position]
-        found += [(tokens or [-1])[0], (tokens or [-1])[-1], (before or [-1])[-1], (after or [-1])[0]]
-    return [*found, following]
 
 
 @dataclass(frozen=True)
@@ -80,8 +68,12 @@ class _Seen:
             equal = ids == ids[position]
             equal[position] = False
             earlier = torch.nonzero(equal[:position])
-            there, same = (torch.nonzero(part & candidates)[:, 0].tolist() for part in (marks[index], equal))
-            self.named[row] = _named(position, there, same, int(earlier[-1]) + 1 if len(earlier) else -1)
+            named = []  # by each rule of `NAMED`, -1 where there is none
+            for part in (marks[index], equal):
+                tokens = torch.nonzero(part & candidates)[:, 0].tolist()
+                before, after = [t for t in tokens if t < position], [t for t in tokens if t > position]
+                named += [(tokens or [-1])[0], (tokens or [-1])[-1], (before or [-1])[-1], (after or [-1])[0]]
+            self.named[row] = [*named, int(earlier[-1]) + 1 if len(earlier) else -1]
             self.candidates[row, : len(ids)] = candidates.numpy()
             self.delimiter[row] = bool(marks[index][position])
 

@@ -1,11 +1,13 @@
 """What the heads of one layer see, and what each does with it.
 
 A `SentenceView` holds a sentence as the heads of a layer see it: hidden states, and the tokens that each query may
-select, its candidates. `Choices` say which token a head selects for every query, and with how much attention.
+select, its candidates. `Choices` say which token a head selects for every query, and with how much attention; what they
+are is said in words, as a `SelectionKind` or a fixed distance.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -15,15 +17,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from attsvm.heads.analysis.kinds import SelectionKind, left_out_tokens
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.model import HeadModel, Sentence, form_errors
-from attsvm.heads.report.records import Selectivity
+from attsvm.heads.report.records import SelectionKind, Selectivity
 
 BUDGET = 3 * 2**30  # bytes of hidden states held at once; half of them where keys and queries are made of the same
-
-
 NO_TOKEN = "(no token)"  # the name of a learned sink
+# The largest logit and the next are a tie where they differ by less than this times the largest in size.
+_TIE = 1e-9
+_FIXED = 0.3  # share of a head's selections from which on a distance or a place counts as fixed
+_WORD_MARKS = "Ġ▁#Ċ"  # how tokenizers write a space, a line end, or the middle of a word
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +74,10 @@ class LayerView:
 
 
 def layers_of(
-    model: HeadModel,
-    sentences: Sequence[Sentence],
-    layers: Sequence[int],
-    leave_out: Sequence[SelectionKind],
-    budget: int = BUDGET,
+    model: HeadModel, sentences: Sequence[Sentence], layers: Sequence[int], leave_out: Sequence[SelectionKind]
 ) -> Iterator[LayerView]:
-    """Layer after layer; the model runs once for as many layers as fit into `budget` bytes of states."""
-    group = max(1, budget // max(1, state_bytes(model, sentences)))
+    """Layer after layer; the model runs once for as many layers as fit into `BUDGET` bytes of states."""
+    group = max(1, BUDGET // max(1, state_bytes(model, sentences)))
     hidden = [left_out_tokens(sentence, leave_out) for sentence in sentences]
     for first in range(0, len(layers), group):
         chosen = list(layers[first : first + group])
@@ -132,10 +131,6 @@ def _with_sink(view: SentenceView, bucket: int) -> SentenceView:
 def state_bytes(model: HeadModel, sentences: Sequence[Sentence]) -> int:
     """Bytes of keys and queries of one layer in float64."""
     return 2 * 8 * (model.width + 1) * sum(len(sentence) for sentence in sentences)
-
-
-# The largest logit and the next are a tie where they differ by less than this times the largest in size.
-_TIE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,3 +206,64 @@ def selectivity(found: Choices, views: Views, threshold: float) -> Selectivity:
         top_mass=float(found.mass.mean()),
         confident=float(((found.mass > threshold) & ~found.tied).double().mean()),
     )
+
+
+def delimiters(sentence: Sentence) -> Bool[Tensor, " T"]:
+    """Special tokens, and tokens without a letter or a digit.
+
+    >>> names = ("[CLS]", "a", "##b", ",", "[SEP]")
+    >>> special = torch.tensor([True, False, False, False, True])
+    >>> delimiters(Sentence("ab,", names, torch.arange(5), special)).tolist()
+    [True, False, False, True, True]
+    """
+    plain = [token.strip(_WORD_MARKS) for token in sentence.tokens]
+    marks = torch.tensor([not any(letter.isalnum() for letter in token) for token in plain], dtype=torch.bool)
+    return marks | sentence.special.cpu()
+
+
+def left_out_tokens(sentence: Sentence, leave_out: Sequence[SelectionKind]) -> Bool[Tensor, " T"]:
+    """Where a token is of a kind in `leave_out`; only kinds that do not depend on the query can be left out."""
+    out = delimiters(sentence) & (SelectionKind.DELIMITER in leave_out)
+    out[0] |= SelectionKind.FIRST in leave_out
+    return out
+
+
+def kind_of(sentence: Sentence, query: int, selected: int, marks: Bool[Tensor, " T"]) -> SelectionKind:
+    """The kind of one selection; `marks` are the sentence's delimiters."""
+    fits = {
+        SelectionKind.FIRST: selected == 0,
+        SelectionKind.SELF: selected == query,
+        SelectionKind.PREVIOUS: selected == query - 1,
+        SelectionKind.NEXT: selected == query + 1,
+        SelectionKind.LAST: selected == len(sentence) - 1,
+        SelectionKind.DELIMITER: bool(marks[selected]),
+        SelectionKind.SAME: int(sentence.ids[selected]) == int(sentence.ids[query]),
+    }
+    return next((kind for kind, fit in fits.items() if fit), SelectionKind.CONTENT)
+
+
+def kind_shares(sentences: Sequence[Sentence], selections: Sequence[tuple[int, int, int]]) -> dict[str, float]:
+    """Share of each kind among selections ``(sentence, query, selected token)``; all 0 where there are none.
+
+    A distance to the query, or to the end of the sentence, at which the head makes at least `_FIXED` of its selections
+    is a kind of its own, such as "2 before" or "1 before the last": before delimiters, same tokens and content.
+    """
+    marks = {index: delimiters(sentences[index]) for index in {index for index, _, _ in selections}}
+    total = max(len(selections), 1)
+
+    def often(places: Sequence[int]) -> set[int]:
+        return {place for place, count in Counter(places).items() if count >= _FIXED * total}
+
+    steps = [token - query for _, query, token in selections]
+    backs = [len(sentences[index]) - 1 - token for index, _, token in selections]
+    distances, ends = often(steps), often(backs)
+    counts: Counter[str] = Counter()
+    for (index, query, token), step, back in zip(selections, steps, backs, strict=True):
+        kind: str = kind_of(sentences[index], query, token, marks[index])
+        if kind in (SelectionKind.DELIMITER, SelectionKind.SAME, SelectionKind.CONTENT):
+            if step in distances:
+                kind = f"{abs(step)} {'before' if step < 0 else 'after'}"
+            elif back in ends:
+                kind = f"{back} before the last"
+        counts[kind] += 1
+    return {kind: counts[kind] / total for kind in dict.fromkeys([*map(str, SelectionKind), *counts])}

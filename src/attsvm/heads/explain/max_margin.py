@@ -16,10 +16,10 @@ from torch import Tensor
 
 from attsvm.heads.analysis.lifted import LiftedSolution, Pairs, solve_lifted
 from attsvm.heads.analysis.selections import choices, layers_of
-from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights, LayerStates
-from attsvm.heads.loading.texts import read_sentences
+from attsvm.heads.loading.tokenizers import read_sentences
 from attsvm.heads.model import HeadModel, Place, Sentence, Text, head_place, spaced
+from attsvm.heads.report.records import Settings
 
 
 @dataclass(frozen=True, eq=False)

@@ -192,8 +192,7 @@ def _follow(model: TransformersModel, writes: list[_Write], inputs: list[Any], h
         short = name.rpartition(".")[0].rpartition(".")[2] or name
         if isinstance(module, nn.Embedding):
             kind = "positions" if "pos" in name or "wpe" in name else "token types" if "type" in name else "embedding"
-            hook = module.register_forward_hook(lambda _, given, output, kind=kind: leaf(output, kind))
-            hooks.callback(hook.remove)
+            hooks.enter_context(module.register_forward_hook(lambda _, given, output, kind=kind: leaf(output, kind)))
         elif module in inside and (isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"):
             hooks.callback(module.register_forward_pre_hook(before).remove)
             hook = module.register_forward_hook(

@@ -17,11 +17,11 @@ from attsvm.data.checks import check_count
 from attsvm.data.files import write_atomically
 from attsvm.heads.analysis.lifted import solve_lifted
 from attsvm.heads.analysis.selections import Views, choices, layers_of, selectivity
-from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.load import load
 from attsvm.heads.loading.transformers_model import TransformersModel
 from attsvm.heads.model import Text, named_heads
+from attsvm.heads.report.records import Settings
 
 COLUMNS = {
     "confident": "share of confident queries",

@@ -283,15 +283,13 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 RELATIVE = "adds products of contents and relative positions to its logits, which are not read"
 CLIPPED = "clips its keys and queries, so that its logits are not bilinear"
-QUANTIZED = "has quantized weights, which are not read; load it in full or half precision, or from GGUF"
-PRUNED = "has pruned heads, so that its layers differ in their number of heads"
 WINDOWED = "lets a query see only a window of tokens in a way that is not read"
 
 _BY_TYPE = {"xlnet": RELATIVE, "transfo-xl": RELATIVE, "gpt_neo": WINDOWED, "big_bird": WINDOWED, "swin": WINDOWED}
 # Settings that say so wherever they are set; the first that is counts.
 _BY_SETTING = {
-    "quantization_config": QUANTIZED,
-    "pruned_heads": PRUNED,
+    "quantization_config": "has quantized weights, which are not read; load it in full or half precision, or from GGUF",
+    "pruned_heads": "has pruned heads, so that its layers differ in their number of heads",
     "clip_qkv": CLIPPED,
     "relative_attention": RELATIVE,
     "attention_window": WINDOWED,

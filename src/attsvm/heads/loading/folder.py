@@ -97,18 +97,6 @@ def read_pickle(path: Path) -> dict[str, Any]:
     return found
 
 
-def precision_notes(weights: dict[str, Tensor]) -> tuple[str, ...]:
-    """A sentence for the report if some weights have half precision, else nothing; less than half is a ValueError."""
-    kinds = {tensor.dtype for tensor in weights.values() if isinstance(tensor, Tensor)}
-    small = {str(kind).removeprefix("torch.") for kind in kinds if kind.is_floating_point and kind.itemsize == 1}
-    if small:
-        raise ValueError(
-            f"weights must be float16 or wider; got {', '.join(sorted(small))} (quantized models are not read)"
-        )
-    half = sorted(str(kind).removeprefix("torch.") for kind in kinds & {torch.float16, torch.bfloat16})
-    return (f"half precision weights ({', '.join(half)}) were upcast to float32",) if half else ()
-
-
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file; a ValueError if it holds something else."""
     try:

@@ -13,14 +13,9 @@ from torch import Tensor
 from attsvm.heads.form import HeadWeights, head_weights
 from attsvm.heads.loading.tokenizers import HuggingFaceTokenizer, Tokenizer, encode_sentences
 from attsvm.heads.loading.transformers_model import check_weights, model_hash
-from attsvm.heads.model import HeadModel, Sentence, SentenceStates, Text, allowed_tokens, check_exact, with_constant
+from attsvm.heads.model import HeadModel, Sentence, SentenceStates, Text, allowed_tokens, with_constant
 
 _INSTEAD = "which is not read from TransformerLens; load the transformers model instead"
-
-
-def is_lens(source: object) -> bool:
-    """Whether `source` looks like a HookedTransformer."""
-    return all(hasattr(source, name) for name in ("cfg", "blocks", "run_with_cache"))
 
 
 class LensModel(HeadModel):
@@ -44,7 +39,6 @@ class LensModel(HeadModel):
         self._module, self._tokenizer, self.architecture = module, tokenizer, "TransformerLens"
         self.layers, self.heads, self.width = int(cfg.n_layers), int(cfg.n_heads), int(cfg.d_model)
         self.causal = getattr(cfg, "attention_dir", "causal") == "causal"
-        self._verified = False
 
     def encode(self, texts: Sequence[Text]) -> list[Sentence]:
         cfg = self._module.cfg
@@ -75,10 +69,7 @@ class LensModel(HeadModel):
             attention=torch.stack([cache[name][0] for name in names]).to("cpu", torch.float64),
             allowed=allowed_tokens(len(sentence), self.causal),
         )
-        if not self._verified:
-            check_exact(self, found, chosen)
-            self._verified = True
-        return found
+        return self._checked(found, chosen)
 
     def weights(self, layer: int, head: int) -> HeadWeights:
         self._check_head(layer, head)

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
@@ -16,23 +16,12 @@ from torch import Tensor, nn
 from attsvm.data.checks import check_finite
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.architectures import Architecture, Layer
-from attsvm.heads.loading.folder import quiet, reason
+from attsvm.heads.loading.folder import quiet
 from attsvm.heads.loading.tokenizers import Tokenizer, encode_sentences
-from attsvm.heads.model import (
-    HeadModel,
-    Sentence,
-    SentenceStates,
-    Text,
-    allowed_tokens,
-    check_exact,
-    counted,
-    with_constant,
-)
+from attsvm.heads.model import HeadModel, Sentence, SentenceStates, Text, allowed_tokens, counted, with_constant
 
 # Settings that say where and when a model was saved, not what it computes.
 _PROVENANCE = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
-# Weights behind the last attention layer, and masks that only training uses.
-_UNUSED = ("pooler.", "embeddings.mask_token")
 HEAD_SPACE = (
     "keys and queries are normalized inside each head: tokens and queries are the keys and queries of the head after"
     " norm and rotation, and the head's own W is the identity; do not compare these numbers with those of other models"
@@ -114,10 +103,7 @@ class TransformersModel(HeadModel):
             phases=None if still is None else torch.stack([still if own is None else own for own in turned]).cpu(),
             buckets=self._buckets(len(sentence)),
         )
-        if not self._verified:
-            check_exact(self, found, chosen)
-            self._verified = True
-        return found
+        return self._checked(found, chosen)
 
     def _head_space(self, states: Tensor, layer: Layer, heads: int, phases: Tensor | None) -> Tensor:
         """Normalized keys or queries of all heads, turned by their positions, side by side, ``[T, heads m]``."""
@@ -177,13 +163,11 @@ def recorded(layers: Sequence[Layer]) -> Iterator[Mapping[nn.Module, list[Any]]]
     with ExitStack() as hooks:
         for module in {layer.attention for layer in layers}:
             hook = module.register_forward_pre_hook(lambda own, _, named: calls[own].append(named), with_kwargs=True)
-            hooks.callback(hook.remove)
+            hooks.enter_context(hook)
         for module in {part.module for layer in layers for part in (layer.key, layer.query)}:
-            hook = module.register_forward_pre_hook(lambda own, given: calls[own].append(given[0]))
-            hooks.callback(hook.remove)
+            hooks.enter_context(module.register_forward_pre_hook(lambda own, given: calls[own].append(given[0])))
         for module in {norm for layer in layers for norm in layer.norms or ()}:
-            hook = module.register_forward_hook(lambda own, _, output: calls[own].append(output))
-            hooks.callback(hook.remove)
+            hooks.enter_context(module.register_forward_hook(lambda own, _, output: calls[own].append(output)))
         yield calls
 
 
@@ -280,46 +264,3 @@ def model_hash(settings: str, module: nn.Module, tokenizer: Tokenizer | None, ex
     for tensor in extra:
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-def eager_copy(module: Any, name: str) -> Any:
-    """A float32 copy of the core of a live model, without adapters, that computes its attention eagerly."""
-    core = module.base_model
-    held = {key: tensor.detach().clone() for key, tensor in core.state_dict().items()}
-    made, unknown = _loaded(type(core), core.config, held, name)
-    strange = sorted(key for key in unknown if not key.startswith(_UNUSED))
-    if strange:
-        raise ValueError(
-            f"{name} has weights that {type(core).__name__} does not know, such as {strange[0]}; merge adapters into"
-            " the weights first"
-        )
-    return made.to(next(core.parameters()).device)
-
-
-def from_state(config: Any, state: Mapping[str, Tensor], name: str) -> Any:
-    """The float32 core of this configuration with the weights `state`, none missing, in the names of a saved model."""
-    from transformers import MODEL_MAPPING
-
-    return _loaded(MODEL_MAPPING[type(config)], config, state, name)[0]
-
-
-def _loaded(kind: Any, config: Any, state: Mapping[str, Tensor], name: str) -> tuple[Any, Iterable[str]]:
-    """A model with these weights, and the names of those that it does not know."""
-    config = copy.deepcopy(config)
-    # The library would cast the weights to what was saved; before transformers 4.56 the setting had a longer name.
-    setattr(config, "dtype" if hasattr(config, "dtype") else "torch_dtype", torch.float32)
-    weights = {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in state.items()}
-    try:
-        with torch.random.fork_rng(devices=[]), quiet():
-            made, report = kind.from_pretrained(
-                None, config=config, state_dict=weights, attn_implementation="eager", output_loading_info=True
-            )
-    except Exception as error:  # the library raises whatever it meets
-        raise ValueError(f"the weights of {name} do not fit its configuration: {reason(error)}") from None
-    needed = sorted(key for key in report["missing_keys"] if not key.startswith(_UNUSED))
-    if needed:
-        raise ValueError(
-            f"{name} lacks {len(needed)} weights that its architecture needs, such as {needed[0]}; the model is"
-            " incomplete or of another architecture than its configuration says"
-        )
-    return made.float().eval(), report["unexpected_keys"]

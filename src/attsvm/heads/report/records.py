@@ -1,4 +1,4 @@
-"""Everything that is known about one head: the records that an analysis fills in.
+"""What an analysis is asked for, and everything that is known about one head: the records that it fills in.
 
 From the inside out: a `Closeness` says how close one matrix W is to one max-margin solution W_mm; a `Comparison` holds
 the closeness of a head in one norm beside that of every draw of its controls; a `HeadReport` is the head with all its
@@ -9,9 +9,90 @@ Numbers that do not exist (nothing solved, nothing held out) are NaN here and nu
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
+
+from attsvm.data.checks import check_count
+from attsvm.norms import Frobenius, Norm
+
+
+class SelectionKind(StrEnum):
+    """A word for a selection; where several fit, the first in this order counts."""
+
+    FIRST = "first"
+    SELF = "self"
+    PREVIOUS = "previous"
+    NEXT = "next"
+    LAST = "last"
+    DELIMITER = "delimiter"
+    SAME = "same token"
+    CONTENT = "content"
+
+
+SINKS: tuple[SelectionKind, ...] = (SelectionKind.FIRST, SelectionKind.DELIMITER)
+"""The tokens on which heads park attention they have no use for: to leave out, ``analyze(..., leave_out=SINKS)``."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `analyze` is asked for.
+
+    Arguments:
+        norms: of the max-margin problems; the first one is shown in the table.
+        queries: largest number of confident queries that enter the problem of a head, drawn with `seed`. Where
+            positions are inside the logits and they have more than 6,000 candidates, the head's weights are projected
+            on a larger space, all frequencies of all tokens, and their margin efficiency is somewhat smaller for it.
+        confidence: a query is confident where the largest attention exceeds this. From 0.5 on, the selected token has
+            more than all others together.
+        held_out: share of the sentences kept apart, to ask whether W_mm selects there what the head selects.
+        leave_out: kinds of tokens that cannot be selected, such as `SINKS`; attention is renormalised on the others.
+        accuracy: relative gap to which a solution must be certified.
+        quantile: which quantile of the margins is reported next to the smallest.
+        other_queries: like `queries`, for norms other than Frobenius, whose solvers hold all working rows at once.
+        rounds: largest number of scans of all rows in one solve in the Frobenius norm. Ten are usual; a problem that
+            takes many more is hardly separable, or not at all.
+        examples: number of sentences shown with their attention for each head.
+        draws: of each control.
+        seed: of the draws, the split and the controls.
+        device: where problems in the Frobenius norm are solved, "cpu" or "cuda".
+    """
+
+    norms: tuple[Norm, ...] = (Frobenius(),)
+    queries: int = 500
+    confidence: float = 0.5
+    held_out: float = 0.2
+    leave_out: tuple[SelectionKind, ...] = ()
+    accuracy: float = 1e-3
+    quantile: float = 0.1
+    other_queries: int = 60
+    rounds: int = 60
+    examples: int = 3
+    draws: int = 5
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if not self.norms or not all(isinstance(norm, Norm) for norm in self.norms):
+            raise ValueError(f"norms must be norms such as (Frobenius(), Nuclear()); got {self.norms!r}")
+        if len({norm.name for norm in self.norms}) < len(self.norms):
+            raise ValueError(f"norms must differ; got {', '.join(norm.name for norm in self.norms)}")
+        for name in ("queries", "other_queries", "rounds", "draws", "examples", "seed"):
+            check_count(getattr(self, name), name, least=int(name not in ("examples", "seed")))
+        for name in ("confidence", "held_out", "quantile"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not 0 <= value < 1:
+                raise ValueError(f"{name} must lie in [0, 1); got {value!r}")
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise ValueError(f"device must be cpu, cuda or cuda:N; got {self.device!r}")
+        if not self.accuracy > 0:
+            raise ValueError(f"accuracy must be positive; got {self.accuracy!r}")
+        unknown = [kind for kind in self.leave_out if kind not in SINKS]
+        if unknown:
+            sinks = " and ".join(map(str, SINKS))
+            raise ValueError(f"leave_out may hold {sinks}, which do not depend on the query; got {unknown[0]!s}")
 
 
 @dataclass(frozen=True)
@@ -150,7 +231,7 @@ class HeadReport:
     head: int  #: both counted from 0
     outcome: str  #: in a sentence, how far the analysis came
     selectivity: Selectivity  #: over all queries
-    kinds: dict[str, float]  #: share of each kind of selection among confident queries (`attsvm.heads.analysis.kinds`)
+    kinds: dict[str, float]  #: share of each kind of selection among confident queries (`SelectionKind`)
     attention_error: float  #: largest difference between the model's own attention and the one recomputed from the form
     spectrum: Spectrum  #: of the head's weights
     rule: str  #: the best rule without weights, or two of them, on confident queries that are not held out

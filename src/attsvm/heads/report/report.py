@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.data.files import write_atomically
-from attsvm.heads.analysis.settings import Settings
 from attsvm.heads.model import counted
-from attsvm.heads.report.records import HeadReport
-from attsvm.heads.report.table import HeadTable, head_row
-from attsvm.heads.report.verdict import Verdict, verdicts
+from attsvm.heads.report.records import HeadReport, Settings
+from attsvm.heads.report.table import COLUMNS, HeadTable, Verdict, verdicts
 from attsvm.sweep.manifest import to_plain
 
 
@@ -40,7 +38,8 @@ class HeadsReport:
     @cached_property
     def table(self) -> HeadTable:
         """A plain row for each head, sorted by selectivity; prints as a table."""
-        return HeadTable(head_row(head) for head in self.heads)
+        rows = ({each.key: each.value(head) for each in COLUMNS} | {"outcome": head.outcome} for head in self.heads)
+        return HeadTable(rows)
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -97,9 +96,9 @@ class HeadsReport:
         return write_atomically(Path(path), page(self).encode())
 
     def _repr_html_(self) -> str:
-        from attsvm.heads.report.html.page import fragment
+        from attsvm.heads.report.html.page import rendered
 
-        return fragment(self)
+        return rendered("fragment.html", self)
 
     def __str__(self) -> str:
         lines = [*self.warnings, repr(self), str(self.table), *(f"- {verdict}" for verdict in self.verdicts)]

@@ -17,9 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from attsvm.heads.model import counted
+from attsvm.heads.report import table
 from attsvm.heads.report.records import HeadReport, Interval
-from attsvm.heads.report.table import COLUMNS, in_mebibytes, shown
-from attsvm.heads.report.verdict import MEASURES, RANDOM, RULE, UNTRAINED, Measure, number_pair
 from attsvm.sweep.manifest import to_plain
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def page(report: HeadsReport) -> str:
     lists = {"kinds": kinds, "layers": sorted({head.layer for head in report.heads})}
     for examples in (None, 1, 0):  # sentences with attention are what takes room
         data = _embedded(_detail(report, examples))
-        made = _rendered("page.html", report, data=data, script=_read("page.js"), **lists)
+        made = rendered("page.html", report, data=data, script=_read("page.js"), **lists)
         if len(made.encode()) <= MOST_BYTES:
             break
     return made
@@ -52,13 +51,9 @@ def _embedded(data: Mapping[str, Any]) -> Markup:
     return Markup(json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
 
 
-def fragment(report: HeadsReport) -> str:
-    """What a notebook shows: verdicts, overview and table, without a script."""
-    return _rendered("fragment.html", report)
-
-
-def _rendered(template: str, report: HeadsReport, **more: Any) -> str:
-    compared = [found for found in report.verdicts if found.control != RULE]
+def rendered(template: str, report: HeadsReport, **more: Any) -> str:
+    """Verdicts, overview and table in a template: ``fragment.html`` is what a notebook shows, without a script."""
+    compared = [found for found in report.verdicts if found.control != table.RULE]
     verdicts = {(found.norm, found.measure, found.control): found for found in compared}
     controls = list(dict.fromkeys(found.control for found in compared))
     lines = [
@@ -67,8 +62,8 @@ def _rendered(template: str, report: HeadsReport, **more: Any) -> str:
     ]
     return _templates().get_template(template).render(
         report=report, title=f"Heads of {report.model}", subtitle=_subtitle(report), panels=panels(report.heads),
-        rules=[found for found in report.verdicts if found.control == RULE], controls=controls, compared=compared,
-        lines=lines, columns=COLUMNS, style=_read("style.css"), **more,
+        rules=[found for found in report.verdicts if found.control == table.RULE], controls=controls, compared=compared,
+        lines=lines, columns=table.COLUMNS, style=_read("style.css"), **more,
     )  # fmt: skip
 
 
@@ -102,7 +97,7 @@ def _subtitle(report: HeadsReport) -> str:
         f"confident above {asked.confidence:g}, up to {asked.queries} queries per head",
         *([f"left out: {', '.join(map(str, asked.leave_out))}"] if asked.leave_out else []),
         f"seed {asked.seed}",
-        f"{in_mebibytes(report.memory)} of states and rows at once",
+        f"{table.in_mebibytes(report.memory)} of states and rows at once",
     )
     return " · ".join(parts)
 
@@ -144,17 +139,17 @@ def panels(heads: Sequence[HeadReport]) -> list[dict[str, Any]]:
 
     It has a title, ticks (label, x, y) and marks: a head against the draws of one of its controls, at the median draw.
     """
-    found = (_panel(name[0].upper() + name[1:], measure, heads) for name, measure in MEASURES.items())
+    found = (_panel(name[0].upper() + name[1:], measure, heads) for name, measure in table.MEASURES.items())
     return list(filter(None, found))
 
 
-def _panel(title: str, measure: Measure, heads: Sequence[HeadReport]) -> dict[str, Any] | None:
+def _panel(title: str, measure: table.Measure, heads: Sequence[HeadReport]) -> dict[str, Any] | None:
     points = [
         (head.name, name, pair[0], Interval.of(pair[1]))
         for head in heads
         if head.comparisons
-        for name, control in (("random", RANDOM), ("untrained", UNTRAINED))
-        if (pair := number_pair(head.comparisons[0], measure, control)) is not None
+        for name, control in (("random", table.RANDOM), ("untrained", table.UNTRAINED))
+        if (pair := table.number_pair(head.comparisons[0], measure, control)) is not None
     ]
     if not points:
         return None
@@ -167,7 +162,7 @@ def _panel(title: str, measure: Measure, heads: Sequence[HeadReport]) -> dict[st
     ticks = [(f"{tick:g}", x(tick), y(tick)) for tick in axis.ticks()]
     marks = [
         {"head": head, "control": control, "x": x(other.median), "low": x(other.low), "high": x(other.high),
-         "y": y(own), "text": f"{head}: {own:.3g}, {control} {shown(other)}"}
+         "y": y(own), "text": f"{head}: {own:.3g}, {control} {table.shown(other)}"}
         for head, control, own, other in points
     ]  # fmt: skip
     return {"title": title, "ticks": ticks, "marks": marks, "frame": FRAME}
