@@ -9,7 +9,7 @@ import torch
 from attsvm.data import random_sphere
 from attsvm.norms import Entrywise, MaxEntry, Norm, Spectral, SumEntry
 from attsvm.svm import AttentionSVM, Conic, InteriorPoint, LinearProgram, solve
-from attsvm.svm.solvers.interior import interior
+from attsvm.svm.solvers.interior import solver as interior
 from attsvm.svm.solvers.nuclear.rows import orthonormal
 
 from .checks import random_selection

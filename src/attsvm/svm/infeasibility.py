@@ -172,9 +172,6 @@ def _outweighs(rows: _ListedRows, moving: Tensor, change: Tensor) -> Tensor:
     return (smallest > change) & (earned > change * torch.linalg.vector_norm(sides.masked_fill(~moving, 0.0), dim=1))
 
 
-# ------------------------------------------------------------------------------------------------- exact
-
-
 def _exactly(problem: AttentionSVM, rows: _ListedRows) -> tuple[bool, int]:
     """Whether there is an exact ray near this one, on its rows (one problem); and the steps that were spent."""
     data, present = problem.data, rows.present[0]

@@ -78,9 +78,7 @@ class AttentionSVM:
         if (selected is None) == (selected_set is None):
             raise ValueError("give either selected (one token per input) or selected_set (a mask), and not both")
         if equality_values is not None and selected_set is None:
-            raise ValueError(
-                "equality_values belong to a selected_set; with one selected token there are no equality rows"
-            )
+            raise ValueError("equality_values belong to a selected_set; one selected token has no equality rows")
         data = data.to(dtype=torch.float64)
         shape = (*data.batch_shape, data.n, data.T)
 

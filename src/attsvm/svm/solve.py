@@ -20,9 +20,8 @@ from attsvm.svm.solvers.active_set.solver import ActiveSet
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, RowList, Solver
 from attsvm.svm.solvers.batched.solver import BatchedFrobenius
 from attsvm.svm.solvers.block_descent.solver import BlockDescent
-from attsvm.svm.solvers.column_generation import ColumnGeneration
 from attsvm.svm.solvers.dense.conic import Conic
-from attsvm.svm.solvers.dense.linear_program import LinearProgram
+from attsvm.svm.solvers.dense.linear_program import ColumnGeneration, LinearProgram
 from attsvm.svm.solvers.interior.solver import InteriorPoint
 from attsvm.svm.solvers.large_interior import LargeInteriorPoint
 from attsvm.svm.solvers.nuclear.solver import NuclearInteriorPoint

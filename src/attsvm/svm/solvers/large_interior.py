@@ -26,10 +26,9 @@ from attsvm.norms import Frobenius, Norm
 from attsvm.svm.certificate import certify
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, RawSolution, Solver
-from attsvm.svm.solvers.batched.polish import polish
-from attsvm.svm.solvers.batched.rows import ScaledRows
+from attsvm.svm.solvers.batched.guesses import predictor_corrector
+from attsvm.svm.solvers.batched.rows import ScaledRows, polish
 from attsvm.svm.solvers.block_descent.solver import BlockDescent
-from attsvm.svm.solvers.predictor_corrector import predictor_corrector
 
 MOST_UNKNOWNS = 20_000  # entries of W: its system of equations takes their square, three times
 _NUMBERS = 2**26  # of differences made at once

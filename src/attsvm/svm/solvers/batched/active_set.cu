@@ -1,4 +1,4 @@
-// Dual active set on the Gram matrix, one warp for each problem (the method of gram.py, with the inverse of the active Gram matrix
+// Dual active set on the Gram matrix, one warp for each problem (the method of kernel.py, with the inverse of the active Gram matrix
 // kept explicitly: its updates are rank one and use all lanes, where a triangular solve would be sequential).
 //
 //   min 1/2 lam^T G lam - b^T lam,   lam >= 0 (free on equality rows, no lam where there is no row)

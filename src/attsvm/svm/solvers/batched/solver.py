@@ -18,8 +18,7 @@ from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.active_set.solver import ActiveSet
 from attsvm.svm.solvers.base import INFEASIBLE, OPTIMAL, UNSURE, ProgressReport, RawSolution, Solver
 from attsvm.svm.solvers.batched.guesses import active_set, interior_point, supported
-from attsvm.svm.solvers.batched.polish import polish, polish_ray
-from attsvm.svm.solvers.batched.rows import ScaledRows, scale
+from attsvm.svm.solvers.batched.rows import ScaledRows, polish, polish_ray, scale
 
 _CHUNK_BYTES = 1e9  # of each batch of m x m matrices; about six such batches are alive at once
 

@@ -2,9 +2,9 @@
 
     scan all rows -> choose working rows -> a few passes of block descent -> accelerate -> scan ...
 
-Acceleration is conjugate gradients on the face (face.py) while the support is smaller than the space, and proximal
-Newton (proximal.py) when the support fills it (small margins, many inputs). A dual that outgrows every bound is tested
-as a ray of infeasibility (face.py).
+Acceleration is conjugate gradients on the face (`polish_face`) while the support is smaller than the space, and
+proximal Newton when the support fills it (small margins, many inputs). A dual that outgrows every bound is tested as a
+ray of infeasibility (`refine_ray`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import torch
 from attsvm.svm.problem import AttentionSVM
 from attsvm.svm.solvers.base import ProgressReport, row_kinds
 from attsvm.svm.solvers.block_descent import kernels
-from attsvm.svm.solvers.block_descent.face import polish_face, refine_ray
 from attsvm.svm.solvers.block_descent.proximal import ProximalNewton
-from attsvm.svm.solvers.block_descent.working_set import WorkingSet
+from attsvm.svm.solvers.block_descent.working_set import WorkingSet, polish_face, refine_ray
 
 _PASSES = 5  # of block descent between two scans
 _SWEEPS = 3  # over the rows of one block
@@ -34,13 +33,11 @@ _SEED = 0  # of the order in which blocks are visited
 class Descent:
     """One problem without a batch axis, on the CPU, on its way to a solution, or to a ray; `run` it once.
 
-    `tolerance` is the relative gap, and the violation of rows that scaling cannot mend, at which it is solved; `start`
-    are duals ``[n, T]`` to start from. `weights` ``[d, dq]`` and `duals`, a ray where one was found, are the answer.
+    `tolerance` is the relative gap, and the violation of rows that scaling cannot mend, at which it is solved.
+    `weights` ``[d, dq]`` and `duals` ``[n, T]``, a ray where one was found, are the answer.
     """
 
-    def __init__(
-        self, problem: AttentionSVM, tolerance: float, start: np.ndarray | None, progress: ProgressReport
-    ) -> None:
+    def __init__(self, problem: AttentionSVM, tolerance: float, progress: ProgressReport) -> None:
         self.problem, self.tolerance, self.progress = problem, tolerance, progress
         self.began = time.perf_counter()
         data, sides = problem.data, problem.right_hand_side
@@ -58,11 +55,9 @@ class Descent:
         self.units = (1 + sides.abs())[self.others].clamp(max=max(self.scale, 1e-300))
         self.newton: ProximalNewton | None = None
         self.accelerate, self.stalled, self.ray_bound = False, 0, 0.0
-        if start is not None:
-            self.warm(start)
 
     def warm(self, start: np.ndarray) -> None:
-        """Start from the best multiple of the given duals."""
+        """Start from the best multiple of the given duals ``[n, T]``."""
         free, bound = self.problem.equalities.numpy(), self.problem.inequalities.numpy()
         self.duals[:] = np.where(free, start, np.where(bound, np.maximum(start, 0.0), 0.0))
         image = self.problem.combine(self.duals).numpy()
@@ -74,9 +69,7 @@ class Descent:
     def run(self, rounds: int, time_limit: float) -> int:
         """Descend until the gap closes, the duals are a ray, or a limit is reached; returns the number of rounds."""
         asking, lone = self.problem.asking, self.problem.asking & self.problem.vanishing
-        if not bool(asking.any()) or bool(
-            lone.any()
-        ):  # nothing to do; or a row of zeros that asks for something, a ray
+        if lone.any() or not asking.any():  # a row of zeros that asks for something, a ray; or nothing to do
             self.duals[:] = (lone * self.problem.right_hand_side.sign()).numpy()
             return 0
         if self.duals.any():
@@ -99,9 +92,8 @@ class Descent:
             support = int((self.duals != 0).sum())
             if self.progress is not None:
                 missing = self.sides - self.margins
-                short = (
-                    np.where(self.problem.equalities.numpy(), np.abs(missing), missing) > self.tolerance * self.scale
-                )
+                missing = np.where(self.problem.equalities.numpy(), np.abs(missing), missing)
+                short = missing > self.tolerance * self.scale
                 said = f"{now:.1e}" if now < np.inf else "no positive margin yet"
                 self.progress(f"round {count}: {short.sum()} rows violated, {support} support rows, gap {said}")
             solved = now <= self.tolerance and other <= self.tolerance
@@ -139,9 +131,8 @@ class Descent:
 
     def choose(self, add_slack: float) -> None:
         """Mark the working rows of the next round."""
-        kernels.choose_rows(
-            self.margins, self.sides, self.kinds, self.duals, _SLACK * self.scale, add_slack, _CAP, self.chosen
-        )
+        rows = self.margins, self.sides, self.kinds, self.duals
+        kernels.choose_rows(*rows, _SLACK * self.scale, add_slack, _CAP, self.chosen)
 
     def improve(self, rows: WorkingSet, gap: float) -> None:
         """Better multipliers on the working rows, by what `steer` chose."""

@@ -15,8 +15,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from attsvm.svm.solvers.block_descent.face import conjugate_gradients, polish_face
-from attsvm.svm.solvers.block_descent.working_set import WorkingSet
+from attsvm.svm.solvers.block_descent.working_set import WorkingSet, conjugate_gradients, polish_face
 
 _NEWTON_STEPS = 20  # of one proximal step
 _SEARCHES = 40  # of one line search

@@ -36,12 +36,11 @@ class BlockDescent(Solver):
 
         weights, duals, rounds = [], [], []
         for element in range(problem.batch_shape[0]):
-            start = None if initial is None else initial[element].cpu().numpy()
-            descent = Descent(problem[element].cpu(), self.accuracy / 2, start, progress)
+            descent = Descent(problem[element].cpu(), self.accuracy / 2, progress)
+            if initial is not None:
+                descent.warm(initial[element].cpu().numpy())
             rounds.append(descent.run(self.rounds, self.time_limit))
             weights.append(torch.from_numpy(descent.weights))
             duals.append(torch.from_numpy(descent.duals))
-        device = problem.data.device
-        return RawSolution(
-            torch.stack(weights).to(device), torch.stack(duals).to(device), torch.tensor(rounds, device=device)
-        )
+        answer = torch.stack(weights), torch.stack(duals), torch.tensor(rounds)
+        return RawSolution(*(part.to(problem.data.device) for part in answer))
