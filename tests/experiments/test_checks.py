@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attsvm.experiments import EXPERIMENTS, Verdict
-from attsvm.experiments.checks import turning
+from attsvm.experiments.base import turning
 from experiments.fabricated import DAMAGE, MADE, made, put
 from experiments.results import result_of
 

@@ -11,8 +11,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from attsvm.experiments.base import CATALOGUE, Experiment
-from attsvm.experiments.checks import Check, Verdict
+from attsvm.experiments.base import CATALOGUE, Check, Experiment, Verdict
 from attsvm.experiments.seeds import AcrossSeeds, Judged, run_seeds
 from attsvm.sweep.backends import Backend, DaskCluster, Processes
 from attsvm.sweep.result import SweepResult, describe_columns

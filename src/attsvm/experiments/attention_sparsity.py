@@ -12,8 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attsvm.experiments.base import Study
-from attsvm.experiments.checks import Check, claim
+from attsvm.experiments.base import Check, Study, claim
 from attsvm.experiments.common import stacked
 from attsvm.sweep import Piece, SweepResult, Task
 

@@ -14,8 +14,7 @@ from torch import Tensor
 from attsvm.attention import Exponential, Linear, Logistic, Loss
 from attsvm.data import TokenDataset, example, starting_points
 from attsvm.descent import NormalizedGradientDescent, fit
-from attsvm.experiments.base import Study
-from attsvm.experiments.checks import Check, claim
+from attsvm.experiments.base import Check, Study, claim
 from attsvm.experiments.common import long_table, path_steps, recorded, stacked, together
 from attsvm.experiments.naive import naive_descent
 from attsvm.norms import direction_cosine

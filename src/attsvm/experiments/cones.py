@@ -14,8 +14,7 @@ from torch import Tensor
 from attsvm.attention import optimal_tokens
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.data.dataset import repeated
-from attsvm.experiments.base import DataSets
-from attsvm.experiments.checks import Check, claim
+from attsvm.experiments.base import Check, DataSets, claim
 from attsvm.experiments.common import long_table, stacked, streams_apart
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Piece, SweepResult, Task

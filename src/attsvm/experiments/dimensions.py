@@ -24,8 +24,7 @@ from attsvm import theory
 from attsvm.attention import gradient, optimal_tokens
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import fit
-from attsvm.experiments.base import DataSets
-from attsvm.experiments.checks import NOT_RISING, Check, claim, rises
+from attsvm.experiments.base import NOT_RISING, Check, DataSets, claim, rises
 from attsvm.experiments.common import recorded, stacked, streams_apart
 from attsvm.svm import AttentionSVM
 from attsvm.sweep import Piece, SweepResult, Task

@@ -16,8 +16,7 @@ from attsvm.attention import KeyQuery, gradient
 from attsvm.data import random_sphere
 from attsvm.descent import JointSteepestDescent, Optimizer, SteepestDescent, fit
 from attsvm.descent.schedules import Constant, Geometric, InverseSqrt, Schedule
-from attsvm.experiments.base import DataSets
-from attsvm.experiments.checks import Check, claim, reported
+from attsvm.experiments.base import Check, DataSets, claim, reported
 from attsvm.experiments.common import long_table, spread_steps, stacked
 from attsvm.norms import Frobenius, Gamma2, LargestRow, MaxEntry, Norm, Nuclear, Projective, Spectral, direction_cosine
 from attsvm.sweep import Piece, SweepResult, Task

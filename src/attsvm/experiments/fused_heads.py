@@ -18,8 +18,7 @@ from torch import Tensor
 from attsvm.attention import Parameterization, ScaledTensor
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import InverseSqrt, SteepestDescent, fit
-from attsvm.experiments.base import DataSets
-from attsvm.experiments.checks import Check, claim
+from attsvm.experiments.base import Check, DataSets, claim
 from attsvm.experiments.common import long_table, recorded, spread_steps, stacked
 from attsvm.norms import Spectral, SpectralOfHeads
 from attsvm.svm import AttentionSVM, solve

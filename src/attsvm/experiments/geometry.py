@@ -22,8 +22,7 @@ from attsvm import descent
 from attsvm.attention import KeyQuery, Parameterization, Weights, optimal_tokens
 from attsvm.data import random_sphere
 from attsvm.descent import InverseSqrt, NormalizedGradientDescent, SteepestDescent, fit
-from attsvm.experiments.base import DataSets, Experiment
-from attsvm.experiments.checks import Check, claim, reported
+from attsvm.experiments.base import Check, DataSets, Experiment, claim, reported
 from attsvm.experiments.common import stacked
 from attsvm.norms import Entrywise, Frobenius, LargestColumn, LargestRow, MaxEntry, Norm, Spectral, SpectralOfRank
 from attsvm.svm import AttentionSVM

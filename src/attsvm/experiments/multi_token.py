@@ -31,8 +31,7 @@ from attsvm.attention import ReluHead, TwoScales
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import InverseSqrt, NormalizedGradientDescent, Optimizer, Run, TwoPartDescent, fit
 from attsvm.descent.optimizers.base import State, Step
-from attsvm.experiments.base import Study
-from attsvm.experiments.checks import Check, allowance, claim, reported
+from attsvm.experiments.base import Check, Study, allowance, claim, reported
 from attsvm.experiments.common import FARTHER_APART, recorded, so_far, streams_apart
 from attsvm.norms import direction_cosine
 from attsvm.sweep import Done, Piece, SweepResult, Task, cut

@@ -30,8 +30,7 @@ from attsvm.attention.scaled import ScaledTensor
 from attsvm.data import TokenDataset, streams
 from attsvm.data.random import unit
 from attsvm.descent import GradientDescent, Optimizer, TwoPartDescent, fit
-from attsvm.experiments.base import DataSets
-from attsvm.experiments.checks import Check, claim, reported, turning
+from attsvm.experiments.base import Check, DataSets, claim, reported, turning
 from attsvm.experiments.common import FARTHER_APART, long_table, recorded, spread_steps, stacked, together
 from attsvm.next_token import PriorityGraph, finite_part, from_ids, priority_graph
 from attsvm.norms import direction_cosine

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from attsvm import next_token
-from attsvm.experiments.base import Study
-from attsvm.experiments.checks import Check, claim, reported, rises
+from attsvm.experiments.base import Check, Study, claim, reported, rises
 from attsvm.experiments.next_token import DISTANCE
 from attsvm.next_token import LimitPrediction, NextTokenData
 from attsvm.sweep import Piece, SweepResult, Task

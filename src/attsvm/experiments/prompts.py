@@ -12,8 +12,7 @@ import torch
 from attsvm.attention import optimal_tokens
 from attsvm.data import example, starting_points
 from attsvm.descent import GradientDescent, NormalizedGradientDescent, Optimizer, fit
-from attsvm.experiments.base import DataSets, Study
-from attsvm.experiments.checks import Check, claim
+from attsvm.experiments.base import Check, DataSets, Study, claim
 from attsvm.experiments.common import long_table, offsets_of, path_steps, recorded, scored, stacked
 from attsvm.experiments.naive import PUBLIC_ADDITIVE, both_gradients
 from attsvm.norms import direction_cosine

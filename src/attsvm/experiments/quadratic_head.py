@@ -13,8 +13,7 @@ import torch
 from attsvm.attention import QuadraticHead
 from attsvm.data import TokenDataset, random_sphere
 from attsvm.descent import CompiledEngine, Geometric, SteepestDescent, fit
-from attsvm.experiments.base import Study
-from attsvm.experiments.checks import Check, claim
+from attsvm.experiments.base import Check, Study, claim
 from attsvm.experiments.common import long_table, streams_apart
 from attsvm.norms import MaxEntry
 from attsvm.sweep import Piece, SweepResult, Task

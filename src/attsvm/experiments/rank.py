@@ -12,8 +12,7 @@ import torch
 
 from attsvm.attention import token_scores
 from attsvm.data import random_sphere
-from attsvm.experiments.base import Study
-from attsvm.experiments.checks import Check, allowance, claim, reported
+from attsvm.experiments.base import Check, Study, allowance, claim, reported
 from attsvm.experiments.common import NORMS, so_far, stacked
 from attsvm.svm import AttentionSVM, solve
 from attsvm.sweep import Done, Piece, SweepResult, Task

@@ -18,8 +18,7 @@ from torch import Tensor
 from attsvm.attention import KeyQuery, ReluHead, optimal_tokens
 from attsvm.data import TokenDataset, example, random_sphere, starting_points
 from attsvm.descent import fit
-from attsvm.experiments.base import Study
-from attsvm.experiments.checks import Check, claim
+from attsvm.experiments.base import Check, Study, claim
 from attsvm.experiments.common import long_table, recorded, spread_steps, stacked, streams_apart
 from attsvm.norms import Nuclear, direction_cosine
 from attsvm.svm import AttentionSVM, distance_to_solution_set, solve

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from attsvm.data.files import write_atomically
-from attsvm.experiments.base import Experiment
-from attsvm.experiments.checks import Check, Verdict
+from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.sweep.backends import Backend
 from attsvm.sweep.manifest import to_plain
 from attsvm.sweep.result import SweepResult

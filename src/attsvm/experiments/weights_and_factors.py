@@ -21,8 +21,7 @@ from attsvm.attention import KeyQuery, Weights, optimal_token_set, optimal_token
 from attsvm.data import TokenDataset, example, random_sphere
 from attsvm.data.streams import Purpose, streams
 from attsvm.descent import NormalizedGradientDescent, Run, fit
-from attsvm.experiments.base import DataSets
-from attsvm.experiments.checks import Check, Verdict, allowance, claim, turning
+from attsvm.experiments.base import Check, DataSets, Verdict, allowance, claim, turning
 from attsvm.experiments.common import NORMS, long_table, offsets_of, path_steps, recorded, scored, spread_steps, stacked
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, SVMSolution, solve

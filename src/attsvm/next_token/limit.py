@@ -23,9 +23,9 @@ from attsvm.svm.solve import solve
 from attsvm.svm.solvers.base import ProgressReport, Solver
 from attsvm.sweep.manifest import to_plain
 from attsvm.theory.conditions import Condition
-from attsvm.theory.diagnosis.assumptions import everywhere
 from attsvm.theory.diagnosis.implicit_bias import Standing
 from attsvm.theory.diagnosis.tables import conditions_table, printed
+from attsvm.theory.diagnosis.theorems import everywhere
 
 SOURCE = "arXiv 2403.08081"
 STRICT = "some strict priority"

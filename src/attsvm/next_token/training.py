@@ -25,9 +25,9 @@ from attsvm.next_token.limit import SOURCE, LimitPrediction, predict_limit
 from attsvm.norms import Frobenius, direction_cosine
 from attsvm.svm.solvers.base import ProgressReport, Solver
 from attsvm.sweep.manifest import to_plain
-from attsvm.theory.diagnosis.assumptions import CONSTANT, PLAIN, constant_steps, everywhere
 from attsvm.theory.diagnosis.implicit_bias import Standing, implicit_bias
 from attsvm.theory.diagnosis.tables import printed, table
+from attsvm.theory.diagnosis.theorems import CONSTANT, PLAIN, constant_steps, everywhere
 
 COSINE = 0.999  # what the cosine outside S_fin must reach for a prediction to hold
 DISTANCE = 1e-6  # how far Pi_fin W may be from W_fin, as a share of 1 + ||W_fin||, for a prediction to hold

@@ -13,17 +13,8 @@ from torch import Tensor
 
 from attsvm.attention import QuadraticHead
 from attsvm.attention.linear_maps import folded
-from attsvm.data import TokenDataset
-from attsvm.data.checks import (
-    ArrayLike,
-    as_floating,
-    as_mask,
-    check_finite,
-    check_kind,
-    check_shape,
-    check_share,
-    place,
-)
+from attsvm.data import TokenDataset, checks
+from attsvm.data.checks import ArrayLike, as_floating, check_kind, check_shape, check_share, place
 from attsvm.data.dataset import repeated
 from attsvm.norms import Frobenius, Norm, direction_cosine
 from attsvm.norms.sizes import project_onto_simplex
@@ -121,8 +112,8 @@ def generalized_components(
     matrix = as_floating(weights, "weights").to(double.tokens)
     _, lead = folded(double, probabilities, (data.n, data.T), "attention", "n, T")
     check_shape(matrix, "weights", (*lead, data.d, data.dq), "as attention, then d, dq")
-    check_finite(probabilities, "attention", ("input", "token"))
-    check_finite(matrix, "weights", ("row", "column"))
+    checks.check_finite(probabilities, "attention", ("input", "token"))
+    checks.check_finite(matrix, "weights", ("row", "column"))
     if bool(((probabilities < 0) | (probabilities > 1 + 1e-6)).any()):
         low, high = float(probabilities.min()), float(probabilities.max())
         raise ValueError(f"attention must hold probabilities; got values in {low:g}..{high:g}")
@@ -132,7 +123,7 @@ def generalized_components(
     doubtful = (probabilities > ambiguous) & (probabilities <= threshold) & real
     asked = f"of probability at least {threshold:g}"
     if selected_set is not None:
-        mask = as_mask(selected_set, "selected_set").to(real.device)
+        mask = checks.as_mask(selected_set, "selected_set").to(real.device)
         check_shape(mask, "selected_set", tuple(real.shape), "lead, n, T")
         kept, doubtful, asked = mask & real, torch.zeros_like(real), "in selected_set"
     if not bool(kept.any(-1).all()):

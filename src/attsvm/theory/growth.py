@@ -25,20 +25,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attsvm import descent
 from attsvm.attention import KeyQuery, Parameterization, Weights, logits, optimal_tokens
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, check_count, check_kind, check_positive, check_shape
 from attsvm.data.streams import Seed
-from attsvm.descent import (
-    JointSteepestDescent,
-    NewtonSchulzDescent,
-    NormalizedGradientDescent,
-    NormalizedMirrorDescent,
-    Optimizer,
-    Run,
-    SteepestDescent,
-    initial_parameters,
-)
+from attsvm.descent import NormalizedGradientDescent, Optimizer, Run, SteepestDescent
 from attsvm.descent.fingerprint import data_digest, same_digest, setting_object, start_digest
 from attsvm.descent.initial import Initial
 from attsvm.norms import Gamma2, LargestColumn, MaxEntry, Norm, Projective
@@ -188,7 +180,7 @@ def growth(
     along = (_reach(sizes, decay), np.append(sizes, sizes[-1:]))
     reach, step = (torch.from_numpy(each[times.numpy()]).to(data.device) for each in along)
     dual = _largest_dual(double, norm)
-    start = initial_parameters(data, kind, seed, initial=initial)
+    start = descent.initial_parameters(data, kind, seed, initial=initial)
     size = torch.full_like(law(reach), torch.nan)
     flat = {name: each.reshape(1, -1, *each.shape[-2:]) for name, each in start.items()}
     if bounded and (run is None or run.configuration.get("fingerprint", {}).get("start") == start_digest(flat)):
@@ -232,15 +224,15 @@ def verify_growth(
 
 def _law(kind: Parameterization, rule: Optimizer, data: TokenDataset) -> tuple[Norm, float, bool, bool]:
     """The norm; how many columns add up; whether K and Q share a length; whether steps have length at most one."""
-    if not isinstance(rule, (NormalizedGradientDescent, SteepestDescent, NormalizedMirrorDescent)):
+    if not isinstance(rule, (NormalizedGradientDescent, SteepestDescent, descent.NormalizedMirrorDescent)):
         known = "normalized gradient, sign, Muon and other steepest descent have one"
         raise ValueError(f"the law of growth is one of normalized steps, and {rule!r} takes others; {known}")
     norm = implicit_bias(kind, replace(rule, weight_decay=0.0, clip=None)).norm
-    decaying_mirror = isinstance(rule, NormalizedMirrorDescent) and rule.weight_decay > 0
-    bounded = not isinstance(rule, NewtonSchulzDescent) and not decaying_mirror
+    decaying_mirror = isinstance(rule, descent.NormalizedMirrorDescent) and rule.weight_decay > 0
+    bounded = not isinstance(rule, descent.NewtonSchulzDescent) and not decaying_mirror
     columns, joint = 1.0, False
     if isinstance(kind, KeyQuery):
-        joint = isinstance(rule, JointSteepestDescent)
+        joint = isinstance(rule, descent.JointSteepestDescent)
         if isinstance(rule, SteepestDescent) and isinstance(rule.norm, (MaxEntry, LargestColumn)):
             columns = float(kind.rank or data.d)
     return norm, columns, joint, bounded

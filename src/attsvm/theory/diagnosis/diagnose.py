@@ -25,10 +25,10 @@ from attsvm.svm import AttentionSVM, SVMSolution, solve
 from attsvm.sweep.manifest import to_plain
 from attsvm.theory.conditions import Condition
 from attsvm.theory.cones import margin_of_direction
-from attsvm.theory.diagnosis.assumptions import Training, start_in_cone
+from attsvm.theory.diagnosis import theorems
 from attsvm.theory.diagnosis.implicit_bias import ImplicitBias, Standing, implicit_bias
 from attsvm.theory.diagnosis.tables import median, tables_of
-from attsvm.theory.diagnosis.theorems import Result, conjectures, local_result, results_for_every_start
+from attsvm.theory.diagnosis.theorems import Result, Training
 from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections_of_each
 from attsvm.theory.optimality import is_locally_optimal
 from attsvm.theory.prediction import one_start, predict_selection
@@ -188,7 +188,7 @@ def diagnose(
         data, own, own_loss, parameterization, optimizer, train_head, bias, begin, weights, optimal,
         limits[0].solution, enumerate_local,
     )  # fmt: skip
-    results = results_for_every_start(training)
+    results = theorems.results_for_every_start(training)
     none = torch.zeros(data.batch_shape, dtype=torch.bool, device=data.device)
     always, here = (results[name].applies if name in results else none for name in ("every start", "this start"))
     predicted, rule, accuracy, start = optimal, "the optimal tokens, a guess: no start was given", None, None
@@ -203,9 +203,9 @@ def diagnose(
     last, said = limits[-1], "every predicted token must out-score its support tokens"
     decided, name = last.solution.solved | last.solution.infeasible, "locally optimal prediction"
     attracts = Condition(name, last.locally_optimal, last.lead, said, "[TaSVM, local convergence]", decided)
-    cone = start_in_cone(data, *((None, None) if start is None else (start.cosine, start.norm)))
-    local_theorem = local_result(training, attracts, cone)
-    conjectured = conjectures(training, local_theorem)
+    cone = _in_cone(data, start)
+    local_theorem = theorems.local_result(training, attracts, cone)
+    conjectured = theorems.conjectures(training, local_theorem)
     if local_theorem not in conjectured:
         results["local"] = local_theorem
     standing = [
@@ -243,3 +243,17 @@ def _position(training: Training, weights: Tensor, limit: Limit, inside: Tensor)
     least = attention.gather(-1, limit.selected.unsqueeze(-1)).squeeze(-1).amin(-1)
     outside = ~inside & ((size == 0) | (known & (cosine <= 0)))
     return Start(cosine.masked_fill(~known, torch.nan), size, margin, least, inside, outside)
+
+
+def _in_cone(data: TokenDataset, start: Start | None) -> Condition:
+    """Whether the start lies in the cone of the local theorem, which asserts some opening and norm without naming them.
+
+    Outside for certain where the start is zero or makes no acute angle with the direction: every opening mu < 1 asks
+    for a positive cosine. Elsewhere it is not known. Margin: the cosine.
+    """
+    name, citation = "start in the cone", "[TaSVM, local convergence]"
+    said = "the start must lie in a cone around the direction, far enough out; its opening and norm are not known"
+    if start is None:
+        return theorems.everywhere(data, name, None, f"{said}, and no start was given", citation)
+    outside = (start.norm == 0) | (start.cosine <= 0)
+    return Condition(name, torch.zeros_like(outside), start.cosine, said, citation, certain=outside)

@@ -5,17 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from attsvm import descent
 from attsvm.attention import KeyQuery, Parameterization, Weights
 from attsvm.data.checks import check_kind
-from attsvm.descent import (
-    Adam,
-    GradientDescent,
-    MirrorDescent,
-    NormalizedGradientDescent,
-    Optimizer,
-    PolyakDescent,
-    SteepestDescent,
-)
+from attsvm.descent import GradientDescent, NormalizedGradientDescent, Optimizer, PolyakDescent, SteepestDescent
 from attsvm.norms import Entrywise, Frobenius, LargestColumn, LargestRow, MaxEntry, Norm, Nuclear, Spectral, factor_norm
 
 
@@ -80,8 +73,8 @@ def implicit_bias(parameterization: Parameterization, optimizer: Optimizer) -> I
         return ImplicitBias(Frobenius(), Standing.PROVED_LOCALLY, "[TaSVM, local convergence]")
     if steepest is not None:
         return ImplicitBias(steepest, Standing.CONJECTURED, "arXiv 2502.04664 (proved for linear models)")
-    if isinstance(optimizer, MirrorDescent):
+    if isinstance(optimizer, descent.MirrorDescent):
         return ImplicitBias(Entrywise(optimizer.p), Standing.PROVED_LOCALLY, "arXiv 2410.14581")
-    if isinstance(optimizer, Adam):
+    if isinstance(optimizer, descent.Adam):
         return ImplicitBias(MaxEntry(), Standing.CONJECTURED, "Adam as sign descent (proved for linear models)")
     raise ValueError(f"no limit is known for the optimizer {optimizer!r}")
