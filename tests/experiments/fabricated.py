@@ -19,12 +19,12 @@ import pyarrow as pa
 from attsvm.experiments import EXPERIMENTS, SweepResult
 from attsvm.experiments.bent_prompts import finite_part
 from attsvm.experiments.cones import KINDS
+from attsvm.experiments.dimensions import TOLERANCES
 from attsvm.experiments.factor_laws import FOLLOWING, RULES
 from attsvm.experiments.fused_heads import STORED
 from attsvm.experiments.geometry import GEOMETRIES
 from attsvm.experiments.multi_token import ACCEPTED, AMBIGUOUS, PROTOCOLS
 from attsvm.experiments.next_token import GRADIENTS
-from attsvm.experiments.rank import TOLERANCES
 from attsvm.experiments.regularization import PATHS
 from attsvm.experiments.weights_and_factors import PICTURE, PUBLIC_RIDGE
 

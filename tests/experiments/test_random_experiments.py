@@ -13,10 +13,9 @@ from attsvm.data import random_sphere, streams
 from attsvm.experiments import EXPERIMENTS, Verdict, describe_columns, run
 from attsvm.experiments.attention_sparsity import VisionTransformer
 from attsvm.experiments.common import FARTHER_APART
-from attsvm.experiments.dimensions import TYPES
+from attsvm.experiments.dimensions import TOLERANCES, TYPES
 from attsvm.experiments.geometry import GEOMETRIES
 from attsvm.experiments.multi_token import ACCEPTED, ALL_POSITIVE, CHANGED, OUTCOMES, used
-from attsvm.experiments.rank import TOLERANCES
 from attsvm.next_token import predict_limit, train, verify
 from experiments.results import RANDOM, result_of
 

@@ -25,7 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 _NAMES = (
-    "prompts bent_prompts attention_sparsity weights_and_factors dimensions rank multi_token quadratic_head"
+    "prompts bent_prompts attention_sparsity weights_and_factors dimensions multi_token quadratic_head"
     " regularization cones"  # from the papers
     " geometry next_token next_token_text factor_laws fused_heads"  # new
 )
@@ -37,11 +37,7 @@ EXPERIMENTS: Mapping[str, Experiment[Any]] = MappingProxyType({name: _ALL[name] 
 
 
 def experiment(name: str) -> Experiment[Any]:
-    """The experiment of this id.
-
-    Raises:
-        ValueError: if there is none, with ids that are spelled alike.
-    """
+    """The experiment of this id; a ValueError if there is none, with ids that are spelled alike."""
     if name in EXPERIMENTS:
         return EXPERIMENTS[name]
     near = difflib.get_close_matches(name, EXPERIMENTS, n=3, cutoff=0.5)

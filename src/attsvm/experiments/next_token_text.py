@@ -124,9 +124,8 @@ class BundledText(Study):
 def _asked(limit: LimitPrediction, weights: Tensor, fresh: list[list[str]]) -> tuple[dict[str, float], np.ndarray]:
     """How far the trained layer is from the limit, and its answers from the predicted ones (total variation).
 
-    Returns:
-        Numbers by name, and for every word of every fresh window: d, who decides (0: the graph, 1: W_svm, 2: the limit
-        leaves open how words share), predicted and trained probability.
+    Numbers by name, and for every word of every fresh window: d, who decides (0: the graph, 1: W_svm, 2: the limit
+    leaves open how words share), predicted and trained probability.
     """
     found, data = next_token.verify(limit, weights), limit.data
 

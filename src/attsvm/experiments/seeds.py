@@ -34,11 +34,7 @@ _NUMBER = re.compile(
 
 
 def seed_folders(configuration: C, seeds: int, folder: Path | str) -> list[tuple[C, Path]]:
-    """The configurations of `seeds` seeds, from that of `configuration` on, each with its folder ``seed-N``.
-
-    Raises:
-        ValueError: if `seeds` is not positive.
-    """
+    """The configurations of `seeds` seeds, at least one, from that of `configuration` on, each with its folder."""
     if seeds < 1:
         raise ValueError(f"seeds must be a positive number of seeds; got {seeds}")
     wanted = range(configuration.seed, configuration.seed + seeds)
@@ -144,11 +140,7 @@ class AcrossSeeds:
 
     @staticmethod
     def of(judged: Sequence[Judged]) -> AcrossSeeds:
-        """Put the checks of results that differ in nothing but their seeds side by side.
-
-        Raises:
-            ValueError: if there is none, or they differ in more.
-        """
+        """Put the checks of results side by side; a ValueError if they differ in more than seeds, or there is none."""
         if not judged:
             raise ValueError("there is no result to put side by side; compute some seeds first")
         first, *others = ordered = sorted(judged, key=lambda each: each.seed)
@@ -199,16 +191,10 @@ def run_seeds(
     ``folder/seeds.json`` holds the answer, of the seeds finished so far while others are still computed.
 
     Arguments:
-        experiment: such as one of `EXPERIMENTS`.
         configuration: by default the experiment's own; its seed is the first one, the others follow.
-        seeds: how many.
         folder, backend, resume, overwrite, device, progress, say: as for `run`; with `resume`, finished seeds are kept.
 
-    Returns:
-        In which seeds each check holds.
-
-    Raises:
-        ValueError: as `run` does, before anything is computed, and if `seeds` is not positive.
+    A `ValueError` where `run` has one, before anything is computed, and if `seeds` is not positive.
     """
     planned = seed_folders(configuration or experiment.default, seeds, folder)
     where: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "device": device}

@@ -32,8 +32,7 @@ def plot_priority_graph(
         last: last tokens, by name or number; by default the three with most samples.
         title: text above.
 
-    Raises:
-        ValueError: if no sample ends in a token that is asked for.
+    A `ValueError` if no sample ends in a token that is asked for.
 
     >>> from attsvm.next_token import from_text, priority_graph
     >>> len(plot_priority_graph(priority_graph(from_text("a b a b c a b b a", window=3)), "b").axes)

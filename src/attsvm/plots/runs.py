@@ -38,8 +38,7 @@ def plot_attention(run: Run, *, element: int | tuple[int, ...] = (), title: str 
         element: index along the run's leading axes ``[*starts, *batch]``.
         title: text above.
 
-    Raises:
-        ValueError: if the run recorded no attention, or `element` does not pick one run.
+    A `ValueError` if the run recorded no attention, or `element` does not pick one run.
 
     >>> import attsvm
     >>> data = attsvm.data.random_sphere(n=4, T=3, d=5, seed=0)
@@ -109,8 +108,7 @@ def plot_cosines(
         solutions: solutions by name, or one, for the same data sets.
         title: text above.
 
-    Raises:
-        ValueError: if a run recorded no weights, or a solution's shape does not fit a run's.
+    A `ValueError` if a run recorded no weights, or a solution's shape does not fit a run's.
 
     >>> import attsvm
     >>> data = attsvm.data.random_sphere(n=2, T=3, d=4, batch=5, seed=0)
@@ -180,8 +178,7 @@ def plot_path(
             balls. Where a solution is not unique (nuclear, say) a path may tend to another one.
         title: text above.
 
-    Raises:
-        ValueError: if an argument is of another kind, a path has no solution, or their shapes do not fit.
+    A `ValueError` if an argument is of another kind, a path has no solution, or their shapes do not fit.
 
     >>> import attsvm
     >>> data = attsvm.data.example("two-inputs")
@@ -243,8 +240,7 @@ def plot_margins(
             ``KQ^{\\mathsf{T}}``, is set as mathematics.
         title: text above.
 
-    Raises:
-        ValueError: if the problem is a batch, the solution is none, or weights do not fit or are zero.
+    A `ValueError` if the problem is a batch, the solution is none, or weights do not fit or are zero.
 
     >>> import attsvm
     >>> data = attsvm.data.random_sphere(n=2, T=3, d=4, seed=0)

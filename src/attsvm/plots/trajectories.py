@@ -46,8 +46,7 @@ def plot_trajectory_2d(
         title, caption: text above and below; a caption is broken into lines that fit.
         size: width and height in inches; chosen to suit the picture if None.
 
-    Raises:
-        ValueError: if the data are no single data set in the plane, or a run or a solution does not belong to them.
+    A `ValueError` if the data are no single data set in the plane, or a run or a solution does not belong to them.
 
     >>> import attsvm
     >>> data = attsvm.data.example("two-inputs")

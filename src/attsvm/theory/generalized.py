@@ -184,9 +184,8 @@ def quadratic_attention(data: TokenDataset, head: QuadraticHead) -> QuadraticAtt
     need not be separable for this optimum; whether one W reaches it for all inputs at once is the question of W_fin and
     W_svm (`generalized_components`).
 
-    Raises:
-        ValueError: if the values of an input are not orthonormal (to 1e-8, in float32 to 1e-5), the head is no
-            quadratic one or does not fit, or a corner is asked for and two tokens tie.
+    A `ValueError` if the values of an input are not orthonormal (to 1e-8, in float32 to 1e-5), the head is no quadratic
+    one or does not fit, or a corner is asked for and two tokens tie.
 
     >>> data = TokenDataset(torch.eye(3).double()[None], torch.ones(1, 1).double(), [1])
     >>> quadratic_attention(data, QuadraticHead(torch.tensor([0.75, 0.25, -1.0]).double(), 0.5)).attention.tolist()

@@ -16,18 +16,9 @@ from attsvm.data import random_sphere
 from attsvm.data.checks import check_count, check_kind
 from attsvm.data.streams import Seed
 from attsvm.descent import Optimizer, fit
-from attsvm.norms import (
-    Entrywise,
-    Frobenius,
-    Gamma2,
-    MaxEntry,
-    Norm,
-    Nuclear,
-    Projective,
-    Spectral,
-    SpectralOfRank,
-    direction_cosine,
-)
+from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Projective, Spectral, direction_cosine
+from attsvm.norms.semidefinite import Gamma2
+from attsvm.norms.singular import SpectralOfRank
 from attsvm.svm import AttentionSVM, SVMSolution, margin_efficiency, solve
 from attsvm.sweep.manifest import to_plain
 from attsvm.theory.diagnosis.tables import median, printed, table

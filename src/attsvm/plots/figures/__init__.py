@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 
 from attsvm.data.files import write_atomically
 from attsvm.experiments.geometry import GEOMETRIES
-from attsvm.plots.figures import dimensions, next_token, parameters, plane, steps
+from attsvm.plots.figures import dimensions, parameters, plane, steps
 from attsvm.plots.style import Picture, house_style
 from attsvm.sweep.result import SweepResult
 
 __all__ = ["FIGURES", "FORMATS", "draw"]
 
-_MODULES = (dimensions, next_token, parameters, plane, steps)
+_MODULES = (dimensions, parameters, plane, steps)
 _PICTURES = [each for module in _MODULES for each in vars(module).values() if isinstance(each, Picture)]
 FIGURES: Mapping[str, Callable[[SweepResult], Mapping[str, Figure]]] = MappingProxyType(
     {
@@ -37,13 +37,9 @@ _METADATA = {"png": {"Software": "attsvm"}, "pdf": {"CreationDate": None}, "svg"
 def draw(
     result: SweepResult, folder: Path | str | None = None, formats: Sequence[str] = FORMATS
 ) -> dict[str, list[Path]]:
-    """Draw a stored result into `folder`, by default its own; nothing is computed.
+    """Draw a stored result into `folder`, by default its own, and return the files by picture, its own picture first.
 
-    Returns:
-        The files by picture, those of the first picture first.
-
-    Raises:
-        ValueError: if a format is unknown, or the result is none of an experiment with a picture.
+    A `ValueError` if a format is unknown, or the result is none of an experiment with a picture.
     """
     unknown = [each for each in formats if each not in FORMATS]
     if unknown or not formats:

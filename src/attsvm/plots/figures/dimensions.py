@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from attsvm.experiments.dimensions import TYPES
+from attsvm.experiments.dimensions import TOLERANCE, TYPES
 from attsvm.experiments.multi_token import PROTOCOLS, followed, share_accepted, used
-from attsvm.experiments.rank import TOLERANCE
 from attsvm.plots.curves import Curves
 from attsvm.plots.style import FAINT, INK, KQ_LINE, PALETTE, W_LINE, picture
 from attsvm.sweep.result import SweepResult

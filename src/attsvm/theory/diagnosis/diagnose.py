@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
+from rich.markup import escape
+from rich.table import Table
 from torch import Tensor
 
 from attsvm.attention import Head, Loss, Parameterization, Weights, evaluate, token_scores
@@ -27,11 +29,13 @@ from attsvm.theory.conditions import Condition
 from attsvm.theory.cones import margin_of_direction
 from attsvm.theory.diagnosis import theorems
 from attsvm.theory.diagnosis.implicit_bias import ImplicitBias, Standing, implicit_bias
-from attsvm.theory.diagnosis.tables import median, tables_of
+from attsvm.theory.diagnosis.tables import answer, conditions_table, median, printed, table
 from attsvm.theory.diagnosis.theorems import Result, Training
 from attsvm.theory.enumeration import LocalOptima, locally_optimal_selections_of_each
 from attsvm.theory.optimality import is_locally_optimal
 from attsvm.theory.prediction import one_start, predict_selection
+
+_SHOWN = 20  # locally optimal selections of a data set
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +143,50 @@ class Diagnosis:
         return json.dumps(to_plain(content), indent=1, allow_nan=False)
 
     def __str__(self) -> str:
-        return tables_of(self)
+        tables = [conditions_table(self.conditions), _results("\nResults", self.results)]
+        if self.conjectures:
+            tables.append(_results("\nConjectures, none of them proved", self.conjectures))
+        parts = [printed(*tables, self._limits())]
+        if self.start is not None:
+            parts.append(str(self.start))
+        return "\n".join([*parts, *(_local(self.local) if self.local is not None else ())])
+
+    def _limits(self) -> Table:
+        conjectured = " (conjectured)" if self.bias.standing is Standing.CONJECTURED else ""
+        title = f"\nPredicted limits, {self.bias.norm.name} norm{conjectured}"
+        made = table(title, ("limit", "selection", "separable", "attracts", "margin"), right=("margin",))
+        for one in self.limits:
+            selection = " ".join(map(str, one.selected.tolist())) if one.selected.ndim == 1 else "one for each data set"
+            solution = one.solution
+            separable = answer(solution.separable, ~solution.undecided)
+            attracts = answer(one.locally_optimal, solution.solved | solution.infeasible)
+            margin = torch.where(solution.solved, 1 / solution.certificate.primal_value, torch.nan)
+            made.add_row(one.name, selection, separable, attracts, median(margin, 3))
+        standing = self.standing
+        founded = f"the selection is {standing[0].value}"
+        if len(standing) > 1:
+            counted = (f"{kind.value} ({standing.count(kind)})" for kind in dict.fromkeys(standing))
+            founded = f"the selections are {', '.join(counted)}"
+        measured = self.accuracy or "no accuracy was measured for this kind of problem"
+        made.caption, made.caption_justify = f"{founded}; predictions are made by: {self.rule}; {measured}", "left"
+        return made
+
+
+def _results(title: str, results: Sequence[Result]) -> Table:
+    made = table(title, ("result", "applies", "not proved here", "source"))
+    for one in results:
+        missing = ", ".join(one.missing) or "-"
+        made.add_row(one.statement, answer(one.applies, one.applies | one.fails), missing, escape(one.citation))
+    return made
+
+
+def _local(local: tuple[LocalOptima, ...]) -> Iterator[str]:
+    yield from ("", "Locally optimal selections")
+    for element, one in enumerate(local):
+        label = f"data set {element}: " if len(local) > 1 else ""
+        yield f"{label}{len(one)} ({'all of them' if one.exhaustive else 'a sample, those reached from many starts'})"
+        for selection, size in zip(one.selections[:_SHOWN].tolist(), one.norms[:_SHOWN].tolist(), strict=True):
+            yield f"  {' '.join(map(str, selection))}   margin {1 / size:.4g}" if size > 0 else f"  {selection}"
 
 
 def diagnose(
@@ -168,8 +215,7 @@ def diagnose(
             lists none. Whether all tokens support every SVM is checked under the same limit, and on small problems.
         progress: called with (done, in all) while they are listed.
 
-    Raises:
-        ValueError: if nothing is known about this way of training.
+    A `ValueError` if nothing is known about this way of training.
     """
     parameterization = parameterization or Weights()
     optimizer = optimizer or NormalizedGradientDescent(0.1)

@@ -46,8 +46,7 @@ def implicit_bias(parameterization: Parameterization, optimizer: Optimizer) -> I
     | W | `MirrorDescent(p)` | entrywise l_p |
     | W | `Adam` | largest entry |
 
-    Raises:
-        ValueError: for a combination about which nothing is known, such as mirror descent on K and Q.
+    A `ValueError` for a combination about which nothing is known, such as mirror descent on K and Q.
 
     >>> implicit_bias(Weights(), NormalizedGradientDescent(0.1)).norm
     Frobenius()
