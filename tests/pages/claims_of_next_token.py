@@ -21,6 +21,7 @@ def multi_token() -> Iterator[str]:
     (near, every, medians), (few, silent, far) = followed(PULL), followed(SILENT)
     several = sum(numbers("multi-token", "followed, all pull, several kept"))
     assert every - near == 1  # "the other one"
+    yield f"has a gradient ({near} of {every}); mostly not, where one is silent ({few} of {silent})."
     yield f"In eight seeds {every} runs were accepted and followed on with every input that drops a token pulling"
     yield f"{several:.0f} of them with an input that keeps several tokens: {near} end within .001 of the direction"
     yield f"the medians of the seeds are {medians}. The other one"
