@@ -62,6 +62,7 @@ def test_type_checkers_and_users_see_the_same():
     assert {name for name, room in seen.items() if not room} == attsvm._ROOMS == set(ROOMS)
     assert {name: room for name, room in seen.items() if room} == attsvm._HOMES
     assert set(attsvm.__all__) == {*attsvm._HOMES, "data", "__version__"}
+    assert {name for name in dir(attsvm) if not name.startswith("__")} == {*attsvm._HOMES, *attsvm._ROOMS}
 
 
 def test_every_name_is_that_of_its_room():

@@ -105,5 +105,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Every name and room, loaded or not."""
-    return sorted({*globals(), *__all__, *_ROOMS})
+    """Every public name and room, loaded or not."""
+    return sorted({*__all__, *_ROOMS, *(name for name in globals() if name.startswith("__"))})

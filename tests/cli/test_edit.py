@@ -36,7 +36,7 @@ def test_bad_demands_are_one_sentence(folder, tmp_path):
     demands.write_text(json.dumps([TEXT, "saw", "dog"]), encoding="utf-8")
     assert "head L9H0 does not exist" in refused(invoke("edit", folder, "--head", "L9H0", "--demands", demands))
     assert "no norm is called 'round'" in refused(invoke(*asked, "--norm", "round"))
-    assert "margin must be positive" in refused(invoke(*asked, "--margin", "-1"))
+    assert "margin must be a positive finite number" in refused(invoke(*asked, "--margin", "-1"))
     assert "--keep must be a file, or one of" in refused(invoke(*asked, "--keep", "nowhere.txt"))
     # The folder is looked at before anything that takes time.
     nowhere = ("edit", tmp_path / "nowhere", "--head", "L1H0", "--demands", demands)

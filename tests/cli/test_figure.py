@@ -264,7 +264,7 @@ def test_overwrite_starts_over(tmp_path):
     full = stored(tmp_path / "tiny")
     assert SweepResult.load(tmp_path / "tiny").configuration == Tiny().to_json()
     assert len({path.parent for path in chunk_files(tmp_path)}) == 1  # the quick run's chunks are gone
-    refused(figure(*options), "finished; keep it and only draw and judge it again with --resume", "--overwrite")
+    refused(figure(*options), "finished; keep it and only show it again with --resume", "--overwrite")
     chunk_files(tmp_path)[0].unlink()
     assert figure(*options, "--overwrite").exit_code == 0
     assert stored(tmp_path / "tiny") == full
@@ -345,7 +345,7 @@ def test_nothing_to_draw(tmp_path):
     refused(figure("draw", tmp_path), "holds no result of an experiment")
     refused(figure("draw", tmp_path / "none"), "is not a folder")
     (tmp_path / "manifest.json").write_text('{"kind": "train"}')
-    refused(figure("draw", tmp_path), "holds no result of a sweep")
+    refused(figure("draw", tmp_path), "holds no result of an experiment or a sweep")
     with pytest.raises(RuntimeError, match="bug"):
         run(TINY, Tiny(fail_at=3), folder=tmp_path / "half")
     refused(figure("draw", tmp_path / "half"), "unfinished run")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import attsvm
-from attsvm.cli.common.grid import _APART, Grid, cells, tasks
+from attsvm.cli.common.grid import _APART, Grid, cells, print_cells, tasks
 from attsvm.sweep import SweepResult
 from cli.runner import COMMAND, ENVIRONMENT, invoke, refused
 
@@ -96,6 +96,15 @@ def test_the_summary_counts_the_rows(finished: Path) -> None:
         low, high = again["optimal_interval"]
         assert 0 <= low < cell["optimal"] < high <= 1
     assert stored["files"] == result.manifest["files"]
+
+
+def test_the_table_shows_both_ends_of_an_interval(capsys: pytest.CaptureFixture[str], finished: Path) -> None:
+    found = json.loads((finished / "cells.json").read_text())["cells"]
+    print_cells(found)
+    shown = capsys.readouterr().out
+    for cell in found:  # neither end is as far from the share as the other
+        low, high = (f"{100 * end:.2f}" for end in cell["optimal_interval"])
+        assert f"{100 * cell['optimal']:.2f} ({low} to {high}) %" in shown
 
 
 def test_it_goes_on_where_it_was_stopped(finished: Path, tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_another_configuration_is_refused_with_what_differs(tmp_path):
         run(TINY, Tiny(seed=3, draws=5), folder=tmp_path, resume=True)
     with pytest.raises(ValueError, match="holds another result"):
         run(DRAW_ON, folder=tmp_path, resume=True)
-    with pytest.raises(ValueError, match="holds tiny with this configuration, finished; keep it and only draw"):
+    with pytest.raises(ValueError, match="holds tiny with this configuration, finished; keep it and only show it"):
         run(TINY, folder=tmp_path)
     with pytest.raises(ValueError, match="configuration of tiny must be Tiny; got Fixed"):
         run(TINY, Fixed(), folder=tmp_path / "new")
@@ -245,7 +245,7 @@ def test_a_damaged_table_is_not_drawn(tmp_path, name):
 
 
 def test_nothing_to_load(tmp_path):
-    with pytest.raises(ValueError, match="holds no result of a sweep"):
+    with pytest.raises(ValueError, match="holds no result of an experiment or a sweep"):
         SweepResult.load(tmp_path)
 
 

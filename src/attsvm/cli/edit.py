@@ -64,7 +64,8 @@ def _demands(path: Path) -> list[Any]:
     try:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"--demands {path} cannot be read: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"--demands {path} cannot be read: {reason}") from None
     found = []
     for number, line in enumerate(lines, 1):
         one = None

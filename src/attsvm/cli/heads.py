@@ -212,7 +212,8 @@ def _numbers(text: str | None, option: str) -> list[Any] | None:
             continue
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
         if match is None:
-            raise ValueError(f"{option} must be numbers such as 0,3 or 2-5; got {text!r}")
+            such = "0,3 or L3H7,L0H2" if option == "--heads" else "0,3 or 2-5"
+            raise ValueError(f"{option} must be a list such as {such}; got {text!r}")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first > 10_000:
             raise ValueError(f"{option} must count upwards; got {part!r}")

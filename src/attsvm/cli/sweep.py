@@ -13,7 +13,7 @@ from attsvm.cli.common.inputs import backend_device, checked_backend
 from attsvm.cli.common.options import BackendName, Device, Jobs, Json, Quiet, Scheduler, WorkerTimeout, flag, option
 from attsvm.cli.common.report import plural, print_json
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The grid: see the example below.")]
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The grid, as in the example.")]
 Out = Annotated[Path, option("--out", "FOLDER", "Where tables, arrays and the manifest are written.")]
 Resume = Annotated[bool, flag("--resume", "Go on from the chunks that are there.")]
 Overwrite = Annotated[bool, flag("--overwrite", "Start over although FOLDER holds a sweep.")]

@@ -67,7 +67,7 @@ class SweepResult:
         manifest = read_manifest(folder) or {}
         found = id_of(manifest)
         if found is None:
-            raise ValueError(f"{folder} holds no result of a sweep; give a folder that a run has written")
+            raise ValueError(f"{folder} holds no result of an experiment or a sweep; give a folder of one")
         if not manifest.get("complete"):
             raise ValueError(f"{folder} holds an unfinished run of {found}; go on with {RESUME}")
         try:
@@ -140,7 +140,7 @@ class ResultFolder:
             changed = differences(found.get("configuration", {}), configuration) or "another version or device"
             raise ValueError(f"{holds} {sweep} with another configuration ({changed}); replace it {others}")
         if not resume:
-            kept, left = "finished; keep it and only draw and judge it again", "unfinished; go on from it"
+            kept, left = "finished; keep it and only show it again", "unfinished; go on from it"
             state = f"{kept if found.get('complete') else left} with {RESUME}"
             raise ValueError(f"{holds} {sweep} with this configuration, {state}, compute it afresh {others}")
         return found

@@ -228,13 +228,15 @@ def cells(result: SweepResult) -> Iterator[dict[str, Any]]:
 
 
 def print_cells(found: Sequence[Mapping[str, Any]]) -> None:
-    """One line for each cell: what tells them apart, shares with half the width of their intervals, medians."""
+    """One line for each cell: what tells them apart, shares with their intervals, medians."""
     differ = [name for name in CELL if len({cell[name] for cell in found}) > 1] or ["n", "T", "d"]
     medians = {"steps": "steps"} | {name: name.replace("_", ", ") for name in found[0] if name.startswith("margin_")}
     rows = []
     for cell in found:
         intervals = {name: cell[f"{name}_interval"] for name in ("optimal", "locally_optimal")}
-        shares = [f"{100 * cell[name]:.2f} ± {50 * (high - low):.2f} %" for name, (low, high) in intervals.items()]
+        shares = [
+            f"{100 * cell[name]:.2f} ({100 * low:.2f} to {100 * high:.2f}) %" for name, (low, high) in intervals.items()
+        ]
         middle = ["none" if cell[name] is None else number(cell[name], 4) for name in medians]
         rows.append([*(str(cell[name]) for name in differ), f"{cell['runs']:,}", *shares, *middle])
     named = [*differ, "runs", "optimal", "locally optimal", *medians.values()]

@@ -25,6 +25,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from attsvm.data import TokenDataset
+from attsvm.data.checks import check_not_negative, check_positive
 from attsvm.heads.analysis.selections import SentenceView, choices
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.folder import quiet
@@ -189,8 +190,8 @@ def edit(
         ValueError: naming the argument, what was expected and what came.
     """
     layer, number, own = _editable(model, head)
-    if not (margin > 0 and keep_margin >= 0):
-        raise ValueError(f"margin must be positive and keep_margin at least 0; got {margin!r} and {keep_margin!r}")
+    check_positive(margin, "margin")
+    check_not_negative(keep_margin, "keep_margin")
     if len(demands) == 0:
         raise ValueError("demands must hold at least one (text, query, token); got none")
     reader = _Reader(own, layer, own.weights(layer, number))

@@ -252,7 +252,8 @@ def _compared(diagnosis: Diagnosis, run: Run) -> tuple[tuple[str, ...], tuple[st
     if diagnosis.configuration["start"] is not None:
         digests["start"] = str(diagnosis.configuration["start"])
     stored = run.configuration.get("fingerprint", {})
-    differences += [f"another {name}" for name, digest in digests.items() if stored.get(name, digest) != digest]
+    differing = [name for name, digest in digests.items() if stored.get(name, digest) != digest]
+    differences += ["other data" if name == "data" else f"another {name}" for name in differing]
     return tuple(differences), tuple(unknown + [name for name in digests if name not in stored])
 
 
