@@ -111,6 +111,8 @@ class Processes:
 
         # loky replaces a worker that has grown too large; no chunk is lost by that.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given", category=UserWarning)
+        # An interrupt may come before the block below that stops what is still being computed.
+        warnings.filterwarnings("ignore", message=r"\d+ tasks ", category=UserWarning)
         jobs = min(self.jobs, len(orders))
         pool = Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", batch_size=1)
         calls = [delayed(_compute_watched)(os.getpid(), place, order) for place, order in enumerate(orders)]
