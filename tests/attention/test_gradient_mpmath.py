@@ -89,8 +89,8 @@ def digits(norm: float) -> int:
 
 
 def tolerance(norm: float) -> float:
-    """Of the direction. Tokens and queries have length 1, so no logit exceeds ||W||."""
-    return 1e-16 * norm + 1e-14
+    """Of the direction. Tokens and queries have length 1: no logit exceeds ||W||, and each has a few roundings of that."""
+    return 4e-16 * norm + 1e-14
 
 
 def size_tolerance(norm: float) -> float:
@@ -183,7 +183,7 @@ def _vector_error(found: Any, expected: list[Any]) -> tuple[float, float]:
 def test_autograd_is_noise_out_there() -> None:
     """What the closed form is for: at norm 1e2 autograd is wrong in the leading digits, at 1e4 it is zero."""
     data = DATA["cross-attention"]
-    for norm, least in ((1e2, 1e-8), (1e4, 1.0)):
+    for norm, least in ((1e2, 1e-8), (1e4, 0.999)):
         weights = far(data, norm).requires_grad_(True)
         plain_risk(data, weights, lambda x: x @ torch.from_numpy(VECTOR)).backward()
         ours = gradient(data, weights.detach(), VECTOR)["weights"]

@@ -142,21 +142,28 @@ def _solve_one(rows: DenseRows, build: Callable[[DenseRows], ConicProgram], tole
     import clarabel
 
     lower, equal = rows.inequalities, rows.equalities
-    # A power cone now and then stalls far from the solution; the same problem in another unit does not.
+    least = np.inf
+    # A cone now and then stalls far from the solution; the same problem in another unit does not. The best try counts.
     for unit in (1.0, 0.3, 3.0, 0.1):
         a, c = (replace(part, right_hand_side=part.right_hand_side * unit) for part in (lower, equal))
-        result = build(replace(rows, inequalities=a, equalities=c)).solve(
+        tried = build(replace(rows, inequalities=a, equalities=c)).solve(
             max_iter=200,
             min_terminate_step_length=1e-9,  # power cones now and then need one short step before they go on
             tol_gap_abs=tolerance,
             tol_gap_rel=tolerance,
             tol_feas=tolerance,
         )
-        if result.status == clarabel.SolverStatus.Solved:
+        gap = abs(tried.obj_val - tried.obj_val_dual) / max(abs(tried.obj_val), 1e-300)
+        error = np.nan_to_num(max(gap, tried.r_prim, tried.r_dual), nan=1e300, posinf=1e300)
+        if tried.status == clarabel.SolverStatus.PrimalInfeasible:
+            error = 0.0
+        if error < least or tried.status == clarabel.SolverStatus.Solved:
+            least, result, size = error, tried, unit
+        if tried.status == clarabel.SolverStatus.Solved:
             break
     x, z = np.array(result.x), np.array(result.z)
     duals = rows.duals(np.maximum(z[: len(lower)], 0.0), -z[len(lower) : len(lower) + len(equal)])
-    return x[: rows.size].reshape(rows.shape[2:]) / unit, duals, int(result.iterations)
+    return x[: rows.size].reshape(rows.shape[2:]) / size, duals, int(result.iterations)
 
 
 @dataclass(frozen=True)
