@@ -47,7 +47,7 @@ def _polar_factors(matrices, left, right, a, b, shape):  # type: ignore[no-untyp
     for k in range(len(matrices)):
         norm = stored_norm(matrices[k], a * b)
         sides = matrices[k], left[k], a, right[k], b, norm
-        polar_factor(*sides, rotated, board, False, board, shape, Place(0, shape.n, 0, 0, 1))
+        polar_factor(*sides, rotated, board, False, board, shape, Place(0, shape.n, 0, 0, 1, 0, 1))
 
 
 def polar(matrices: Tensor, left: Tensor | None = None, right: Tensor | None = None) -> Tensor:

@@ -132,7 +132,7 @@ def outer_rows(gradient, left, a, right, b, norm, rotated, board, uneven, factor
 
 
 @njit(**HELPER)
-def orthogonalize(rotated, count, length, width, place):  # type: ignore[no-untyped-def]
+def orthogonalize(rotated, board, count, length, width, shape, place):  # type: ignore[no-untyped-def]
     """Rotate rows [y_k, j_k] in pairs until all y_k [length] are orthogonal: one-sided Jacobi.
 
     The pairs of a round have no row in common, so that workers share them; `count` rounds at most meet every pair.
@@ -169,7 +169,7 @@ def orthogonalize(rotated, count, length, width, place):  # type: ignore[no-unty
                         store(rotated, k + q, fma(sine, x, cosine * y))
                     turns = turns + absolute(tangent)
             barrier()
-        if not anywhere(turns):
+        if not anywhere(turns, board, place.first):
             break
 
 
@@ -179,7 +179,7 @@ def polar_factor(gradient, left, a, right, b, norm, rotated, board, uneven, fact
     zero, one, largest = splat(0.0), splat(1.0), splat(0.0)
     outer_rows(gradient, left, a, right, b, norm, rotated, board, uneven, factors, shape, place)
     rows, long, width = rotated_rows(shape, a, b), max(a, b), a + b
-    orthogonalize(rotated, rows, long, width, place)
+    orthogonalize(rotated, board, rows, long, width, shape, place)
     for k in range(rows):
         square = squared(rotated, k * width, long)
         largest = where_greater(square, largest, square, largest)

@@ -69,8 +69,9 @@ Shape = namedtuple(
     "Shape",
     "n length d dq rank width curve masked parts loss rule ridge log_ridge decay beta1 beta2 epsilon",
 )
-# What a worker does: part `part` of `own` inputs from `first` on, and every `workers`-th entry of a matrix.
-Place = namedtuple("Place", "first own part worker workers")
+# What a worker does: part `part` of `own` inputs from `first` on, every `workers`-th entry of a matrix, and of a vector
+# of an input every `stride`-th entry from `begin` on.
+Place = namedtuple("Place", "first own part worker workers begin stride")
 # What stays, of the worker's inputs: tokens [own, length, d], scores [own, length + 1] and features
 # [own, length + 1, width] with the first token, labels [own]; and the queries [n, dq] of all.
 Data = namedtuple("Data", "tokens scores features labels queries")
@@ -226,14 +227,14 @@ def descend_span(sizes, length, shape, place, data, work, products, moved, stall
             if uneven:
                 mine = exponential(load(work.scales, place.first + slot) - top)
             total = zero
-            for j in range(shape.d):
+            for j in range(place.begin, shape.d, place.stride):
                 g = zero
                 for i in range(shape.n):
                     g = fma(load(work.factors, i), load(work.rows, i * shape.d + j), g)
                 store(work.pulled, slot * shape.d + j, g)
                 total = fma(load(work.rows, (place.first + slot) * shape.d + j), g, total)
             square = fma(mine, total, square)
-        square = run_sum(square * splat(1.0 / shape.parts), work.boards[0], place.first)
+        square = run_sum(square * splat(place.stride / shape.parts), work.boards[0], place.first)
         norm = root(square)
         if somewhere_less(square, splat(SMALLEST_SQUARE)) or somewhere_less(splat(LARGEST_SQUARE), square):
             norm = outer_norm(shape, data.queries, work.rows, work.scales, top)
@@ -246,7 +247,7 @@ def descend_span(sizes, length, shape, place, data, work, products, moved, stall
         for slot in range(place.own):
             if uneven:
                 mine = exponential(load(work.scales, place.first + slot) - top)
-            for j in range(shape.d):
+            for j in range(place.begin, shape.d, place.stride):
                 at = slot * shape.d + j
                 turned = fma(zero - step, load(work.pulled, at), load(work.directions, at))
                 store(work.directions, at, turned)
@@ -448,6 +449,6 @@ def descend_lanes(  # type: ignore[no-untyped-def]
         b = pack[g]
         own = Data(data.tokens[b], data.scores[b], data.features[b], data.labels[b], data.queries[b])
         descend_matrices(
-            sizes, load(factors[g], 0), shape, Place(0, n, 0, 0, 1), own, work, first[g], second[g],
+            sizes, load(factors[g], 0), shape, Place(0, n, 0, 0, 1, 0, 1), own, work, first[g], second[g],
             (memories[0][g], memories[1][g]), stalled[g],
         )  # fmt: skip

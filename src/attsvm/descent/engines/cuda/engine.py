@@ -81,6 +81,9 @@ class Launch:
         # Product, then sum: equal queries then have equal products.
         products = (data.queries.unsqueeze(1) * data.queries.unsqueeze(2)).sum(-1)
         self._products = products.flatten(1).contiguous()
+        self._numbers = torch.tensor(list(self._plan.numbers.values()), device=self.device)
+        # Bytes of shared memory that the kernel asks for.
+        self._shared = 0 if self._plan.unrolled or self._plan.scratch else 8 * self._plan.space
         self._factors = task.factors.double().expand(self._lead).reshape(-1).contiguous()
 
     def advance(self, progress: Progress, first: int, sizes: np.ndarray) -> None:
@@ -92,7 +95,7 @@ class Launch:
         table = torch.from_numpy(step_table(self._task, first, sizes)).to(self.device)
         blocks = -(-len(which) // self._plan.runs)
         scratch = torch.empty((blocks, max(1, self._plan.scratch)), dtype=torch.float64, device=self.device)
-        told = [table, self._factors, which, stalled, scratch]
+        told = [table, self._factors, which, stalled, scratch, self._numbers]
         memories: list[Tensor] = []
         if self._span:
             weights = flat["weights"].reshape(*self._lead, *flat["weights"].shape[1:])
@@ -139,10 +142,10 @@ class Launch:
     def _run(self, tensors: list[Tensor], blocks: int) -> None:
         from numba import cuda
 
-        if blocks == 0 or len(tensors[-5]) == 0:
+        if blocks == 0 or len(tensors[-6]) == 0:  # no runs, or no steps
             return
         if self.device.type == "cpu":
-            self._kernel[blocks, self._plan.threads](*(tensor.numpy() for tensor in tensors))
+            self._kernel[blocks, self._plan.threads, 0, self._shared](*(tensor.numpy() for tensor in tensors))
             return
         with self._current(), warnings.catch_warnings():
             # A few runs leave most of the device idle; the warning's class moved between versions, its words did not.
@@ -150,7 +153,8 @@ class Launch:
             # The kernel joins torch's own stream, so everything stays in order without waiting.
             handle = torch.cuda.current_stream().cuda_stream
             stream = cuda.external_stream(handle) if handle else 0
-            self._kernel[blocks, self._plan.threads, stream](*(cuda.as_cuda_array(tensor) for tensor in tensors))
+            launch = self._kernel[blocks, self._plan.threads, stream, self._shared]
+            launch(*(cuda.as_cuda_array(tensor) for tensor in tensors))
 
 
 def _some(value: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """CUDA kernels in Numba, made from the text of `step`: a thread is a worker, a whole stretch of steps one launch.
 
-A run has `parts` threads for each of its inputs. Where they fit, tokens stay in registers, and in shared memory what
-these do not hold; what the threads of a run tell each other goes through shared memory, or through global memory where
-that is too small.
+A run has `parts` threads for each of its inputs. For many runs a kernel is made for their very sizes: where they fit,
+tokens stay in registers, and in shared memory what these do not hold. For fewer runs all sizes share a kernel that is
+told them, so that the compiler works once. What the threads of a run tell each other goes through shared memory, or
+through global memory where that is too small.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numba import config, cuda, float64
 
 from attsvm.data import TokenDataset
 from attsvm.descent.engines import kernel_task, matrices, step
-from attsvm.descent.engines.cuda.source import body_text, helper_text
+from attsvm.descent.engines.cuda.source import SIZES, body_text, helper_text
 from attsvm.descent.engines.numba import lanes
 from attsvm.descent.engines.step import Shape
 
@@ -57,7 +58,8 @@ class Plan:
         threads_asked: of a block, or None.
         tokens: how many numbers of a worker's tokens are kept in registers.
         most: bounds the registers of a thread.
-        unrolled: whether loops may be written out: a few seconds more for the compiler, two to three times the speed.
+        unrolled: whether sizes are constants, and loops may be written out: two to ten seconds for the compiler, two to
+            three times the speed.
     """
 
     shape: Shape
@@ -81,6 +83,8 @@ class Plan:
         """Threads of a block."""
         few = self.workers <= WARP and WARP % self.workers <= WARP // 4
         asked = self.threads_asked or (WARP if few else 4 * WARP)
+        if self.shape.rule == kernel_task.SPECTRAL:  # `anywhere` asks the runs of a warp, or all workers of one run
+            asked = WARP
         needed = -(-self.workers // WARP) * WARP
         return max(asked, needed) if self.workers <= WARP else needed
 
@@ -95,12 +99,14 @@ class Plan:
 
     @cached_property
     def private(self) -> dict[str, int]:
-        """How many numbers each array of a worker has, that it computes with."""
-        shape = self.shape
-        tokens = shape.length + 1
-        counts = {"directions": shape.d, "logits": tokens, "shares": tokens, "worths": tokens, "spare": shape.width}
-        counts |= {"factors": shape.n, "pulled": shape.d}
-        return {f"work_{name}": max(1, count) for name, count in counts.items()}
+        """How many numbers each array of a worker has, that it computes with; room for many sizes where they share."""
+        shape, tokens = self.shape, self.shape.length + 1
+        counts = {"work_factors": shape.n, "work_logits": tokens, "work_shares": tokens}
+        counts |= {"work_worths": tokens, "work_spare": shape.width}
+        if not self.unrolled:
+            return dict.fromkeys(counts, max(WARP, 1 << (max(counts.values()) - 1).bit_length()))
+        counts |= dict.fromkeys(("work_directions", "work_pulled"), shape.d)
+        return {name: max(1, count) for name, count in counts.items()}
 
     @cached_property
     def registers(self) -> dict[str, int]:
@@ -112,30 +118,50 @@ class Plan:
         return {**held, "data_tokens": min(self.tokens, self.shape.length * self.shape.d)}
 
     @cached_property
-    def near(self) -> dict[str, tuple[int, str]]:
-        """Arrays of a worker in shared memory: how many numbers, and where number k is in the beginning."""
-        shape = self.shape
-        held = self.registers.get("data_tokens", 0)
+    def wanted(self) -> dict[str, tuple[int, str]]:
+        """Arrays of a worker that belong in shared memory: how many numbers, and where number k comes from, if it does.
+
+        What is read most often comes first.
+        """
+        shape, held, tokens = self.shape, self.registers.get("data_tokens", 0), self.shape.length + 1
         found = {
             "data_tokens": (shape.length * shape.d - held, f"tokens[element, k + {held}, place_worker]"),
-            "data_scores": (shape.length + 1, "scores[element, k, place_worker]"),
+            "data_scores": (tokens, "scores[element, k, place_worker]"),
             # From global memory the compiler would fetch them once for all steps, and spill them.
-            "data_features": ((shape.length + 1) * shape.width, "features[element, k, place_worker]"),
+            "data_features": (tokens * shape.width, "features[element, k, place_worker]"),
         }
         if in_span(shape):
-            found |= {
-                "products": (shape.n, f"inners[element, place_first * {shape.n} + k]"),
-                "moved": (shape.d, "0.0"),
-            }
-        each = sum(count for count, _ in found.values())
-        fits = 8 * (self.runs * self.per_run + self.threads * (each | 1)) <= _SHARED_BYTES
-        return found if self.small and fits else {}
+            found["products"] = (shape.n, f"inners[element, place_first * {self.say['shape_n']} + k]")
+        if not self.unrolled:
+            counts = {"work_factors": shape.n, "work_logits": tokens, "work_shares": tokens}
+            counts |= {"work_worths": tokens, "work_spare": shape.width} if shape.width else {}
+            return {name: (count, "") for name, count in counts.items()} | found
+        return found | ({"moved": (shape.d, "")} if in_span(shape) else {})
+
+    @cached_property
+    def near(self) -> dict[str, int]:
+        """Where the wanted arrays that fit begin among a worker's numbers in shared memory: all of them or none, where
+        loops are written out, else as many as fit."""
+        found: dict[str, int] = {}
+        at = 0
+        for name, (count, _) in self.wanted.items():
+            if 8 * (self.runs * self.per_run + self.threads * ((at + count) | 1)) <= _SHARED_BYTES:
+                found[name] = at
+                at += count
+        every = len(found) == len(self.wanted)
+        return found if (every and self.small) or not self.unrolled else {}
+
+    @property
+    def each(self) -> int:
+        """Numbers of a worker in shared memory; odd, so that workers begin in different banks."""
+        return sum(self.wanted[name][0] for name in self.near) | 1
 
     @cached_property
     def common(self) -> dict[str, int]:
         """How many numbers each array has that the workers of a run share."""
         shape = self.shape
         rows = {"work_rows": shape.n * shape.d, "work_scales": shape.n, "work_boards_0": shape.n}
+        rows |= dict.fromkeys(self.vectors, shape.n * (shape.d | 1))
         if in_span(shape):
             return rows
         first, second = shape.d * (shape.rank or shape.dq), shape.dq * shape.rank
@@ -148,6 +174,12 @@ class Plan:
         return rows | images | {"first": first, "second": second} | gradients | factors | memories
 
     @property
+    def vectors(self) -> tuple[str, ...]:
+        """Vectors that the workers of an input share; where loops are written out, each has its own in registers."""
+        vectors = ("work_directions", "work_pulled", "moved") if in_span(self.shape) else ("work_directions",)
+        return () if self.unrolled else vectors
+
+    @property
     def per_run(self) -> int:
         """Numbers that the workers of a run share; odd, so that runs begin in different banks."""
         return sum(self.common.values()) | 1
@@ -155,28 +187,47 @@ class Plan:
     @property
     def space(self) -> int:
         """Numbers of a block."""
-        each = sum(count for count, _ in self.near.values()) | 1
-        return self.runs * self.per_run + (self.threads * each if self.near else 0)
+        return self.runs * self.per_run + (self.threads * self.each if self.near else 0)
 
     @property
     def scratch(self) -> int:
         """Numbers of global memory that a block needs since they do not fit into shared memory; 0 if they do."""
         return 0 if 8 * self.space <= _SHARED_BYTES else self.space
 
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Sizes by the names that they have in a kernel to which they are told."""
+        sizes = {f"shape_{name}": getattr(self.shape, name) for name in SIZES}
+        sizes |= {"place_workers": self.workers, "runs": self.runs, "per_run": self.per_run, "each": self.each}
+        counts = self.common | {name: count for name, (count, _) in self.wanted.items()}
+        places = {f"at_{name}": self.near.get(name, -1) for name in self.wanted}
+        return sizes | places | {f"count_{name}": count for name, count in counts.items()}
+
+    @property
+    def say(self) -> dict[str, str]:
+        """How the sizes of the problem are written in the kernel."""
+        sizes = {f"shape_{name}": getattr(self.shape, name) for name in SIZES} | {"place_workers": self.workers}
+        return {name: str(size) if self.unrolled else name for name, size in sizes.items()}
+
     def text(self) -> str:
         """The kernel in Python."""
-        shape, span, d = self.shape, in_span(self.shape), self.shape.d
+        span, sized, say = in_span(self.shape), self.unrolled, self.say
+        n, d, parts, workers = (say[name] for name in ("shape_n", "shape_d", "shape_parts", "place_workers"))
+        say = {name: str(number) if sized else name for name, number in self.numbers.items()}
         own = "starts, ends, inners" if span else "firsts, seconds, kept_0, kept_1"
+        given = "sizes, lengths, which, stalls, scratch, numbers"
         lines = [
-            f"def kernel(tokens, scores, features, labels, queries, {own}, sizes, lengths, which, stalls, scratch):",
+            f"def kernel(tokens, scores, features, labels, queries, {own}, {given}):",
+            *(f"{name} = numbers[{k}]" for k, name in enumerate(self.numbers) if not sized),
             "tid = cuda.threadIdx.x",
-            f"group = tid // {self.workers}",
-            f"number = cuda.blockIdx.x * {self.runs} + group",
-            f"if group >= {self.runs} or number >= which.shape[0]:",
+            f"group = tid // {workers}",
+            f"number = cuda.blockIdx.x * {say['runs']} + group",
+            f"if group >= {say['runs']} or number >= which.shape[0]:",
             "    return",
-            f"place_worker = tid - group * {self.workers}",
-            f"place_first = place_worker // {shape.parts}",
-            f"place_part = place_worker - place_first * {shape.parts}",
+            f"place_worker = tid - group * {workers}",
+            f"place_first = place_worker // {parts}",
+            f"place_part = place_worker - place_first * {parts}",
+            f"place_begin, place_stride = {'0, 1' if sized else f'place_part, {parts}'}",
             "run = which[number]",
             "element = run % tokens.shape[0]",
             "length = lengths[run]",
@@ -188,67 +239,77 @@ class Plan:
             "data_queries = queries[element]",
             f"space = {'scratch[cuda.blockIdx.x]' if self.scratch else 'cuda.shared.array(SPACE, float64)'}",
         ]
+        local = {name: count for name, count in self.private.items() if name not in self.registers}
         if span:
-            lines.append(f"products = inners[element, place_first * {shape.n}:(place_first + 1) * {shape.n}]")
-            lines.append(f"moved = ends[run, place_first * {d}:(place_first + 1) * {d}]")
-        at = 0
-        for name, count in self.common.items():
-            start = f"group * {self.per_run} + {at}"
-            lines.append(f"{name} = space[{start}:{start} + {count}]")
-            at += count
-        at, each = self.runs * self.per_run, sum(count for count, _ in self.near.values()) | 1
-        for name, (count, source) in self.near.items():
-            start = f"tid * {each} + {at}"
-            lines.append(f"{name} = space[{start}:{start} + {count}]")
-            lines += [f"for k in range({count}):", f"    {name}[k] = {source}"]
-            at += count
+            lines.append(f"products = inners[element, place_first * {n}:(place_first + 1) * {n}]")
+            local |= {"moved": self.shape.d} if sized and not self.near else {}
+        lines += [f"{name} = cuda.local.array({count}, float64)" for name, count in local.items()]
+        at = f"group * {say['per_run']}"
+        for name in self.common:
+            lines.append(f"{name} = space[{at}:{at} + {say[f'count_{name}']}]")
+            at += f" + {say[f'count_{name}']}"
+        row = f"place_first * ({d} | 1)"
+        lines += [f"{name} = {name}[{row}:{row} + {d}]" for name in self.vectors]
+        for name, (_, source) in self.wanted.items():
+            if not sized or name in self.near:
+                at = f"{say['runs']} * {say['per_run']} + tid * {say['each']} + {say[f'at_{name}']}"
+                placed = [f"{name} = space[{at}:{at} + {say[f'count_{name}']}]"]
+                if source:
+                    placed += [f"for k in range({say[f'count_{name}']}):", f"    {name}[k] = {source}"]
+                lines += placed if sized else [f"if at_{name} >= 0:", *(f"    {line}" for line in placed)]
         held = self.registers.get("data_tokens", 0)
         lines += [f"data_tokens_{k} = tokens[element, {k}, place_worker]" for k in range(held)]
-        lines += [
-            f"{name} = cuda.local.array({count}, float64)"
-            for name, count in self.private.items()
-            if name not in self.registers
-        ]
         matrices = (("first", "firsts"), ("second", "seconds"), ("memories_0", "kept_0"), ("memories_1", "kept_1"))
         queries = (("data_queries", "queries"),)
+        mine = [f"for j in range(place_begin, {d}, place_stride):", f"    k = place_first * {d} + j"]
         if span and self.small:
-            lines += [f"work_directions_{j} = starts[run, place_first * {d} + {j}]" for j in range(d)]
+            lines += [f"work_directions_{j} = starts[run, place_first * {d} + {j}]" for j in range(self.shape.d)]
+            lines += [*mine[:1], "    moved[j] = 0.0"]
         elif span:
-            lines += [f"for j in range({d}):", f"    work_directions[j] = starts[run, place_first * {d} + j]"]
+            lines += [*mine, "    work_directions[j] = starts[run, k]", "    moved[j] = 0.0"]
         else:
             for name, source in (*matrices, *queries):
-                lines.append(f"for k in range(place_worker, {self.common[name]}, {self.workers}):")
+                lines.append(f"for k in range(place_worker, {say[f'count_{name}']}, {workers}):")
                 lines.append(f"    {name}[k] = {source}[{'element' if source == 'queries' else 'run'}, k]")
-            lines.append("barrier()")
+        lines.append("barrier()")
         entry = "descend_span" if span else "descend_matrices"
         lines += body_text(_TEXT[entry], self.constants, self.registers, [_TEXT["rows_of"]], _HELPERS)
-        if span and self.near:
-            lines += [f"for j in range({d}):", f"    ends[run, place_first * {d} + j] = moved[j]"]
+        lines += [*mine, "    ends[run, k] = moved[j]"] if span else []
         for name, source in () if span else matrices:
-            lines.append(f"for k in range(place_worker, {self.common[name]}, {self.workers}):")
+            lines.append(f"for k in range(place_worker, {say[f'count_{name}']}, {workers}):")
             lines.append(f"    {source}[run, k] = {name}[k]")
         return "\n    ".join(lines) + "\n"
 
     @cached_property
     def constants(self) -> dict[str, float | None]:
         """Values of the names that are known before the kernel is compiled."""
-        known: dict[str, float | None] = {f"shape.{name}": value for name, value in self.shape._asdict().items()}
+        shape = self.shape if self.unrolled else self.shape._replace(masked=1)  # which is right for all
+        known: dict[str, float | None] = {f"shape.{name}": value for name, value in shape._asdict().items()}
         known |= {"place.own": 1, "place.workers": self.workers}
+        known |= {"place.begin": 0, "place.stride": 1} if self.unrolled else {}
+        if not self.unrolled:
+            known = {name: value for name, value in known.items() if name.replace(".", "_") not in self.numbers}
+            known |= {"shape.rank > 0": shape.rank > 0, "shape.width > 0": shape.width > 0}
         if self.shape.rule != kernel_task.SPECTRAL:
             known["work.rotated"] = None
-        return known | {name: getattr(kernel_task, name) for name in vars(kernel_task) if name.isupper()}
+        return known | {name: value for name, value in vars(kernel_task).items() if isinstance(value, int | float)}
+
+
+def build(plan: Plan) -> Any:
+    """The kernel of a plan; Numba compiles it at first use."""
+    # The driver refuses a block whose threads, rounded up to four warps, want more registers than there are.
+    share = _REGISTERS // (-(-plan.threads // (4 * WARP)) * 4 * WARP) // 8 * 8
+    alone, space = plan.unrolled and plan.threads == WARP, plan.space if plan.unrolled else 0
+    return _built(plan.text(), tuple(plan.constants.items()), alone, space, min(plan.most, share))
 
 
 @cache
-def build(plan: Plan) -> Any:
-    """The kernel of a plan; Numba compiles it at first use."""
-    words = {**_common_words(), **_words(plan)}
+def _built(text: str, constants: tuple[tuple[str, float | None], ...], alone: bool, space: int, registers: int) -> Any:
+    words = {**_common_words(), **_words(alone), "SPACE": space}
     for name in _HELPERS:
-        _define(words, name, plan.constants)
-    exec(plan.text(), words)
-    # The driver refuses a block whose threads, rounded up to four warps, want more registers than there are.
-    share = _REGISTERS // (-(-plan.threads // (4 * WARP)) * 4 * WARP) // 8 * 8
-    options = {} if config.ENABLE_CUDASIM else {"max_registers": min(plan.most, share)}
+        _define(words, name, dict(constants))
+    exec(text, words)
+    options = {} if config.ENABLE_CUDASIM else {"max_registers": registers}
     return cuda.jit(words["kernel"], **options)
 
 
@@ -285,9 +346,9 @@ def _common_words() -> dict[str, Any]:
     return words
 
 
-def _words(plan: Plan) -> dict[str, Any]:
-    """What the words of `lanes` mean for one of several threads."""
-    n, parts, alone = plan.shape.n, plan.shape.parts, plan.threads == WARP
+@cache
+def _words(alone: bool) -> dict[str, Any]:
+    """What the words of `lanes` mean for one of several threads; `alone` says that a block is one warp."""
 
     def device(function: Any) -> Any:
         return cuda.jit(function, device=True)
@@ -300,39 +361,43 @@ def _words(plan: Plan) -> dict[str, Any]:
             cuda.syncthreads()
 
     @device
-    def anywhere(x):  # type: ignore[no-untyped-def]
-        return cuda.syncthreads_or(1 if x > 0.0 else 0) != 0
-
-    @device
-    def own_lanes():  # type: ignore[no-untyped-def]
+    def own_lanes(parts):  # type: ignore[no-untyped-def]
         """The threads of this input, who alone are sure to come the same way."""
         return ((1 << parts) - 1) << ((cuda.threadIdx.x % WARP) // parts * parts)
 
     @device
-    def over_parts(x):  # type: ignore[no-untyped-def]
+    def over_parts(x, parts):  # type: ignore[no-untyped-def]
         lanes = 1
         while lanes < parts:
-            x += cuda.shfl_xor_sync(own_lanes(), x, lanes)
+            x += cuda.shfl_xor_sync(own_lanes(parts), x, lanes)
             lanes *= 2
         return x
 
     @device
-    def highest_over_parts(x):  # type: ignore[no-untyped-def]
+    def highest_over_parts(x, parts):  # type: ignore[no-untyped-def]
         lanes = 1
         while lanes < parts:
-            other = cuda.shfl_xor_sync(own_lanes(), x, lanes)
+            other = cuda.shfl_xor_sync(own_lanes(parts), x, lanes)
             x = other if other > x else x
             lanes *= 2
         return x
 
     @device
-    def run_sum(x, board, i):  # type: ignore[no-untyped-def]
-        board[i] = over_parts(x)
+    def run_sum(x, board, i, n, parts):  # type: ignore[no-untyped-def]
+        board[i] = over_parts(x, parts)
         barrier()
         total = board[0]
         for other in range(1, n):
             total += board[other]
         return total
 
-    found = {"barrier": barrier, "anywhere": anywhere, "run_sum": run_sum, "SPACE": plan.space}
+    @device
+    def anywhere(x, board, i, n):  # type: ignore[no-untyped-def]
+        # Not syncthreads_or: a warp that some threads have left hangs there, or meets an illegal instruction.
+        voted = cuda.any_sync(0xFFFFFFFF, x > 0.0)
+        found = run_sum(1.0 if voted else 0.0, board, i, n, 1) > 0.0
+        barrier()
+        return found
+
+    found = {"barrier": barrier, "anywhere": anywhere, "run_sum": run_sum}
     return {**found, "over_parts": over_parts, "highest_over_parts": highest_over_parts}

@@ -1,8 +1,9 @@
 """The text of `step` made ready for a GPU: sizes become constants, small loops straight lines, arrays plain variables.
 
-A compiler keeps numbers in registers only if it knows each by a name of its own. `specialized` therefore works on the
+A compiler keeps numbers in registers only if it knows each by a name of its own. `Specializer` therefore works on the
 syntax tree: ``shape.n`` becomes 6, ``for t in range(7)`` its body seven times, and ``load(work.logits, 3)``, where
-``work.logits`` is to be kept in registers, the variable ``work_logits_3``. All other arrays are indexed as usual.
+``work.logits`` is to be kept in registers, the variable ``work_logits_3``. All other arrays are indexed as usual. Sizes
+that are no constants become variables, ``shape.n`` then is ``shape_n``.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _EVALUATED = (ast.BinOp, ast.Compare, ast.UnaryOp, ast.BoolOp)
-# A worker's place is three numbers that it finds out, all the rest of it is known beforehand.
-_PLACE = ("place_first", "place_part", "place_worker")
+SIZES = ("n", "length", "d", "dq", "rank", "width", "parts")
+# The numbers of `shape` and `place` that may be no constants, and what else words of `lanes` are told on a GPU.
+_NUMBERS = {"shape": SIZES, "place": ("first", "part", "worker", "workers")}
+_TOLD = {"over_parts": ("parts",), "highest_over_parts": ("parts",), "run_sum": ("n", "parts"), "anywhere": ("n",)}
 
 
 def tree_of(function: Any) -> ast.FunctionDef:
@@ -29,7 +32,7 @@ class Specializer(ast.NodeTransformer):
     """Rewrites expressions and statements of `step`.
 
     Arguments:
-        constants: values of dotted names such as ``shape.n``.
+        constants: values of dotted names such as ``shape.n``, and of comparisons such as ``shape.rank > 0``.
         registers: how many of the first numbers of an array, by its name with ``_`` for the dot, become variables;
             empty leaves loops as they are.
         inlined: functions whose calls are replaced by their bodies, by name.
@@ -54,9 +57,13 @@ class Specializer(ast.NodeTransformer):
         name = ast.unparse(node)
         if name in self.constants:
             return ast.Constant(self.constants[name])
-        if isinstance(node.value, ast.Name) and node.value.id in ("data", "work", "place"):
+        if isinstance(node.value, ast.Name) and node.value.id in ("data", "work", "place", "shape"):
             return ast.Name(name.replace(".", "_"), node.ctx)
         return node
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        name = ast.unparse(node)
+        return ast.Constant(self.constants[name]) if name in self.constants else self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if isinstance(node.ctx, ast.Load) and (node.id in self.known or node.id in self.constants):
@@ -87,7 +94,9 @@ class Specializer(ast.NodeTransformer):
         if name == "load":
             return self._element(arguments[0], arguments[1], ast.Load())
         if name in self.helpers:
-            arguments = _without_constants(arguments)
+            arguments = _without_constants(arguments, self.constants)
+        shape = ast.Name("shape", ast.Load())
+        arguments += [self.visit_Attribute(ast.Attribute(shape, size, ast.Load())) for size in _TOLD.get(name, ())]
         return ast.Call(node.func, arguments, [])
 
     def generic_visit(self, node: ast.AST) -> Any:
@@ -175,20 +184,20 @@ class Specializer(ast.NodeTransformer):
         return made
 
 
-def _without_constants(arguments: list[ast.expr]) -> list[ast.expr]:
-    """Arguments of a call without `shape`, and with the numbers of `place`."""
+def _without_constants(arguments: list[ast.expr], constants: Mapping[str, float | None]) -> list[ast.expr]:
+    """Arguments of a call, with the numbers of `shape` and `place` that are no constants in their stead."""
     made: list[ast.expr] = []
     for each in arguments:
         name = each.id if isinstance(each, ast.Name) else ""
-        if name != "shape":
-            made += [ast.Name(part, ast.Load()) for part in _PLACE] if name == "place" else [each]
+        parts = [part for part in _NUMBERS.get(name, ()) if f"{name}.{part}" not in constants]
+        made += [ast.Name(f"{name}_{part}", ast.Load()) for part in parts] if name in _NUMBERS else [each]
     return made
 
 
 def helper_text(function: Any, constants: Mapping[str, float | None], helpers: Iterable[str]) -> list[str]:
     """The lines of a function for the GPU, its loops as they are; the first is not indented."""
     tree = tree_of(function)
-    arguments = _without_constants([ast.Name(each.arg, ast.Load()) for each in tree.args.args])
+    arguments = _without_constants([ast.Name(each.arg, ast.Load()) for each in tree.args.args], constants)
     body = Specializer(constants, {}, {}, helpers).body(tree.body)
     return [f"def {tree.name}({', '.join(map(ast.unparse, arguments))}):", *_lines(body)]
 

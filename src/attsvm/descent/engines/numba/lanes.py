@@ -189,8 +189,8 @@ def barrier():  # type: ignore[no-untyped-def]
 
 
 @njit(**HELPER)
-def anywhere(x):  # type: ignore[no-untyped-def]
-    """Whether a number is positive in some run that goes the same way."""
+def anywhere(x, board, i):  # type: ignore[no-untyped-def]
+    """Whether a number is positive in some run that goes the same way; `board` as in `run_sum`."""
     return somewhere_less(splat(0.0), x)
 
 
