@@ -225,6 +225,22 @@ def test_right_hand_sides(file, data, out, tmp_path):
     refused(invoke("solve", file, "--rhs", "nan", "--out", out), "right_hand_side must be finite")
 
 
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear", "spectral", "max-entry"])
+def test_nothing_is_asked_for(norm, file, out, tmp_path):
+    """Where W = 0 meets every row it is the solution, the only one in every norm, and words say so."""
+    result = invoke("solve", file, "--rhs", -1, "--norm", norm, "--out", out)
+    assert result.exit_code == 0
+    assert "\nNothing is asked for, since W = 0 meets every row: it is the solution.\n" in result.output
+    assert "not known to be the only one" not in result.output
+    assert not bool(saved(out).weights.any())
+    attsvm.data.random_sphere(n=2, T=3, d=4, batch=3, seed=0).save(tmp_path / "three.npz")
+    np.save(tmp_path / "sides.npy", np.array([[1.0, 1.0], [0.0, -1.0], [-1.0, 1.0]]))
+    several = ("solve", tmp_path / "three.npz", "--rhs", tmp_path / "sides.npy", "--norm", norm, "--out", out)
+    assert "In 1 of 3 problems nothing is asked for, since W = 0" in invoke(*several).output
+    assert json.loads(invoke(*several, "--json").stdout)["nothing_asked"] == 1
+    assert "asked for" not in invoke("solve", file, "--norm", norm, "--out", out).output
+
+
 def test_names_that_are_not_there(file, out):
     refused(
         invoke("solve", file, "--norm", "nucular", "--out", out), "no norm is called 'nucular'", "did you mean nuclear?"

@@ -316,6 +316,20 @@ def test_devices_and_time_are_reported() -> None:
     assert solve(AttentionSVM(data, random_selection(data, 1)), MaxEntry()).solver == "InteriorPoint"
 
 
+@pytest.mark.parametrize("norm", [Frobenius(), Nuclear(), Spectral(), MaxEntry(), Entrywise(3)])
+def test_where_nothing_is_asked_for_zero_is_the_only_solution(norm: Norm) -> None:
+    """No other matrix has norm 0; where something is asked for, a norm with flat sides proves nothing of the kind."""
+    data = random_sphere(n=2, T=3, d=4, batch=2, seed=1)
+    sides = torch.tensor([-1.0, 1.0]).double()[:, None].expand(2, 2)
+    solution = solve(AttentionSVM(data, random_selection(data, 1), right_hand_side=sides), norm)
+    assert solution.solved.all()
+    assert bool(solution.unique[0])
+    assert not bool(solution.weights[0].any())
+    assert bool(solution.unique[1]) or not isinstance(norm, (Frobenius, Entrywise))
+    single = dataset(np.ones((2, 1, 3)), np.ones((2, 3)))
+    assert bool(solve(AttentionSVM(single, [0, 0]), norm).unique)
+
+
 def test_one_token_has_nothing_to_separate() -> None:
     """T = 1: the solution is 0 and its margin infinite, and the status says so."""
     solution = solve(AttentionSVM(dataset(np.ones((2, 1, 3)), np.ones((2, 3))), [0, 0]))

@@ -97,7 +97,8 @@ def solve(
 
 def verdict(problem: attsvm.AttentionSVM, solution: attsvm.SVMSolution) -> dict[str, Any]:
     """Status, certificate, support and rank, JSON-able; over many problems as median, lowest and highest."""
-    found = {**vars(solution.certificate), "support": solution.support.sum((-1, -2)), "rank": solution.rank()}
+    proof = vars(solution.certificate)
+    found = {**proof, "support": solution.support.sum((-1, -2)), "rank": solution.rank()}
     found = {name: value.flatten() for name, value in (found | {"iterations": solution.iterations}).items()}
     codes, none = solution.codes.flatten(), solution.barred.flatten()
     ended_as = attsvm.svm.solution.CODES
@@ -110,15 +111,13 @@ def verdict(problem: attsvm.AttentionSVM, solution: attsvm.SVMSolution) -> dict[
         "solver": solution.solver,
         "tolerance": solution.tolerance,
         "status": {status.name.lower(): int((codes == status.code).sum()) for status in attsvm.svm.Status},
-        "certificate": {
-            name: spread(found[name][~none]) for name, _, _ in _PROOF if name in vars(solution.certificate)
-        },
+        "certificate": {name: spread(found[name][~none]) for name, _, _ in _PROOF if name in proof},
         "ray": {name: spread(found[name][none]) for name, _, _ in _RAY},
         "bound": float(bounds.min()) if bounds.numel() else None,
-        "support": spread(found["support"][~none]),
-        "rank": spread(found["rank"][~none]),
+        **{name: spread(found[name][~none]) for name in ("support", "rank")},
         "ambiguous_rows": int(solution.ambiguous.sum()),
         "unique": int(solution.unique.sum()),
+        "nothing_asked": int((problem.rows.any(-1).any(-1) & ~problem.asking.any(-1).any(-1)).sum()),
         "iterations": spread(found["iterations"]),
         "seconds": solution.seconds,
         "exit_code": INFEASIBLE if bool(solution.infeasible.any()) else ended,
@@ -164,6 +163,9 @@ def _sentences(result: dict[str, Any]) -> Iterator[str]:
         if count:
             said = attsvm.svm.solution.said_with_bound(kind, result["bound"])
             yield f"{count} of {result['problems']} {said}" if several else f"{said[:1].upper()}{said[1:]}."
+    if result["nothing_asked"]:
+        which = f"In {result['nothing_asked']} of {result['problems']} problems nothing" if several else "Nothing"
+        yield f"{which} is asked for, since W = 0 meets every row: it is the solution."
     if status["infeasible"]:
         yield "The proof was checked for the data exactly as given; the duals hold the ray."
     if status["not_converged"] or status["separable"]:

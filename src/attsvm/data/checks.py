@@ -149,9 +149,10 @@ def check_not_negative(value: float, name: str) -> None:
 
 
 def check_count(value: object, name: str, least: int = 1) -> int:
-    """`value` as a plain int, raising unless it is a whole number of at least `least`, 1 or 0."""
+    """`value` as a plain int, raising unless it is a whole number of at least `least`."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be a {'positive' if least else 'non-negative'} integer; got {value!r}")
+        wanted = {0: "a non-negative integer", 1: "a positive integer"}.get(least, f"an integer of at least {least}")
+        raise ValueError(f"{name} must be {wanted}; got {value!r}")
     return int(value)
 
 

@@ -237,10 +237,8 @@ def _assemble(
     margins = judged.margins.masked_fill(barred, torch.nan)
     slack = (margins - flat.right_hand_side).masked_fill(~flat.inequalities, torch.nan)
     representative = -(judged.duals * flat.equalities).sum(-1, keepdim=True)
-    if isinstance(norm, (Frobenius, Entrywise)):
-        unique = solved
-    else:
-        unique = torch.zeros_like(solved) if raw.unique is None else raw.unique & solved
+    unique = isinstance(norm, (Frobenius, Entrywise)) | (judged.certificate.primal_value == 0)  # only W = 0 has norm 0
+    unique = solved & (unique if raw.unique is None else unique | raw.unique)
 
     def shaped(value: Tensor) -> Tensor:
         return value.reshape((*problem.batch_shape, *value.shape[1:]))
