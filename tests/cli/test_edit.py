@@ -40,4 +40,4 @@ def test_bad_demands_are_one_sentence(folder, tmp_path):
     assert "--keep must be a file, or one of" in refused(invoke(*asked, "--keep", "nowhere.txt"))
     # The folder is looked at before anything that takes time.
     nowhere = ("edit", tmp_path / "nowhere", "--head", "L1H0", "--demands", demands)
-    assert "folder must be new or empty" in refused(invoke(*nowhere, "--out", tmp_path))
+    assert "--out must be new or empty" in refused(invoke(*nowhere, "--out", tmp_path))

@@ -18,7 +18,9 @@ def test_the_table_the_page_and_the_numbers(folder, texts, tmp_path):
     result = invoke(*asked, "--html", tmp_path / "page.html")
     assert result.exit_code == 0, result.output
     assert "L0H1" in result.output
-    assert "max-margin than random weights" in result.output
+    assert "2 heads, 2 solved to a certified gap of 0.001, by selectivity" in result.output
+    assert result.output.count("sign test") == 1, "two heads cannot pass one"
+    assert "a sign test needs 8 heads to find a difference (p < 0.01), and these have 2 at most" in result.output
     assert "MiB" in result.output
     assert "<table" in (tmp_path / "page.html").read_text()
     written = json.loads((tmp_path / "heads.json").read_text())

@@ -25,17 +25,9 @@ Folder = Annotated[Path | None, option("--out", "FOLDER", "A new folder for the 
 
 
 def edit(
-    model: Model,
-    head: Head,
-    demands: Demands,
-    keep: Keep = None,
-    norm: NormName = "frobenius",
-    margin: Margin = 1.0,
-    out: Folder = None,
-    tokenizer: Tokenizer = None,
-    model_type: ModelType = None,
-    json: Json = False,
-) -> None:
+    model: Model, head: Head, demands: Demands, keep: Keep = None, norm: NormName = "frobenius", margin: Margin = 1.0,
+    out: Folder = None, tokenizer: Tokenizer = None, model_type: ModelType = None, json: Json = False,
+) -> None:  # fmt: skip
     """Make an attention head of MODEL choose the tokens demanded, and keep its other choices.
 
     Finds the smallest change of the head's query projection, with a certificate; or names the demands that no change of
@@ -43,7 +35,7 @@ def edit(
     """
     from attsvm.heads.explain.edit import new_folder
 
-    out = None if out is None else new_folder(out)
+    out = None if out is None else new_folder(out, "--out")
     asked = _demands(demands)
     texts = () if keep is None else _texts(keep, 1000, "--keep").lines
     kind = svm_norm_named(norm, None)

@@ -19,10 +19,10 @@ from attsvm.cli.common.files import checked_file, command_of, new_result, own_fo
 from attsvm.cli.common.inputs import backend_device, checked_backend
 from attsvm.cli.common.options import Device, Jobs, Json, Out, Quiet, flag, listed, option
 from attsvm.cli.common.registry import SAMPLES, svm_norm_named
-from attsvm.cli.common.report import plural, print_json, print_table, status_line
+from attsvm.cli.common.report import print_json, print_table, status_line
 
 if TYPE_CHECKING:
-    from attsvm.heads import HeadModel, HeadsReport, Progress, Swapped, Texts
+    from attsvm.heads import HeadModel, HeadsReport, Swapped, Texts
 
 Model = Annotated[
     str, Argument(metavar="MODEL", help="Folder of a model, a GGUF file, or a name on the Hugging Face hub.")
@@ -93,16 +93,12 @@ def heads(
         _swap(context, loaded, given, names, settings, folder, quiet, json)
         return
     with status_line(f"Heads of {loaded.name}", quiet=quiet or json) as tell:
-
-        def progress(at: Progress) -> None:
-            if tell is not None:
-                tell(f"Heads of {loaded.name}: {at.done} of {at.total} · {at.message}")
-
         try:
             report = attsvm.heads.analyze(
                 loaded, given.lines or None, layers=wanted_layers, heads=wanted_heads, norms=norms, queries=queries,
                 confidence=confidence, held_out=held_out, leave_out=attsvm.heads.SINKS if leave_out_sinks else (),
-                draws=draws, seed=seed, cache=folder / "cache", backend=computing, device=where, progress=progress,
+                draws=draws, seed=seed, cache=folder / "cache", backend=computing, device=where,
+                progress=lambda at: tell and tell(f"Heads of {loaded.name}: {at.done} of {at.total} · {at.message}"),
             )  # fmt: skip
         except KeyboardInterrupt:
             interrupted("finished heads are kept, the same command goes on from them")
@@ -180,15 +176,14 @@ def _print(report: HeadsReport, given: Texts, page: Path, numbers: Path, quiet: 
         typer.echo(warning)
     if not quiet:
         brief = [column for column in COLUMNS if column.brief]
-        solved = len(report) - len(report.unsolved)
         print_table(
-            f"{report.model}: {plural(len(report), 'head')}, {solved} solved, by selectivity",
+            f"{report.model}: {report.counts}, by selectivity",
             [(column.title, "left" if column.key in ("head", "selects") else "right") for column in brief],
             [[column.format(row[column.key]) for column in brief] for row in report.table],
         )
         unsolved = [f"{', '.join(names)}: {outcome}" for outcome, names in report.outcomes.items()]
         notes = [f"Note: {note}." for note in (*report.notes, *filter(None, [given.note]))]
-        for line in (*report.verdicts, *unsolved, *notes):
+        for line in (*report.findings, *unsolved, *notes):
             typer.echo(f"- {line}")
     typer.echo(f"{in_mebibytes(report.memory)} of states and rows at once; written: {page}, {numbers}")
 

@@ -23,18 +23,9 @@ Shown = Annotated[int, option("--parts", "N", "Print the N largest parts of each
 
 
 def why(
-    model: Model,
-    text: Text,
-    head: Head,
-    query: Query = None,
-    over: Over = None,
-    examples: Examples = None,
-    html: Html = None,
-    tokenizer: Tokenizer = None,
-    model_type: ModelType = None,
-    parts: Shown = 6,
-    json: Json = False,
-) -> None:
+    model: Model, text: Text, head: Head, query: Query = None, over: Over = None, examples: Examples = None,
+    html: Html = None, tokenizer: Tokenizer = None, model_type: ModelType = None, parts: Shown = 6, json: Json = False,
+) -> None:  # fmt: skip
     """Explain one choice of an attention head of MODEL on TEXT.
 
     Prints which token wins, by how much over whom, and the parts of this gap: content and position, earlier parts of

@@ -152,11 +152,11 @@ class Edit:
         return staging.rename(path)
 
 
-def new_folder(folder: str | os.PathLike[str]) -> Path:
+def new_folder(folder: str | os.PathLike[str], name: str = "folder") -> Path:
     """The path of a folder that is new or empty; else a ValueError."""
     path = Path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ValueError(f"folder must be new or empty; {path} is not")
+        raise ValueError(f"{name} must be new or empty; {path} is not")
     return path
 
 

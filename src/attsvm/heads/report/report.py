@@ -13,8 +13,8 @@ from typing import Any
 
 from attsvm.data.files import write_atomically
 from attsvm.heads.model import counted
-from attsvm.heads.report.records import HeadReport, Settings
-from attsvm.heads.report.table import COLUMNS, HeadTable, Verdict, verdicts
+from attsvm.heads.report.records import HeadReport, Interval, Settings
+from attsvm.heads.report.table import CLEAR, COLUMNS, NEEDED, HeadTable, Verdict, verdicts
 from attsvm.sweep.manifest import to_plain
 
 
@@ -47,6 +47,20 @@ class HeadsReport:
         return verdicts(self.heads)
 
     @property
+    def findings(self) -> list[str]:
+        """The sentences of the verdicts, and one for all those that so few heads leave open."""
+        left = [verdict.heads for verdict in self.verdicts if verdict.tone == "open"]
+        some = f"{len(left)} of {len(self.verdicts)} comparisons with controls and rules are open: a sign test needs"
+        some += f" {NEEDED} heads to find a difference (p < {CLEAR:g}), and these have {max(left, default=0)} at most."
+        return [*(str(verdict) for verdict in self.verdicts if verdict.tone != "open"), *([some] if left else [])]
+
+    @property
+    def counts(self) -> str:
+        """How many heads there are, and how many are solved to which accuracy."""
+        solved = len(self.heads) - len(self.unsolved)
+        return f"{counted(len(self), 'head')}, {solved} solved to a certified gap of {self.settings.accuracy:g}"
+
+    @property
     def unsolved(self) -> tuple[HeadReport, ...]:
         """Heads without a certified solution in every norm, for whatever reason; each says so in `outcome`."""
         return tuple(head for head in self.heads if head.outcome != "solved")
@@ -63,11 +77,10 @@ class HeadsReport:
         return tuple(note for note in self.notes if note.startswith("WARNING"))
 
     def __getitem__(self, name: str) -> HeadReport:
-        for head in self.heads:
-            if head.name == name:
-                return head
-        few = ", ".join(head.name for head in self.heads[:4])
-        raise KeyError(f"no head {name!r} was analysed; there are {len(self.heads)}: {few}, ...")
+        found = {head.name: head for head in self.heads}
+        if name not in found:
+            raise KeyError(f"no head {name!r} was analysed; there are {len(self)}: {', '.join(list(found)[:4])}, ...")
+        return found[name]
 
     def __iter__(self) -> Iterator[HeadReport]:
         return iter(self.heads)
@@ -101,11 +114,10 @@ class HeadsReport:
         return rendered("fragment.html", self)
 
     def __str__(self) -> str:
-        lines = [*self.warnings, repr(self), str(self.table), *(f"- {verdict}" for verdict in self.verdicts)]
+        lines = [*self.warnings, repr(self), str(self.table), *(f"- {each}" for each in self.findings)]
         return "\n".join([*lines, *(f"- Note: {note}." for note in self.notes)])
 
     def __repr__(self) -> str:
-        solved = len(self.heads) - len(self.unsolved)
-        values = [head.efficiency.smallest for head in self.heads if not math.isnan(head.efficiency.smallest)]
-        middle = f", median efficiency {sorted(values)[len(values) // 2]:.3g}" if values else ""
-        return f"HeadsReport({self.model}, {counted(len(self.heads), 'head')}, {solved} solved{middle})"
+        middle = Interval.of(head.efficiency.smallest for head in self.heads).median
+        shown = "" if math.isnan(middle) else f", median efficiency {middle:.3g}"
+        return f"HeadsReport({self.model}, {self.counts}{shown})"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Any
 
 from attsvm.heads.report.records import Closeness, Comparison, HeadReport, Interval
 
-_CLEAR = 0.01  # a sign test below this is called a difference
+CLEAR, NEEDED = 0.01, 8  # a sign test below this is called a difference, and needs so many heads to get there
 
 Measure = Callable[[Closeness], float]  # one number of a closeness
 SMALLEST: Measure = attrgetter("efficiency_projected.smallest")
@@ -79,18 +80,12 @@ def _own(number: Callable[[Closeness], Any], otherwise: Any = math.nan) -> Calla
 
 def _control(key: str, title: str, meaning: str, part: Part, measure: Measure, brief: bool = True) -> Column:
     """A number of a control in the first norm: its range over the draws, sorted by their median."""
-
-    def value(head: HeadReport) -> Interval:
-        return Interval.of(map(measure, part(head.comparisons[0]))) if head.comparisons else Interval()
-
-    return Column(key, title, meaning, value, control=True, brief=brief)
+    return Column(key, title, meaning, _drawn(lambda first: map(measure, part(first))), control=True, brief=brief)
 
 
-def _margin_shuffled(head: HeadReport) -> Interval:
-    if not head.comparisons:
-        return Interval()
-    found = head.comparisons[0]
-    return Interval.of(mixed.max_margin / found.head.max_margin for mixed in found.shuffled)
+def _drawn(numbers: Callable[[Comparison], Iterable[float]]) -> Callable[[HeadReport], Interval]:
+    """The range of numbers in the first norm."""
+    return lambda head: Interval.of(number for first in head.comparisons[:1] for number in numbers(first))
 
 
 _RANK = attrgetter("spectrum.effective_rank")
@@ -124,7 +119,8 @@ COLUMNS: tuple[Column, ...] = (
              SHUFFLED, COSINE),
     _control("cosine_untrained", "untrained", "the same for the untrained model", UNTRAINED, COSINE),
     Column("margin_shuffled", "Shuffled margin", "max margin of shuffled selections over that of the head's own",
-           _margin_shuffled, control=True, brief=False),
+           _drawn(lambda first: (mixed.max_margin / first.head.max_margin for mixed in first.shuffled)), control=True,
+           brief=False),
     Column("effective_rank", "Rank of W", "effective rank of the head's weights", _RANK),
     Column("effective_rank_svm", "of W_mm", "effective rank of the max-margin solution", _own(_RANK)),
     Column("support_rows", "Support", "constraints with a positive multiplier",
@@ -184,8 +180,10 @@ class Verdict:
 
     @property
     def tone(self) -> str:
-        """closer, further, or unclear."""
-        if self.heads == 0 or self.p >= _CLEAR:
+        """closer, further, unclear; or open, if so few heads cannot pass the sign test whatever they do."""
+        if self.heads < NEEDED:
+            return "open"
+        if self.p >= CLEAR:
             return "unclear"
         return "closer" if 2 * self.larger > self.heads - self.equal else "further"
 
@@ -202,6 +200,8 @@ class Verdict:
         same = f", equal in {self.equal}" if self.equal else ""
         counts = f"larger in {self.larger} of {self.heads} heads{same} (sign test p = {self.p:.1g})"
         medians = f"median {self.trained:.3g} against {self.against}, {counts}"
+        if self.tone == "open":
+            return f"Too few heads to judge against {self.control}, {self.measure} ({self.norm}): {medians}."
         if self.control == RULE:
             words = {"closer": "more often", "further": "LESS often", "unclear": "not clearly more often"}[self.tone]
             told = f"On held-out queries the max-margin solution ({self.norm}) selects what the head selects {words}"
@@ -246,10 +246,8 @@ def _verdict(norm: str, measure: str, control: str, found: Sequence[Pair | None]
     different = [(own, other) for own, other, _ in pairs if own != other.median]
     larger = sum(own > other.median for own, other in different)
     above = sum(own > other.high for own, other in different)
-    draws = [
-        Interval.of(others[k] for _, _, others in pairs if k < len(others)).median
-        for k in range(max((len(others) for _, _, others in pairs), default=0))
-    ]
+    by_draw = zip_longest(*(others for _, _, others in pairs), fillvalue=math.nan)
+    draws = [Interval.of(numbers).median for numbers in by_draw]
     return Verdict(
         norm, measure, control, len(pairs), larger, above, len(pairs) - len(different),
         Interval.of(own for own, _, _ in pairs).median, Interval.of(draws), sign_test(larger, len(different)),

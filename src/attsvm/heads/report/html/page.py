@@ -87,12 +87,11 @@ def _read(name: str) -> Markup:
 
 def _subtitle(report: HeadsReport) -> str:
     asked = report.settings
-    solved = len(report.heads) - len(report.unsolved)
     parts = (
         f"{report.architecture}, {counted(report.layers, 'layer')} of {counted(report.heads_per_layer, 'head')}, width"
         f" {report.width}",
         f"{counted(report.sentences, 'text')}, {counted(report.tokens, 'token')}",
-        f"{len(report.heads)} heads analysed, {solved} solved to a certified gap of {asked.accuracy:g}",
+        f"analysed: {report.counts}",
         f"norm: {', '.join(norm.name for norm in asked.norms)}",
         f"confident above {asked.confidence:g}, up to {asked.queries} queries per head",
         *([f"left out: {', '.join(map(str, asked.leave_out))}"] if asked.leave_out else []),
