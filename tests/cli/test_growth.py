@@ -21,6 +21,23 @@ def test_a_configuration_and_its_numbers():
     assert told["gap"][-1] == pytest.approx(float(found.gap[-1]))
     assert told["passes"] == pytest.approx(float(found.passes))
     assert told["sentences"] == [found.sentence]
+    assert told["training"].endswith("step_size=Constant(size=0.01), momentum=0.95) on KeyQuery(rank=None)")
+    assert found.training == f"{optimizer!r} on {attsvm.KeyQuery()!r}"
+
+
+def test_the_table_says_whose_steps_it_is_about():
+    first = invoke("growth", "two-inputs").output.splitlines()[0]
+    assert first.startswith(
+        "Steps of muon: SteepestDescent(norm=Spectral(), step_size=Constant(size=0.1), momentum=0.95"
+    )
+    assert first.endswith("on KeyQuery(rank=None)")
+
+
+def test_where_nothing_separates_no_number_is_shown(tmp_path):
+    attsvm.data.random_sphere(n=6, T=8, d=2, seed=0).save(tmp_path / "data.npz")
+    lines = invoke("growth", tmp_path / "data.npz").output.splitlines()
+    assert lines[-1].startswith("Nothing is predicted")
+    assert lines[-3].split()[:4] == ["10,000", "-", "-", "-"]
 
 
 def test_a_saved_run_stands_beside_the_law(tmp_path):
@@ -30,6 +47,8 @@ def test_a_saved_run_stands_beside_the_law(tmp_path):
     result = invoke("growth", "two-inputs", "--run", file)
     assert result.exit_code == 0
     assert "gap of the run" in result.output
+    training = "SteepestDescent(norm=Spectral(), step_size=InverseSqrt(size=0.2), momentum=0.0) on KeyQuery"
+    assert result.output.startswith(f"Steps of {training}")
     assert "within its bounds on 1" in " ".join(result.output.split())
     assert (
         json.loads(invoke("growth", "two-inputs", "--run", file, "--json").output)["measured"]["within_bounds"] is True

@@ -110,9 +110,18 @@ def test_when_a_threshold_is_passed() -> None:
     decayed = attsvm.growth(data, optimizer=dataclasses.replace(optimizer, weight_decay=0.1), threshold=11.0)
     assert float(decayed.plateau) == pytest.approx(10)
     assert math.isinf(float(decayed.passes))
-    assert "never on 1 of 1 data sets" in decayed.sentence
+    assert "by the law the threshold is passed on 0 of 1 data sets." in decayed.sentence
+    assert "by the law the threshold is passed on 1 of 1 data sets, near step 25." in found.sentence
     clipped = attsvm.growth(data, optimizer=dataclasses.replace(optimizer, clip=2.0))
     assert float(clipped.passes) == 4
+
+
+def test_nothing_is_predicted_where_nothing_separates() -> None:
+    """A token between two others is never selected."""
+    tokens = torch.tensor([[[0.0], [1.0], [-1.0]]], dtype=torch.float64)
+    data = TokenDataset(tokens, torch.ones(1, 1).double(), [1])
+    found = attsvm.growth(data, selected=[0], steps=10, threshold=1.0)
+    assert found.sentence == "Nothing is predicted: the selected tokens have no certified max-margin solution."
 
 
 def test_constants_and_norms() -> None:

@@ -13,7 +13,7 @@ from attsvm.cli.common.commands import refuse_options
 from attsvm.cli.common.inputs import load_data
 from attsvm.cli.common.options import Json, Quiet, Seed, option
 from attsvm.cli.common.registry import OptimizerOptions, optimizer_named, parameterization_named
-from attsvm.cli.common.report import number, print_json, print_table
+from attsvm.cli.common.report import print_json, print_table
 
 _RUN = "A saved run of DATA: it says how it was trained, and is held against the law."
 RunFile = Annotated[Path | None, option("--run", "FILE", _RUN)]
@@ -34,6 +34,8 @@ def growth(
     With --run FILE tokens, steps and optimizer are those of a saved run, and what it did is shown beside. The law is
     derived, not proved; the bounds hold for every run from the same start.
     """
+    from attsvm.theory.diagnosis.tables import median
+
     loaded = load_data(data)
     check = None
     if run is None:
@@ -51,7 +53,7 @@ def growth(
     sentences = [found.sentence, *([check.sentence] if check else [])]
     if json:
         names = ("step", "reach", "gap", "gap_bound", "logit", "logit_bound", "plateau", "logit_plateau", "passes")
-        result = {name: getattr(found, name) for name in names} | {"sentences": sentences}
+        result = {name: getattr(found, name) for name in names} | {"training": found.training, "sentences": sentences}
         if check is not None:
             measured = {name: getattr(check, name) for name in ("gap", "logit", "ratio", "holds", "within_bounds")}
             result["measured"] = measured | {"step": check.predicted.step}
@@ -62,9 +64,10 @@ def growth(
         values = {"gap": shown.gap, "its bound": shown.gap_bound, "largest logit": shown.logit}
         values |= {"bound of logits": shown.logit_bound} | ({"gap of the run": check.gap} if check else {})
         rows = [
-            [f"{int(shown.step[at]):,}", *(number(float(each[at].nanmedian()), 4) for each in values.values())]
+            [f"{int(shown.step[at]):,}", *(median(each[at], 4) for each in values.values())]
             for at in range(len(shown.step) - 1, -1, -max(len(shown.step) // 12, 1))[::-1]
         ]
+        typer.echo(f"Steps of {'' if check else f'{optimizer}: '}{found.training}")
         columns = [(name, "right") for name in ("step", *values)]
         print_table("The law of growth (medians over the data sets)", columns, rows)
     for sentence in sentences:

@@ -22,9 +22,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help=_NAME)]
 Factors = Annotated[bool, flag("--factors", "Train K and Q instead of W.")]
 Datasets = Annotated[int, option("--datasets", "N", "Data sets of the panel.")]
 Steps = Annotated[int, option("--steps", "N", "Number of steps.")]
-_SIZE = "Of the first step, then X / sqrt(t + 1); 3 by default on W, 0.3 on factors, a tenth for sign and the like."
+_SIZE = "Of the first step, then X / sqrt(t + 1); 3 by default on W, 0.3 on factors; muon a third, sign a tenth."
 StepSize = Annotated[float | None, option("--step-size", "X", _SIZE)]
-_ENTRIES = ("sign", "signum", "lion", "adam")  # larger steps of these leave K and Q in bad attractors
+# Of the usual step size: longer steps leave K and Q in bad attractors, or overshoot with the momentum of Muon.
+_SHARES = dict.fromkeys(("sign", "signum", "lion", "adam"), 0.1) | dict.fromkeys(("muon", "newton-schulz"), 1 / 3)
 Also = Annotated[list[str] | None, option("--also", "NORM", "One more norm to try, such as l4; repeatable.")]
 
 
@@ -43,10 +44,9 @@ def optimizer(
     began = time.perf_counter()
     if rank is not None and not factors:
         raise ValueError("--rank belongs to --factors")
-    usual = (0.3 if factors else 3.0) * (0.1 if name in _ENTRIES else 1.0)
+    size = (0.3 if factors else 3.0) * _SHARES.get(name, 1.0) if step_size is None else step_size
     rule = optimizer_named(name, OptimizerOptions(
-        usual if step_size is None else step_size, "inverse-sqrt", norm=norm, p=p, weight_decay=weight_decay,
-        clip=clip, settings=tuple(setting or ()),
+        size, "inverse-sqrt", norm=norm, p=p, weight_decay=weight_decay, clip=clip, settings=tuple(setting or ()),
     ))  # fmt: skip
     kind = attsvm.KeyQuery(rank) if factors else attsvm.Weights()
     norms = {**attsvm.theory.identify.NORMS, **{each: norm_named(each) for each in also}} if also else None
@@ -59,5 +59,6 @@ def optimizer(
         write_text(staging / FILE, found.to_json() + "\n")
         seconds = time.perf_counter() - began
         write_result(staging, context, [FILE], seconds, kind="optimizer", source=name, seed=seed)
-    said = found.sentence if quiet else f"{found}\n\nEverything is in {folder / FILE}"
-    typer.echo(found.to_json() if json else said)
+    advice = "" if found.winner else f" More --steps than {steps:,} or another --step-size than {size:g} may settle it."
+    said = f"{found.sentence if quiet else found}{advice}"
+    typer.echo(found.to_json() if json else said if quiet else f"{said}\n\nEverything is in {folder / FILE}")

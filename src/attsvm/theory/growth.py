@@ -36,6 +36,7 @@ from attsvm.descent.initial import Initial
 from attsvm.norms import Gamma2, LargestColumn, MaxEntry, Norm, Projective
 from attsvm.svm import AttentionSVM, SVMSolution, solve
 from attsvm.theory.diagnosis.implicit_bias import implicit_bias
+from attsvm.theory.diagnosis.tables import median
 
 _FARTHEST = 10**8  # steps up to which a passing of the threshold is looked for
 _LITTLE = 1.0  # changes of a logit in one step beyond which the gap was seen to stay far below the law
@@ -45,6 +46,7 @@ _LITTLE = 1.0  # changes of a logit in one step beyond which the gap was seen to
 class Growth:
     """Predicted gap and logits of a run; ``*lead`` is ``[times, *batch]``, NaN where the SVM has no solution."""
 
+    training: str  #: the optimizer and what it trains, as they print themselves
     step: Int[Tensor, "times"]  #: number of steps taken
     reach: Float[Tensor, "times"]  #: r
     stride: Float[Tensor, "*lead"]  #: how much a step can change a logit there; the law needs it small
@@ -65,9 +67,11 @@ class Growth:
     @property
     def sentence(self) -> str:
         """What to expect, in a sentence; over several data sets medians, and the largest of the bounds."""
-        law = f"{self.constant:g} gamma r{'^2' if self.power == 2 else ''}"
-        said = f"After {int(self.step[-1]):,} steps the gap should be near {_median(self.gap[-1])} and the largest"
-        said += f" logit near {_median(self.logit[-1])} ({law}, {self.solution.norm.name} norm; derived, not proved)"
+        if not bool(self.solution.solved.any()):
+            return "Nothing is predicted: the selected tokens have no certified max-margin solution."
+        law = f"{'' if self.constant == 1 else f'{self.constant:g} '}gamma r{'^2' if self.power == 2 else ''}"
+        said = f"After {int(self.step[-1]):,} steps the gap should be near {median(self.gap[-1], 4)} and the largest"
+        said += f" logit near {median(self.logit[-1], 4)} ({law}, {self.solution.norm.name} norm; derived, not proved)"
         bounds = (self.logit_bound[-1], self.plateau, self.logit_plateau)
         bound, plateau, logit_plateau = (float(each.masked_fill(each.isnan(), -1.0).max()) for each in bounds)
         said += f"; no logit can be above {bound:.4g}" if bound >= 0 else ""
@@ -75,11 +79,11 @@ class Growth:
             said += f"; weight decay ends the gap's growth below {plateau:.4g}"
             said += f" and that of every logit at {logit_plateau:.4g}" if logit_plateau >= 0 else ""
         if self.passes is not None:
-            never = int(torch.isinf(self.passes).sum())
-            said += f"; the threshold is passed near step {_median(self.passes)}"
-            said += f", never on {never} of {self.passes.numel()} data sets" if never else ""
+            passed = torch.isfinite(self.passes)
+            said += f"; by the law the threshold is passed on {int(passed.sum())} of {passed.numel()} data sets"
+            said += f", near step {median(self.passes, 4)}" if bool(passed.any()) else ""
         if float(self.stride[-1].nan_to_num().max()) > _LITTLE:
-            said += f"; steps that change logits by {_median(self.stride[-1])} are long, and the gap may stay far below"
+            said += f"; steps that change logits by {median(self.stride[-1], 4)} are long: the gap may stay far below"
         return f"{said}."
 
 
@@ -114,8 +118,8 @@ class GrowthCheck:
         """One sentence for all data sets."""
         said = f"Over the last decade of {int(self.predicted.step[-1]):,} steps the gap stays within"
         said += f" {100 * self.tolerance:g} % of the law on {int(self.holds.sum())} of {self.holds.numel()} data sets"
-        end = _median(self.ratio[-1])
-        return f"{said} (in the end {end} of it), and within its bounds on {int(self.within_bounds.sum())}."
+        said += f" (in the end {median(self.ratio[-1], 4)} of it)"
+        return f"{said}, and within its bounds on {int(self.within_bounds.sum())}."
 
 
 def growth(
@@ -187,7 +191,8 @@ def growth(
         size = columns * _held(start, rule, joint, reach)
     limit = torch.full_like(value, math.inf) if decay == 0 else law(torch.tensor([1 / decay]).double())[0]
     return Growth(
-        step=times, reach=reach, stride=constant * power * _beside(reach ** (power - 1) * step, value) * dual,
+        training=f"{rule!r} on {kind!r}", step=times, reach=reach,
+        stride=constant * power * _beside(reach ** (power - 1) * step, value) * dual,
         gap=law(reach), gap_bound=size / solution.certificate.dual_value.masked_fill(~solution.solved, torch.nan),
         logit=law(reach) * ratio, logit_bound=size * dual, plateau=limit,
         logit_plateau=(constant / decay**power if decay else math.inf) * dual * (1.0 if bounded else math.nan),
@@ -305,8 +310,3 @@ def _largest_dual(data: TokenDataset, norm: Norm) -> Tensor:
 def _largest(data: TokenDataset, weights: Tensor) -> Tensor:
     """The largest |logit| ``[*batch]``."""
     return data.fill_masked(logits(data, weights), 0.0).abs().amax((-1, -2))
-
-
-def _median(values: Tensor) -> str:
-    known = values[~torch.isnan(values)]
-    return f"{known.median().item():.4g}" if known.numel() else "an unknown number"

@@ -112,14 +112,16 @@ class NormReport:
         place, count = self.norms.index(self.leader), int(self.judged.sum())
         trend = ", ".join(f"{value:.3f}" for value in self.medians[:, place].tolist())
         found = f"{self.leader} wins {int(self.wins[-1, place])} of {count} data sets; median efficiency {trend}"
-        found += f" after {', '.join(f'{step:,}' for step in self.steps)} steps"
+        found += f" after {', '.join(f'{step:,}' for step in self.steps)} steps."
         left = self.judged.numel() - count
-        rest = f" {left} data sets are left out: what was selected there has no certified solution." if left else ""
+        rest = f" Data sets left out, as what was selected there has no certified solution: {left}." if left else ""
         if count == 0:
             return f"Nothing can be said.{rest}"
-        if self.winner is None:
-            return f"After these steps no norm of the list fits: {found}.{rest}"
-        return f"It follows the {self.winner} norm: {found}.{rest}"
+        if self.winner is not None:
+            return f"It follows the {self.winner} norm: {found}{rest}"
+        now = "still rises: it has not settled" if self.medians[-1, place] > self.medians[0, place] else "does not rise"
+        needed = f"A norm fits that wins half of them with an efficiency that rises to {_EFFICIENCY:g}; this {now}."
+        return f"After these steps no norm of the list fits: {found} {needed}{rest}"
 
     def to_json(self) -> str:
         """Medians, wins and the verdict."""
