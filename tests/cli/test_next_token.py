@@ -37,6 +37,20 @@ def test_graph_prediction_training_and_answers(file, tmp_path):
     assert json.loads((out / "manifest.json").read_text())["kind"] == "next-token"
 
 
+def test_shares_that_are_not_decided_are_not_numbers(tmp_path):
+    """After "z", "a" beats "b", "c" and "z" itself, which nothing compares with each other."""
+    (tmp_path / "text").write_text("a b z a c z " * 3)
+    asked = ("next-token", tmp_path / "text", "--window", 3, "--steps", 3, "--ask", "b c z", "--ask", "a b z")
+    result = invoke(*asked, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    told = json.loads((tmp_path / "out/prediction.json").read_text())["answers"]["b c z"]
+    assert told["predicted"] == {"b": None, "c": None, "z": None}
+    assert told["decided_by"] == "level under W_svm; how they share is not decided"
+    rows = [line.split() for line in result.output.splitlines()]
+    shown = {row[0]: row[1] for row in rows if len(row) == 3 and row[0] in "abcz"}
+    assert shown == {"a": "1.0000", "b": "0.0000", "z": "0.0000", "c": "-"}
+
+
 def test_json_is_all_that_is_printed_and_a_clash_is_told(file, tmp_path):
     size = ("--window", 6, "--dimension", 2)
     result = invoke("next-token", file, *size, "--steps", 3, "--ask", "the dog", "--json", "--out", tmp_path)

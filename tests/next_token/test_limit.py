@@ -162,7 +162,8 @@ def test_new_windows_and_unknown_queries():
     assert not unknown.decided
     level = limit.answer("c b c")  # both lose to a, and nothing compares them
     assert set(level.words) == {"b", "c"}
-    assert str(level).endswith("(level under W_svm; how they share is not decided)")
+    assert str(level) == "c, b (level under W_svm; how they share is not decided)"
+    assert str(unknown) == "a, b, e (no sample ends in this token)"
     assert limit.answer("b a c").decided
     with pytest.raises(ValueError, match=r"context must lie in 0\.\.4, .*; got 9 at 0"):
         limit.answer([9])

@@ -120,7 +120,7 @@ def _print(result: dict[str, Any]) -> None:
     narrow = (("Run", "left"), ("Frobenius SVM", "right"), ("Nuclear SVM", "right"), ("Expected", "left"))
     print_table("Cosine with the max-margin solutions", narrow, rows)
     gap = max(run["svm"][kind]["relative_gap"] for run in result["runs"] for kind in _NORMS)
-    typer.echo(f"Each solution is proved optimal: the largest relative gap is {gap:.0e}.")
+    typer.echo(f"Each solution is proved optimal: the largest relative gap is {gap:.1g}.")
     for run in result["runs"]:
         for note in run["notes"]:
             typer.echo(f"{run['run']}: {note}")

@@ -82,8 +82,8 @@ def _answer(limit: Limit, run: attsvm.Run | None, ids: list[int]) -> dict[str, A
     found: dict[str, Any] = {"predicted": None, "decided_by": None, "trained": None}
     if limit.finite is not None:
         said = limit.answer(ids)
-        found["predicted"] = dict(zip(said.words, said.probabilities, strict=True))
-        found["decided_by"] = str(said).rpartition("(")[2].rstrip(")")
+        shares = zip(said.words, said.probabilities, strict=True) if said.decided else ()
+        found |= {"predicted": dict.fromkeys(said.words) | dict(shares), "decided_by": said.reason}
     if run is not None:
         found["trained"] = attsvm.next_token.respond(limit.data, run.weights, ids)
     return found
@@ -110,8 +110,9 @@ def _print(limit: Limit, run: attsvm.Run | None, comparison: Any, answers: dict[
         typer.echo(str(comparison))
     for question, answer in answers.items():
         shares = [answer[kind] or {} for kind in ("predicted", "trained")]
-        words = sorted({*shares[0], *shares[1]}, key=lambda word: -max(each.get(word, 0) for each in shares))
-        rows = [[word, *(f"{each.get(word, 0.0):.4f}" if each else "-" for each in shares)] for word in words[:_SHOWN]]
+        words = sorted({*shares[0], *shares[1]}, key=lambda word: -max(each.get(word) or 0 for each in shares))
+        values = {word: [each.get(word, 0.0 if each else None) for each in shares] for word in words[:_SHOWN]}
+        rows = [[word, *("-" if one is None else f"{one:.4f}" for one in both)] for word, both in values.items()]
         why = f" ({answer['decided_by']})" if answer["decided_by"] else ""
         typer.echo(f"\n{question} \u2026{why}")
         print_table("", [("next", "left"), ("predicted", "right"), ("trained", "right")], rows)

@@ -55,7 +55,8 @@ class Answer:
     """What the layer of the limit answers to a context."""
 
     words: tuple[str, ...]  #: the tokens that survive, the most probable first
-    probabilities: tuple[float, ...]  #: theirs; all other tokens of the context have 0
+    #: theirs, if `decided`, else only what W_fin and counts would make of them; all other tokens of the context have 0
+    probabilities: tuple[float, ...]
     dropped: tuple[str, ...]  #: the other tokens of the context
     seen: bool  #: whether a sample of the data ends in the context's last token
     #: whether one component beats every other token of the context, directly or along a chain. Otherwise W_svm decides
@@ -65,11 +66,17 @@ class Answer:
     #: share by what stays bounded outside S_fin, which the limit does not name.
     decided: bool
 
+    @property
+    def reason(self) -> str:
+        """What decides, or that nothing does, as a phrase."""
+        if not (self.seen and self.decided):
+            return "level under W_svm; how they share is not decided" if self.seen else "no sample ends in this token"
+        return "by the graph" if self.by_graph else "by W_svm; the graph does not compare them all"
+
     def __str__(self) -> str:
-        listed = ", ".join(f"{word} {share:.3g}" for word, share in zip(self.words, self.probabilities, strict=True))
-        why = "by the graph" if self.by_graph else "by W_svm; the graph does not compare them all"
-        why = why if self.decided else "level under W_svm; how they share is not decided"
-        return f"{listed} ({why if self.seen else 'no sample ends in this token'})"
+        pairs = zip(self.words, self.probabilities, strict=True)
+        listed = (f"{word} {share:.3g}" if self.decided else word for word, share in pairs)
+        return f"{', '.join(listed)} ({self.reason})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -235,11 +242,9 @@ def predict_limit(
         solution = _clash_of_one(graph, solution)
     finite = finite_part(graph) if bool(solution.separable) else None
     conditions = _conditions(graph, solution)
-    standing = None
-    if finite is not None:
-        feasible, _, independent = conditions  # without a strict priority W converges, which convexity proves
-        proved = isinstance(norm, Frobenius) and bool(feasible.proved & independent.proved)
-        standing = Standing.PROVED if proved else Standing.CONJECTURED
+    feasible, _, independent = conditions  # without a strict priority W converges, which convexity proves
+    proved = isinstance(norm, Frobenius) and bool(feasible.proved & independent.proved)
+    standing = None if finite is None else Standing.PROVED if proved else Standing.CONJECTURED
     return LimitPrediction(graph, solution, finite, conditions, standing)
 
 
@@ -266,9 +271,8 @@ def _clash_of_one(graph: PriorityGraph, solution: SVMSolution) -> SVMSolution:
 
 
 def _conditions(graph: PriorityGraph, solution: SVMSolution) -> tuple[Condition, ...]:
-    data, margin = graph.problem.data, -math.inf
-    if bool(solution.solved):
-        margin = float(1 / solution.certificate.primal_value)
+    data = graph.problem.data
+    margin = float(1 / solution.certificate.primal_value) if bool(solution.solved) else -math.inf
     feasible = bool(solution.separable) if bool(solution.separable | solution.infeasible) else None
     sizes, strict = torch.linalg.svdvals(graph.data.embeddings), int(graph.strict.sum())
     enough = len(sizes) == graph.data.K

@@ -111,6 +111,7 @@ def test_what_cannot_be_read_or_asked_is_said(scene: Playground) -> None:
         ask.fill(given)
         scene.settle()
         assert answer.inner_text().startswith(words)
+    assert {each[0] for each in _shares(scene).values()} == {"open"}, "how they share is not predicted"
     for given, words in {
         "": "The text is empty.",
         "one": "The text is one word",

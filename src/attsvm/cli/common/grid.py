@@ -215,15 +215,15 @@ def cells(result: SweepResult) -> Iterator[dict[str, Any]]:
     solved: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in _grouped(result.tables["solutions"], (*CELL, "norm"), ("margin", "cosine")):
         one = solved.setdefault(tuple(row[name] for name in CELL), {})
-        one |= {f"{name}_{row['norm']}": _median(np.array(row[f"{name}_list"])) for name in ("margin", "cosine")}
+        one |= {f"{name}_{row['norm']}": _median(row[name]) for name in ("margin", "cosine")}
     for row in _grouped(result.tables["runs"], CELL, (*shares, "undecided", "steps")):
         found: dict[str, Any] = {name: row[name] for name in CELL}
-        found |= {"runs": len(row["steps_list"]), "undecided": sum(row["undecided_list"])}
+        found |= {"runs": len(row["steps"]), "undecided": int(row["undecided"].sum())}
         for name in shares:
-            hits = sum(row[f"{name}_list"])
+            hits = int(row[name].sum())
             interval = binomtest(hits, found["runs"]).proportion_ci(method="wilson")
             found |= {name: hits / found["runs"], f"{name}_interval": tuple(map(float, interval))}
-        found["steps"] = _median(np.array(row["steps_list"], dtype=float)[row["saturated_list"]])
+        found["steps"] = _median(row["steps"][row["saturated"]])
         yield found | solved[tuple(row[name] for name in CELL)]
 
 
@@ -255,9 +255,12 @@ def _head(cell: Mapping[str, Any], data: Any, seeds: Sequence[tuple[int, int]]) 
     return attsvm.ReluHead(columns.tokens[:, 0].mT)
 
 
-def _grouped(table: Any, keys: Sequence[str], columns: Sequence[str]) -> list[dict[str, Any]]:
-    """The columns as lists, for each combination of the keys in the order in which they first occur."""
-    return table.group_by(list(keys), use_threads=False).aggregate([(name, "list") for name in columns]).to_pylist()
+def _grouped(table: Any, keys: Sequence[str], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The columns as arrays, for each combination of the keys in the order in which they first occur."""
+    groups = table.group_by(list(keys), use_threads=False).aggregate([(name, "list") for name in columns])
+    for k, own in enumerate(groups.select(list(keys)).to_pylist()):
+        lists = {name: groups[f"{name}_list"][k].values for name in columns}
+        yield own | {name: values.to_numpy(zero_copy_only=False) for name, values in lists.items()}
 
 
 def _median(values: np.ndarray) -> float | None:

@@ -8,9 +8,9 @@ const FIRST_STEPS = 200;
 const INTRODUCTION =
   "A layer reads every window of words and learns to point at the word that comes next. What it ends with can be read off the text before training: which words beat which.";
 
-/** A share in the limit may be all or nothing; a trained one never is. */
-function limitShare(share) {
-  return share === 0 ? "0 %" : share === 1 ? "100 %" : percent(share);
+/** A share in the limit may be all or nothing, or not decided; a trained one never is. */
+function limitShare(share, decided) {
+  return share === 0 ? "0 %" : !decided ? "open" : share === 1 ? "100 %" : percent(share);
 }
 
 /** What the answer means, in one sentence. */
@@ -136,13 +136,13 @@ export function createTextScene({ onChange }) {
     draw();
   }
 
-  function tell({ shares }) {
+  function tell({ shares, decided }) {
     syncChildren(rows, shares.map((share, k) => ({ ...share, k })), ({ k }) => String(k), createShare, (row, { word, predicted, trained: now }) => {
       const [name, ...cells] = row.children;
       setText(name, word);
       [predicted, now].forEach((share, k) => {
-        cells[k].firstChild.firstChild.style.setProperty("transform", `scaleX(${share.toFixed(4)})`);
-        setText(cells[k].lastChild, k === 0 ? limitShare(share) : percent(share));
+        cells[k].firstChild.firstChild.style.setProperty("transform", `scaleX(${(k > 0 || decided ? share : 0).toFixed(4)})`);
+        setText(cells[k].lastChild, k === 0 ? limitShare(share, decided) : percent(share));
       });
     });
     slider.value = String(steps);
