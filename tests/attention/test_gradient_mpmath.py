@@ -89,7 +89,7 @@ def digits(norm: float) -> int:
 
 
 def tolerance(norm: float) -> float:
-    """Of the direction. Tokens and queries have length 1: no logit exceeds ||W||, and each has a few roundings of that."""
+    """Of the direction. Tokens and queries have length 1: a logit is at most ||W||, and a few roundings of that off."""
     return 4e-16 * norm + 1e-14
 
 
