@@ -19,7 +19,7 @@ import torch
 from attsvm.data import random_sphere
 from attsvm.svm import AttentionSVM
 from attsvm.svm.solvers.base import row_kinds
-from attsvm.svm.solvers.nuclear import kernel
+from attsvm.svm.solvers.nuclear import kernel, workers
 from attsvm.svm.solvers.nuclear.rows import normalise
 
 from .checks import dataset
@@ -157,14 +157,14 @@ def solved(problem: AttentionSVM, solve: Callable[..., None]) -> tuple[np.ndarra
     b, kind = reduced.right_hand_side.contiguous().numpy(), row_kinds(reduced).contiguous().numpy()
     (batch, m, rx), (n, rz) = d.shape, z.shape[1:]
     outputs = tuple(np.full(shape, np.nan) for shape in ((batch, rx, rz), (batch, m), (batch, 4)))
-    sizes = kernel.shapes(m, n, rx, rz)
+    sizes = workers.shapes(m, n, rx, rz)
     work = [np.full(shape, -1) if shape is sizes.rows else np.full(shape, np.nan) for shape in sizes]
     solve((d, z, b, kind), (1e4, 16), outputs, work)
     return outputs
 
 
 def alone(inputs: Any, limits: Any, outputs: Any, work: list[np.ndarray]) -> None:
-    kernel.solve_many(*inputs, *limits, *outputs, kernel.Workspace(*(np.zeros_like(each) for each in work)))
+    kernel.solve_many(*inputs, *limits, *outputs, workers.Workspace(*(np.zeros_like(each) for each in work)))
 
 
 def shared(lanes: int, columns: int, order: Order) -> Callable[..., None]:

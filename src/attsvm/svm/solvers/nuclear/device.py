@@ -11,8 +11,8 @@ import torch
 from numba import cuda
 from torch import Tensor
 
-from attsvm.svm.solvers.nuclear import kernel
-from attsvm.svm.solvers.nuclear.kernel import Workspace, shapes
+from attsvm.svm.solvers.nuclear import interior, kernel, workers
+from attsvm.svm.solvers.nuclear.workers import Workspace, shapes
 
 _WARPS = 8  # of a processor, each a block of its own
 _LANES, _COLUMNS = 32, 16  # of a warp, and of these side by side on a row of a matrix
@@ -67,8 +67,9 @@ def highest(x):
 
 
 # The functions of the kernel once more, its words with the meaning that they have here.
-_words: dict[str, Any] = {**vars(kernel), "WORKERS": _LANES, "LINES": _LANES // _COLUMNS, "COLUMNS": _COLUMNS}
-for _name, _function in vars(kernel).items():
+_text = vars(workers) | vars(interior) | vars(kernel)
+_words: dict[str, Any] = _text | {"WORKERS": _LANES, "LINES": _LANES // _COLUMNS, "COLUMNS": _COLUMNS}
+for _name, _function in _text.items():
     if hasattr(_function, "py_func"):
         _words[_name] = cuda.jit(FunctionType(_function.py_func.__code__, _words), device=True)
 for _function in (mine, my_line, my_column, barrier, total, highest):

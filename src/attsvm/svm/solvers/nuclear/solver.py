@@ -146,7 +146,8 @@ def _solve(problem: AttentionSVM, tolerance: float) -> _Found:
 
 def _run(rows: ReducedRows, limit: float, patience: int) -> tuple[Tensor, Tensor, Tensor]:
     """Weights, duals and report of `solve_one` for every problem, on the rows' device."""
-    from attsvm.svm.solvers.nuclear.kernel import Workspace, shapes, solve_many  # Numba starts only where it is used
+    from attsvm.svm.solvers.nuclear.kernel import solve_many  # Numba starts only where it is used
+    from attsvm.svm.solvers.nuclear.workers import Workspace, shapes
 
     queries = rows.queries if rows.input_queries is None else rows.input_queries
     inputs = rows.differences, queries, rows.right_hand_side, row_kinds(rows)
