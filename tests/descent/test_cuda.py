@@ -1,13 +1,7 @@
-"""The CUDA engine against TorchEngine: its kernel under Numba's simulator, the whole of it where there is a GPU."""
+"""The CUDA engine against TorchEngine: its kernel in plain Python, the whole of it where there is a GPU."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -18,10 +12,12 @@ import attsvm
 from attsvm.attention.prediction_heads import as_head
 from attsvm.descent import CudaEngine, TorchEngine
 from attsvm.descent.engines.base import Progress, choose_engine
+from attsvm.descent.engines.cuda.engine import Launch
 from attsvm.descent.task import Task
+from lockstep import ORDERS, Order, run_block
 
 MUON = attsvm.SteepestDescent(attsvm.Spectral(), 0.1)
-STEPS = 2  # the simulator is slow; the second step starts from what the first left
+STEPS = 2  # in plain Python; the second step starts from what the first left
 
 
 def random_data(
@@ -76,7 +72,7 @@ def quadratic_head(d: int = 3) -> attsvm.QuadraticHead:
     return attsvm.QuadraticHead(torch.randn(d, generator=draw, dtype=torch.float64), 0.3)
 
 
-# ------------------------------------------------------- under the simulator
+# ----------------------------------------------------------- in plain Python
 
 CASES: dict[str, dict[str, Any]] = {
     "weights": {"data": {"batch": 3}},
@@ -125,86 +121,69 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def simulated(case: str) -> dict[str, Any]:
-    """How far the kernel and TorchEngine end apart, relative to the way they went."""
-    from attsvm.descent.engines.cuda.engine import Launch
+class Lockstep:
+    """In place of the kernel of a launch: its blocks one after the other, in an order of threads."""
 
+    def __init__(self, launch: Launch, order: Order) -> None:
+        self._function, self._space, self._order = launch._kernel, launch._plan.space, order
+
+    def __getitem__(self, sizes: tuple[int, ...]) -> Any:
+        blocks, threads, *_ = sizes
+
+        def run(*arguments: np.ndarray) -> None:
+            for block in range(blocks):
+                run_block(self._function, arguments, threads, self._order, block=block, space=self._space)
+
+        return run
+
+
+def taken(case: str, order: str | None) -> tuple[Progress, Progress]:
+    """Where a case begins and where it ends, taken by TorchEngine or, in an order of threads, by the kernel."""
     options = dict(CASES[case])
     data = random_data(**options.pop("data", {}))
     threads, norm = options.pop("threads", 32), options.pop("norm", 1.0)
     huge, unrolled = options.pop("huge", None), options.pop("unrolled", True)
     task = task_of(data, **options)
     sizes = np.linspace(1.0, 0.5, STEPS)
-    theirs, ours = progress_of(task, norm=norm), progress_of(task, norm=norm)
-    for progress in (theirs, ours):
+    before, after = progress_of(task, norm=norm), progress_of(task, norm=norm)
+    for progress in (before, after):
         progress.active[0, 0] = False
         if huge is not None:
             progress.parameters["weights"][:, 1] = huge
-    before = dict(theirs.parameters)
-    TorchEngine().prepare(task, 2)(theirs, 0, sizes)
-    Launch(task, 2, threads, unrolled=unrolled).advance(ours, 0, sizes)
-    way = max(float((theirs.parameters[name] - before[name]).abs().max()) for name in before)
-    apart = max(float((theirs.parameters[name] - ours.parameters[name]).abs().max()) for name in before)
-    return {
-        "way": way,
-        "apart": apart,
-        "same_flags": torch.equal(theirs.stalled, ours.stalled) and torch.equal(theirs.overflowed, ours.overflowed),
-        "still_active": bool((ours.active == (theirs.active & ~theirs.overflowed)).all()),
-        "stalled": theirs.stalled.tolist(),
-        "overflowed": theirs.overflowed.tolist(),
-    }
-
-
-def exchange(self: Any, mask: int, value: Any, lanes: int) -> Any:
-    """A shuffle for the simulator, which has none; only the two threads that exchange wait for each other."""
-    thread: Any = threading.current_thread()
-    board = thread._manager.__dict__.setdefault("board", {})
-    thread.exchanged = getattr(thread, "exchanged", 0) + 1
-    board[thread.thread_id, thread.exchanged] = value
-    partner = (thread.thread_id ^ lanes, thread.exchanged)
-    while partner not in board:
-        time.sleep(0)
-    return board[partner]
-
-
-def wait(self: Any) -> None:
-    """A barrier of a warp for the simulator, where a block has one warp."""
-    thread: Any = threading.current_thread()
-    thread.syncthreads()
-
-
-def vote(self: Any, mask: int, value: Any) -> bool:
-    """A vote of a warp for the simulator: of the whole block, which goes on as long as any of its warps would."""
-    thread: Any = threading.current_thread()
-    return bool(thread.syncthreads_or(int(value)))
-
-
-@pytest.fixture(scope="module")
-def outcomes() -> dict[str, dict[str, Any]]:
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        [sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout)
+    if order is None:
+        TorchEngine().prepare(task, 2)(after, 0, sizes)
+    else:
+        launch = Launch(task, 2, threads, unrolled=unrolled)
+        launch._kernel = Lockstep(launch, ORDERS[order]())
+        launch.advance(after, 0, sizes)
+    return before, after
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_kernel_takes_the_steps_of_torch(outcomes: dict[str, dict[str, Any]], case: str) -> None:
-    outcome = outcomes[case]
-    assert outcome["same_flags"]
-    assert outcome["still_active"]
-    overflowed = outcome["overflowed"][1]
+def test_kernel_takes_the_steps_of_torch(case: str) -> None:
+    """In two orders of its threads, which must not differ in a bit."""
+    before, theirs = taken(case, None)
+    (_, ours), (_, again) = taken(case, "upwards"), taken(case, "downwards")
+    for name, value in ours.parameters.items():
+        assert torch.equal(value, again.parameters[name]), "a race"
+    way, apart = (
+        max(float((theirs.parameters[name] - other.parameters[name]).abs().max()) for name in theirs.parameters)
+        for other in (before, ours)
+    )
+    for name in ("stalled", "overflowed"):
+        assert torch.equal(getattr(theirs, name), getattr(ours, name))
+    assert bool((ours.active == (theirs.active & ~theirs.overflowed)).all())
+    overflowed = theirs.overflowed[1].tolist()
     assert overflowed == [False, True] if case.startswith("overflowed") else not any(overflowed)
     if case.startswith("stalled"):
-        assert outcome["way"] == outcome["apart"] == 0
-        assert not outcome["stalled"][0][0]  # it was not active
-        assert outcome["stalled"][1][0]
+        assert way == apart == 0
+        assert not bool(theirs.stalled[0, 0])  # it was not active
+        assert bool(theirs.stalled[1, 0])
     else:
-        assert outcome["way"] > 1e-3 or case.startswith(("small", "shifted"))
+        assert way > 1e-3 or case.startswith(("small", "shifted"))
         # Logits of size 1e4 carry a round-off of 1e-12, and so do exponents.
-        assert outcome["apart"] <= (1e-9 if case.startswith("shifted") else 1e-12) * outcome["way"]
+        assert apart <= (1e-9 if case.startswith("shifted") else 1e-12) * way
 
 
 # ------------------------------------------------------------------- refusals
@@ -368,11 +347,3 @@ class TestDevice:
         assert bool(progress.overflowed[0, 3])
         assert not bool(progress.active[0, 3])
         assert torch.equal(progress.parameters["weights"][0, 3], kept[0, 3])
-
-
-if __name__ == "__main__":
-    from numba.cuda.simulator.kernelapi import FakeCUDAModule
-
-    FakeCUDAModule.shfl_xor_sync, FakeCUDAModule.syncwarp, FakeCUDAModule.any_sync = exchange, wait, vote
-    names = sys.argv[1:] or list(CASES)
-    sys.stdout.write(json.dumps({name: simulated(name) for name in names}))

@@ -58,7 +58,7 @@ class CudaEngine(Engine):
 
 
 class Launch:
-    """A task laid out for the kernel, which runs on the CPU in Numba's simulator."""
+    """A task laid out for the kernel."""
 
     def __init__(self, task: Task, starts: int, threads: int | None, **variant: Any) -> None:
         from attsvm.descent.engines.cuda.kernel import Plan, build, in_span, parts_of
@@ -144,7 +144,7 @@ class Launch:
 
         if blocks == 0 or len(tensors[-6]) == 0:  # no runs, or no steps
             return
-        if self.device.type == "cpu":
+        if self.device.type == "cpu":  # in tests
             self._kernel[blocks, self._plan.threads, 0, self._shared](*(tensor.numpy() for tensor in tensors))
             return
         with self._current(), warnings.catch_warnings():

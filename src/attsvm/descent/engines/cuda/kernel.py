@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from numba import config, cuda, float64
+from numba import cuda, float64
 
 from attsvm.data import TokenDataset
 from attsvm.descent.engines import kernel_task, matrices, step
@@ -309,8 +309,7 @@ def _built(text: str, constants: tuple[tuple[str, float | None], ...], alone: bo
     for name in _HELPERS:
         _define(words, name, dict(constants))
     exec(text, words)
-    options = {} if config.ENABLE_CUDASIM else {"max_registers": registers}
-    return cuda.jit(words["kernel"], **options)
+    return cuda.jit(words["kernel"], max_registers=registers)
 
 
 def _define(words: dict[str, Any], name: str, constants: Mapping[str, float | None]) -> None:
@@ -332,16 +331,13 @@ def _common_words() -> dict[str, Any]:
         "cuda": cuda,
         "math": math,
         "float64": float64,
-        "exponential": math.exp,  # in the simulator
         "power_of_two": power_of_two,
         "root": math.sqrt,
         "absolute": abs,
         "where_equal": cuda.jit(lambda a, b, x, y: x if a == b else y, device=True),
         "where_greater": cuda.jit(lambda a, b, x, y: x if a > b else y, device=True),
     }
-    if not config.ENABLE_CUDASIM:
-        _define(words, "exponential", {})
-    for name in _WITHOUT_SIZES:
+    for name in ("exponential", *_WITHOUT_SIZES):
         _define(words, name, {})
     return words
 
