@@ -131,7 +131,8 @@ class Plan:
             "data_features": (tokens * shape.width, "features[element, k, place_worker]"),
         }
         if in_span(shape):
-            found["products"] = (shape.n, f"inners[element, place_first * {self.say['shape_n']} + k]")
+            n = shape.n if self.unrolled else "shape_n"
+            found["products"] = (shape.n, f"inners[element, place_first * {n} + k]")
         if not self.unrolled:
             counts = {"work_factors": shape.n, "work_logits": tokens, "work_shares": tokens}
             counts |= {"work_worths": tokens, "work_spare": shape.width} if shape.width else {}
@@ -203,17 +204,11 @@ class Plan:
         places = {f"at_{name}": self.near.get(name, -1) for name in self.wanted}
         return sizes | places | {f"count_{name}": count for name, count in counts.items()}
 
-    @property
-    def say(self) -> dict[str, str]:
-        """How the sizes of the problem are written in the kernel."""
-        sizes = {f"shape_{name}": getattr(self.shape, name) for name in SIZES} | {"place_workers": self.workers}
-        return {name: str(size) if self.unrolled else name for name, size in sizes.items()}
-
     def text(self) -> str:
         """The kernel in Python."""
-        span, sized, say = in_span(self.shape), self.unrolled, self.say
-        n, d, parts, workers = (say[name] for name in ("shape_n", "shape_d", "shape_parts", "place_workers"))
+        span, sized = in_span(self.shape), self.unrolled
         say = {name: str(number) if sized else name for name, number in self.numbers.items()}
+        n, d, parts, workers = (say[name] for name in ("shape_n", "shape_d", "shape_parts", "place_workers"))
         own = "starts, ends, inners" if span else "firsts, seconds, kept_0, kept_1"
         given = "sizes, lengths, which, stalls, scratch, numbers"
         lines = [
