@@ -69,7 +69,7 @@ def certify(request: object) -> dict[str, Any]:
         "locally_optimal": bool(local),
         "optimal": bool(best.gather(-1, selected[:, None]).all()),
         "seconds": solution.seconds,
-        "run": None if weights is None else _measured(data, selected, weights, solution, norm),
+        "run": None if weights is None else _measured(data, selected, weights, solution),
     }
 
 
@@ -84,17 +84,15 @@ def _weights(given: object, data: TokenDataset) -> Tensor | None:
     return flat.reshape(data.d, data.dq)
 
 
-def _measured(
-    data: TokenDataset, selected: Tensor, weights: Tensor, solution: SVMSolution, norm: Norm
-) -> dict[str, Any]:
+def _measured(data: TokenDataset, selected: Tensor, weights: Tensor, solution: SVMSolution) -> dict[str, Any]:
     """What is measured on a run, for the selection that `solution` belongs to."""
     problem = AttentionSVM(data, selected)
     smallest = torch.where(problem.inequalities, problem.margins(weights), torch.inf).amin(-1)
-    size = norm.value(weights)
+    size = solution.norm.value(weights)
     solved = bool(solution.solved) and bool(size > 0)
     found: dict[str, Any] = {"selected": evaluate(data, weights).selected, "margins": smallest, "size": size}
     found["margin"] = smallest.amin() / size if bool(size > 0) else None
-    found["efficiency"] = margin_efficiency(weights, problem, norm, solution=solution) if solved else None
+    found["efficiency"] = margin_efficiency(weights, problem, solution.norm, solution=solution) if solved else None
     found["cosine"] = direction_cosine(weights, solution.weights) if solved else None
     return {name: to_plain(value) for name, value in found.items()}
 

@@ -148,8 +148,7 @@ def policy(script: str) -> str:
 
 
 def _hash(text: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return f"'sha256-{digest}'"
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 @cache
@@ -159,15 +158,13 @@ def module_text() -> str:
     It exports ``mount(element, options)``, ``maths`` and, as default, anywidget's ``{ render }``, and imports nothing.
     """
     sources = read_parts()
-    style = sources.pop(STYLE, None)
-    if style is None:
+    if (style := sources.pop(STYLE, None)) is None:
         raise ValueError(f"the playground lacks {STYLE}; install attsvm again")
     return join_parts(sources, style)
 
 
 def read_parts() -> dict[str, str]:
     """The texts of the installed playground's scripts and its style, by file name."""
-
     with as_file(files("attsvm.app") / "playground") as folder:
         paths = [path for path in sorted(folder.rglob("*")) if path.suffix == ".js" or path == folder / STYLE]
         return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}

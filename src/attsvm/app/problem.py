@@ -34,8 +34,7 @@ def problem_to_data(problem: object) -> TokenDataset:
     TokenDataset(n=1, T=1, d=2, dq=1, head, float64, cpu)
     """
     given = Given(problem, "problem")
-    kind = given.entry("kind")
-    if kind.value not in ("prompt", "matrix"):
+    if (kind := given.entry("kind")).value not in ("prompt", "matrix"):
         kind.refuse("'prompt' or 'matrix'")
     head = given.entry("head").point()
     labels, queries, places, scores = [], [], [], []
@@ -54,8 +53,7 @@ def problem_to_data(problem: object) -> TokenDataset:
     if not bool(given_scores.isnan().all()):
         heights = torch.where(given_scores.isnan(), points @ vector, given_scores)
         values, vector = torch.cat([points, heights.unsqueeze(-1)], -1), _tensor([0.0, 0.0, 1.0])
-    lengths = torch.tensor([len(each) for each in places])[:, None]
-    mask = torch.arange(points.shape[1]) < lengths
+    mask = torch.arange(points.shape[1]) < torch.tensor([len(each) for each in places])[:, None]
     return TokenDataset(points, _tensor(queries), _tensor(labels), None if bool(mask.all()) else mask, values, vector)
 
 
@@ -130,8 +128,7 @@ class Given:
         if not isinstance(self.value, Mapping):
             self.refuse("an object")
         if name not in self.value and not otherwise:
-            there = _shown(sorted(map(str, self.value)))
-            raise ValueError(f"{self.where} must have an entry {name!r}; it has {there}")
+            raise ValueError(f"{self.where} must have an entry {name!r}; it has {_shown(sorted(map(str, self.value)))}")
         return Given(self.value.get(name, *otherwise), f"{self.where}.{name}")
 
     def parts(self, most: int) -> list[Given]:

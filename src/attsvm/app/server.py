@@ -227,8 +227,7 @@ class Handler(BaseHTTPRequestHandler):
         # A number of a thousand digits is too large without being read.
         if len(lengths[0]) > 12 or int(lengths[0]) > MOST_BYTES:
             raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request may have at most {MOST_BYTES:,} bytes")
-        body = self.rfile.read(int(lengths[0]))
-        if len(body) < int(lengths[0]):
+        if len(body := self.rfile.read(int(lengths[0]))) < int(lengths[0]):
             raise RefusedError(HTTPStatus.BAD_REQUEST, "the request ended before its Content-Length")
         return body
 

@@ -58,8 +58,7 @@ def _train(data: attsvm.TokenDataset, seed: int, quiet: bool) -> dict[str, attsv
     key = 0.1 * attsvm.data.streams(seed, ())[0].standard_normal((data.d, data.d))
     start = {"key": data.tokens.new_tensor(key), "query": data.tokens.new_zeros(data.dq, data.d)}
     # The compiled engine would spend longer on compiling than these two runs take.
-    engine = attsvm.descent.TorchEngine()
-    shared: dict[str, Any] = {"steps": _STEPS, "record": _RECORD, "engine": engine}
+    shared: dict[str, Any] = {"steps": _STEPS, "record": _RECORD, "engine": attsvm.descent.TorchEngine()}
     with progress_bar("Training W, then K and Q", 2 * _STEPS, quiet=quiet) as report:
         weights = attsvm.fit(data, initial="zeros", progress=lambda done, _: report(done), **shared)
         shared |= {"parameterization": attsvm.KeyQuery(), "initial": start}

@@ -99,9 +99,8 @@ def run_experiments(
         with progress_bars(quiet=quiet or json) as bars:
             for each, configuration, path in chosen:
                 name = each.id if seeds is None else f"{each.id} with seed {configuration.seed}"
-                bar = bars.reporter(name)
                 try:
-                    result = run(each, configuration, folder=path, progress=bar, say=bars.say, **told)
+                    result = run(each, configuration, folder=path, progress=bars.reporter(name), say=bars.say, **told)
                     summaries.append(_summary(result, wanted))
                     if seeds is not None:
                         _across([one for one in summaries if one.experiment == each.id])
@@ -201,14 +200,12 @@ def _report(
         print_summary(summaries, imports)
     if not quiet and several:
         print_seeds(several)
-    where = ", ".join(map(str, folders))
-    typer.echo(f"{plural(len(summaries) + len(several), 'experiment')} in {where}: {verdicts}")
+    typer.echo(f"{plural(len(summaries) + len(several), 'experiment')} in {', '.join(map(str, folders))}: {verdicts}")
 
 
 def _formats(text: str) -> list[str]:
     wanted = [part.strip().lower() for part in text.split(",") if part.strip()]
-    unknown = [each for each in wanted if each not in FORMATS]
-    if unknown or not wanted:
+    if (unknown := [each for each in wanted if each not in FORMATS]) or not wanted:
         got = ", ".join(unknown) or "nothing"
         raise ValueError(f"--format must be of {', '.join(FORMATS)}, with commas between; got {got}")
     return list(dict.fromkeys(wanted))
@@ -228,8 +225,7 @@ def _planned(
     named = [attsvm.experiments.experiment(name) for name in ids if name != "all"]
     chosen = attsvm.experiments.EXPERIMENTS.values() if "all" in ids else {each.id: each for each in named}.values()
     ignoring = [each.id for each in chosen if runs is not None and each.default.runs_field is None]
-    refused = ", ".join(each.id for each in named if each.id in ignoring)
-    if refused:
+    if refused := ", ".join(each.id for each in named if each.id in ignoring):
         raise ValueError(f"--runs does not apply to {refused}, which has no number of data sets; leave it out")
     if ignoring:
         typer.echo(f"--runs does not apply to {', '.join(ignoring)}; computed as without it", err=True)

@@ -170,12 +170,11 @@ def _print_swaps(model: HeadModel, found: Sequence[Swapped]) -> None:
 
 
 def _print(report: HeadsReport, given: Texts, page: Path, numbers: Path, quiet: bool) -> None:
-    from attsvm.heads.report.table import COLUMNS, in_mebibytes
-
+    table = attsvm.heads.report.table
     for warning in report.warnings:
         typer.echo(warning)
     if not quiet:
-        brief = [column for column in COLUMNS if column.brief]
+        brief = [column for column in table.COLUMNS if column.brief]
         print_table(
             f"{report.model}: {report.counts}, by selectivity",
             [(column.title, "left" if column.key in ("head", "selects") else "right") for column in brief],
@@ -185,7 +184,7 @@ def _print(report: HeadsReport, given: Texts, page: Path, numbers: Path, quiet: 
         notes = [f"Note: {note}." for note in (*report.notes, *filter(None, [given.note]))]
         for line in (*report.findings, *unsolved, *notes):
             typer.echo(f"- {line}")
-    typer.echo(f"{in_mebibytes(report.memory)} of states and rows at once; written: {page}, {numbers}")
+    typer.echo(f"{table.in_mebibytes(report.memory)} of states and rows at once; written: {page}, {numbers}")
 
 
 def _texts(name: str, most: int, option: str = "--texts") -> Texts:
@@ -205,8 +204,7 @@ def _numbers(text: str | None, option: str) -> list[Any] | None:
         if option == "--heads" and part.startswith("L"):
             found.append(part)
             continue
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if match is None:
+        if (match := re.fullmatch(r"(\d+)(?:-(\d+))?", part)) is None:
             such = "0,3 or L3H7,L0H2" if option == "--heads" else "0,3 or 2-5"
             raise ValueError(f"{option} must be a list such as {such}; got {text!r}")
         first, last = int(match[1]), int(match[2] or match[1])

@@ -38,7 +38,6 @@ def info(json: Json = False) -> None:
 def collect() -> dict[str, dict[str, Any]]:
     """Everything `attsvm info` says, by topic; it never raises, since a broken installation is worth a report too."""
     libraries, torch = _libraries(), _torch()
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     variables = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
     return {
         "attsvm": {
@@ -52,7 +51,7 @@ def collect() -> dict[str, dict[str, Any]]:
         "devices": {name: said for name, said in torch.items() if name.startswith(("cpu", "cuda:"))},
         "threads": {
             "processors": os.cpu_count(),
-            "usable": usable,
+            "usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             "torch": torch.get("threads"),
             **{name: os.environ.get(name) for name in variables},
         },

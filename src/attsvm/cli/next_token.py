@@ -66,8 +66,7 @@ def next_token(
         write_json(staging / FILE, result)
         attsvm.plots.plot_priority_graph(limit.graph).savefig(staging / PICTURE, dpi=150)
         attsvm.data.files.write_arrays(staging / ARRAYS, _arrays(limit, run), {"kind": "next-token"})
-        seconds = time.perf_counter() - began
-        write_result(staging, context, names, seconds, kind="next-token", source=text, seed=seed)
+        write_result(staging, context, names, time.perf_counter() - began, kind="next-token", source=text, seed=seed)
     if json:
         print_json({**result, "files": [str(folder / name) for name in names]})
     elif quiet:

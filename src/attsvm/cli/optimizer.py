@@ -12,13 +12,12 @@ import attsvm
 from attsvm.cli.common import options
 from attsvm.cli.common.files import new_result, own_folder, write_result, write_text
 from attsvm.cli.common.options import Json, Out, Quiet, Seed, flag, option
-from attsvm.cli.common.registry import OPTIMIZERS, OptimizerOptions, norm_named, optimizer_named
+from attsvm.cli.common.registry import OptimizerOptions, norm_named, optimizer_named
 from attsvm.cli.common.report import progress_bar
 
 FILE = "norms.json"
-_NAME = f"One of {options.listed(OPTIMIZERS)}, or torch.optim.Muon and the like."
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help=_NAME)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help=options.OPTIMIZER_NAMES)]
 Factors = Annotated[bool, flag("--factors", "Train K and Q instead of W.")]
 Datasets = Annotated[int, option("--datasets", "N", "Data sets of the panel.")]
 Steps = Annotated[int, option("--steps", "N", "Number of steps.")]
@@ -57,8 +56,7 @@ def optimizer(
         )
     with new_result(folder) as staging:
         write_text(staging / FILE, found.to_json() + "\n")
-        seconds = time.perf_counter() - began
-        write_result(staging, context, [FILE], seconds, kind="optimizer", source=name, seed=seed)
+        write_result(staging, context, [FILE], time.perf_counter() - began, kind="optimizer", source=name, seed=seed)
     advice = "" if found.winner else f" More --steps than {steps:,} or another --step-size than {size:g} may settle it."
     said = f"{found.sentence if quiet else found}{advice}"
     typer.echo(found.to_json() if json else said if quiet else f"{said}\n\nEverything is in {folder / FILE}")

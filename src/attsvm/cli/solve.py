@@ -68,8 +68,7 @@ def solve(
     asked, chosen = svm_norm_named(norm, p), solver_named(solver)
     where = checked_device(device)
     loaded = load_data(data).to(where)
-    scoring = None if head is None else starting_head(head, loaded)
-    picked = selection_named(select, loaded, head=scoring, start=start)
+    picked = selection_named(select, loaded, head=None if head is None else starting_head(head, loaded), start=start)
     problem = attsvm.AttentionSVM(loaded, right_hand_side=right_hand_side(rhs), **picked)
     folder = own_folder(out, "solve")
     rows = int(problem.rows.sum())
@@ -159,8 +158,7 @@ def _sentences(result: dict[str, Any]) -> Iterator[str]:
     """What each status means, of several numerically infeasible problems with the smallest bound, and what to know."""
     status, several = result["status"], result["problems"] > 1
     for kind in attsvm.svm.Status:
-        count = status[kind.name.lower()]
-        if count:
+        if count := status[kind.name.lower()]:
             said = attsvm.svm.solution.said_with_bound(kind, result["bound"])
             yield f"{count} of {result['problems']} {said}" if several else f"{said[:1].upper()}{said[1:]}."
     if result["nothing_asked"]:

@@ -45,8 +45,7 @@ def sweep(
     check_folder(GRID, configuration, **told)
     try:
         with progress_bars(quiet=quiet or json) as bars:
-            bar = bars.reporter("sweep")
-            result = run(GRID, configuration, backend=computing, progress=bar, say=bars.say, **told)
+            result = run(GRID, configuration, backend=computing, progress=bars.reporter("sweep"), say=bars.say, **told)
     except KeyboardInterrupt:
         interrupted("finished chunks are kept, add --resume")
     found = list(cells(result))

@@ -149,8 +149,7 @@ def _earlier(
         if before.get(name) != value and not digested:
             was = f"; it was made with {before.get(name)}, now it is {value}"
             raise ValueError(f"--resume needs the same {name.replace('_', ' ')} as the run in {folder}{was}")
-    run = attsvm.Run.load(path)
-    if run.step > steps:
+    if (run := attsvm.Run.load(path)).step > steps:
         raise ValueError(f"--steps counts from the start: the run in {folder} stands at {run.step}; got {steps}")
     return run, float(found.get("wall_seconds") or 0.0)
 

@@ -165,26 +165,19 @@ class Attention(nn.Module):
         self.seen, self.attention = torch.empty(0), torch.empty(0)
 
     def forward(self, states: Float[Tensor, "batch T width"]) -> Float[Tensor, "batch T width"]:
-        batch, T, width = states.shape
-
-        def split(value: Tensor) -> Tensor:
-            return value.reshape(batch, T, self.heads, -1).transpose(1, 2)
-
-        query, key, value = (split(each(states)) for each in (self.query, self.key, self.value))
-        weights = torch.softmax(query @ key.mT / math.sqrt(width / self.heads), -1)
+        projected = (each(states) for each in (self.query, self.key, self.value))
+        query, key, value = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in projected)
+        weights = torch.softmax(query @ key.mT / math.sqrt(key.shape[-1]), -1)
         self.seen, self.attention = states, weights
-        out: Tensor = self.out((weights @ value).transpose(1, 2).reshape(batch, T, width))
-        return out
+        return self.out((weights @ value).transpose(1, 2).flatten(2))
 
     def key_query(self) -> tuple[Float[Tensor, "heads D m"], Float[Tensor, "heads D m"]]:
         """K and Q of each head in homogeneous coordinates, biases last, the scale inside Q: logits x^T K Q^T z."""
 
         def form(layer: nn.Linear) -> Tensor:
-            whole = torch.cat([layer.weight.mT, layer.bias[None]])
-            return whole.reshape(whole.shape[0], self.heads, -1).movedim(1, 0)
+            return torch.cat([layer.weight.mT, layer.bias[None]]).unflatten(-1, (self.heads, -1)).movedim(1, 0)
 
-        scale = math.sqrt(self.query.out_features / self.heads)
-        return form(self.key), form(self.query) / scale
+        return form(self.key), form(self.query) / math.sqrt(self.query.out_features / self.heads)
 
 
 class Block(nn.Module):
@@ -198,8 +191,7 @@ class Block(nn.Module):
 
     def forward(self, states: Float[Tensor, "batch T width"]) -> Float[Tensor, "batch T width"]:
         states = states + self.attention(self.first(states))
-        out: Tensor = states + self.mlp(self.second(states))
-        return out
+        return states + self.mlp(self.second(states))
 
 
 class VisionTransformer(nn.Module):
@@ -210,7 +202,7 @@ class VisionTransformer(nn.Module):
         self.embed = nn.Linear(pixels, width)
         self.cls = nn.Parameter(0.02 * torch.randn(1, 1, width))
         self.position = nn.Parameter(0.02 * torch.randn(1, patches + 1, width))
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm, self.classify = nn.LayerNorm(width), nn.Linear(width, classes)
 
     @property
@@ -219,7 +211,4 @@ class VisionTransformer(nn.Module):
 
     def forward(self, patches: Float[Tensor, "batch patches pixels"]) -> Float[Tensor, "batch classes"]:
         states = torch.cat([self.cls.expand(len(patches), -1, -1), self.embed(patches)], 1) + self.position
-        for block in self.blocks:
-            states = block(states)
-        logits: Tensor = self.classify(self.norm(states[:, 0]))
-        return logits
+        return self.classify(self.norm(self.blocks(states)[:, 0]))

@@ -12,16 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
 
 from attsvm.svm import ActiveSet, Conic, InteriorPoint, LinearProgram, NuclearInteriorPoint
+from attsvm.sweep.result import SweepResult
 from attsvm.sweep.task import Configuration, Done, Piece, Sweep, Task, chunked
-
-if TYPE_CHECKING:
-    from attsvm.sweep.result import SweepResult
 
 C = TypeVar("C", bound=Configuration)
 _REACHED = 0.99
@@ -41,9 +39,7 @@ class Verdict(enum.Enum):
     @staticmethod
     def of(answer: bool, *, enough: bool = True) -> Verdict:
         """Holds, or does not; `OPEN` unless there was `enough` to judge by."""
-        if not enough:
-            return Verdict.OPEN
-        return Verdict.HOLDS if answer else Verdict.FAILS
+        return (Verdict.HOLDS if answer else Verdict.FAILS) if enough else Verdict.OPEN
 
 
 @dataclass(frozen=True)

@@ -168,8 +168,7 @@ class LossComparison(Study):
         exact = partial(result.column, "history", gradient="exact")
         moderate = exact("cosine", step=figure)[exact("C", step=figure) <= 10]
         end = exact("cosine", step=last)
-        largest = [exact("cosine", step=soon, C=100.0, loss=loss) for loss in ("logistic", "exponential")]
-        early = np.concatenate(largest)
+        early = np.concatenate([exact("cosine", step=soon, C=100.0, loss=loss) for loss in ("logistic", "exponential")])
         stuck = exact("cosine", gradient="naive", step=figure, C=100.0, loss="logistic")
         beside = {loss: result.arrays[f"{loss}_paths"][-1, :, 1] for loss in _LOSSES}
         away = max(float(np.abs(found - finite_part(loss, scores)).max()) for loss, found in beside.items())
@@ -194,8 +193,7 @@ class LossComparison(Study):
 def finite_part(loss: str, scores: np.ndarray) -> np.ndarray:
     """The second coordinate of p in the limit: C |l'(C)| exp(-p_1 - p_2) = |l'(1)| exp(-p_1 + p_2) holds p there."""
     log_slope = _LOG_SLOPES[loss]
-    found: np.ndarray = (np.log(scores) + log_slope(scores) - log_slope(np.ones_like(scores))) / 2
-    return found
+    return (np.log(scores) + log_slope(scores) - log_slope(np.ones_like(scores))) / 2
 
 
 JOINT_TRAINING = JointTraining().experiment("joint-training")

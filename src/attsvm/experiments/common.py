@@ -16,6 +16,7 @@ from attsvm.descent import Run
 from attsvm.norms import Frobenius, Norm, Nuclear
 from attsvm.svm import AttentionSVM
 from attsvm.sweep import Done
+from attsvm.sweep.chunks import as_array
 
 NORMS: Mapping[str, Norm] = {"frobenius": Frobenius(), "nuclear": Nuclear()}
 """The norms of the two SVMs that W and (K, Q) are compared with, by their names in tables."""
@@ -59,11 +60,9 @@ def long_table(axes: Mapping[str, object], **columns: object) -> dict[str, np.nd
     >>> long_table({"step": [0, 5], "run": ["W", "KQ"]}, done=False, size=[1, 2])["size"].tolist()
     [1, 2, 1, 2]
     """
-    keys = {name: _array(values) for name, values in axes.items()}
-    grid = dict(zip(keys, np.meshgrid(*keys.values(), indexing="ij"), strict=True))
-    shape = tuple(len(values) for values in keys.values())
-    own = {name: np.broadcast_to(_array(values), shape) for name, values in columns.items()}
-    return {name: values.reshape(-1) for name, values in {**grid, **own}.items()}
+    grid = np.meshgrid(*map(as_array, axes.values()), indexing="ij")
+    own = {name: np.broadcast_to(as_array(values), grid[0].shape) for name, values in columns.items()}
+    return {name: values.reshape(-1) for name, values in {**dict(zip(axes, grid, strict=True)), **own}.items()}
 
 
 def stacked(parts: Sequence[Mapping[str, object]]) -> dict[str, np.ndarray]:
@@ -74,16 +73,9 @@ def stacked(parts: Sequence[Mapping[str, object]]) -> dict[str, np.ndarray]:
     """
     whole = []
     for part in parts:
-        arrays = {name: _array(value) for name, value in part.items()}
-        rows = next((array.size for array in arrays.values() if array.ndim), 1)
-        whole.append(
-            {name: array.reshape(-1) if array.ndim else np.repeat(array, rows) for name, array in arrays.items()}
-        )
+        columns = np.broadcast_arrays(*(as_array(value).reshape(-1) for value in part.values()))
+        whole.append(dict(zip(part, columns, strict=True)))
     return {name: np.concatenate([part[name] for part in whole]) for name in whole[0]}
-
-
-def _array(values: object) -> np.ndarray:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
 def so_far(done: Sequence[Done], reason: str, **values: object) -> tuple[int, int]:
@@ -94,8 +86,7 @@ def so_far(done: Sequence[Done], reason: str, **values: object) -> tuple[int, in
 
 def recorded(run: Run, what: str = "weights") -> Float[Tensor, "records *batch _ _"]:
     """The weights ``[d, dq]`` of a run at every recorded step, or its attention ``[n, T]``."""
-    found: Tensor = getattr(run.history, what)
-    return found
+    return getattr(run.history, what)
 
 
 def together(parts: Sequence[TokenDataset]) -> TokenDataset:
@@ -115,7 +106,6 @@ def offsets_of(problem: AttentionSVM, weights: Float[Tensor, "*batch d dq"]) -> 
 
     For max-margin weights and an input with support tokens, half-way is a margin of 1/2 from either side.
     """
-    margins = problem.margins(weights).masked_fill(~problem.rows, torch.inf)
     directions = torch.einsum("...de,...ie->...id", weights, problem.data.queries)
     kept = (problem.data.tokens_of(problem.reference) * directions).sum(-1)
-    return kept - margins.amin(-1) / 2
+    return kept - problem.margins(weights).masked_fill(~problem.rows, torch.inf).amin(-1) / 2

@@ -107,13 +107,11 @@ def _selections(data: TokenDataset, seed: tuple[int, int]) -> dict[str, Tensor]:
     best = optimal_tokens(data)
     found = {"global": best} if bool(solve(AttentionSVM(data, best)).solved) else {}
     optima = locally_optimal_selections(data)
-    others = optima.selections[~optima.is_optimal]
-    if len(others):
+    if len(others := optima.selections[~optima.is_optimal]):
         found["local"] = others[0]
     drawn = torch.from_numpy(streams_apart([seed])[0].integers(0, data.T, (200, data.n)))
     local = is_locally_optimal(repeated(data, (len(drawn),)), None, drawn)
-    control = torch.nonzero(local.feasible & ~local.holds)
-    if len(control):
+    if len(control := torch.nonzero(local.feasible & ~local.holds)):
         found["not local"] = drawn[int(control[0])]
     return found
 

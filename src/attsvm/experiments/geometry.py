@@ -221,10 +221,9 @@ class FactorGeometry(Geometry):
                 "rows": Row(SteepestDescent(LargestRow(), steps), "gamma_2" if factors else None, None, kind),
             }
             if factors:
-                joint = descent.JointSteepestDescent(Frobenius(), steps)
                 each |= {
                     "columns": Row(SteepestDescent(LargestColumn(), steps), "nuclear", None, kind),
-                    "gradient, joint": Row(joint, "nuclear", 0.95, kind),
+                    "gradient, joint": Row(descent.JointSteepestDescent(Frobenius(), steps), "nuclear", 0.95, kind),
                     "Muon, m = 2": Row(muon, "spectral, m = 2", 0.95, KeyQuery(2)),
                 }
             made |= {f"{name} {label}": row for label, row in each.items()}

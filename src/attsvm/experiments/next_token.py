@@ -144,12 +144,9 @@ class RandomSamples(DataSets):
                 inside = TwoScales(data[at], kept[at]).space.project(weights)
                 outside, svm = weights - inside, solution.weights[at]
                 limit = torch.stack([finite[place].weights for place in at.tolist()]).to(device)
-                for name, values in (
-                    ("cosine", direction_cosine(outside, svm.expand_as(outside))),
-                    ("growth", norm(outside) / norm(svm)),
-                    ("finite_distance", norm(inside - limit) / (1 + norm(limit))),
-                ):
-                    measured[name][:, solved] = values.cpu().numpy()
+                measured["cosine"][:, solved] = direction_cosine(outside, svm.expand_as(outside)).cpu()
+                measured["growth"][:, solved] = (norm(outside) / norm(svm)).cpu()
+                measured["finite_distance"][:, solved] = (norm(inside - limit) / (1 + norm(limit))).cpu()
             tables.append(long_table(axes, gradient=gradient, **own, **measured))
         undecided = int((~solved & ~infeasible).sum())
         counts = {"clashes, proved": int(infeasible.sum()), "neither solved nor proved to clash": undecided}

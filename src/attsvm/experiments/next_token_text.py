@@ -129,13 +129,11 @@ def _asked(limit: LimitPrediction, weights: Tensor, fresh: list[list[str]]) -> t
     """
     found, data = next_token.verify(limit, weights), limit.data
 
-    def apart(window: Sequence[str] | Sequence[int]) -> tuple[float, int, list[tuple[float, ...]]]:
+    def apart(window: Sequence[str] | Sequence[int]) -> tuple[float, int, list[tuple[int, int, float, float]]]:
         said, trained = limit.answer(window), next_token.respond(data, weights, window)
         predicted = dict(zip(said.words, said.probabilities, strict=True))
         kind = 0 if said.by_graph else 1 if said.decided else 2
-        rows: list[tuple[float, ...]] = [
-            (data.d, kind, predicted.get(word, 0.0), share) for word, share in trained.items()
-        ]
+        rows = [(data.d, kind, predicted.get(word, 0.0), share) for word, share in trained.items()]
         return sum(abs(one - other) for *_, one, other in rows) / 2, kind, rows
 
     seen = [apart(ids[ids >= 0].tolist())[0] for ids in torch.unique(data.ids, dim=0)]

@@ -41,8 +41,7 @@ class SingleInput(Study):
         variant, steps = task.values["variant"], path_steps(self.steps)
         name = f"single-input-{variant}"
         data, starts = example(name), starting_points(name).weights
-        told = {"steps": self.steps, "record": steps}
-        paths = both_gradients(data, starts, device, self.step_size, PUBLIC_ADDITIVE, **told)
+        paths = both_gradients(data, starts, device, self.step_size, PUBLIC_ADDITIVE, steps=self.steps, record=steps)
         problems = [AttentionSVM(data, [token]) for token in (0, 1)]
         rays = [solve(problem).require_solved().weights for problem in problems]
         tables = [

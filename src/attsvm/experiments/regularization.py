@@ -74,8 +74,7 @@ class RegularizationPaths(Study):
             counts["relu: no single winner, or winner not proved"] = int((~winner).sum())
             keep = torch.nonzero(winner).flatten()
             data, head = data[keep], ReluHead(head.matrix[keep])
-        kind = KeyQuery() if name == "KQ" else None
-        norm = Nuclear() if name == "KQ" else None
+        kind, norm = (KeyQuery(), Nuclear()) if name == "KQ" else (None, None)
         problem = AttentionSVM(data, optimal_tokens(data, head))
         solution = solve(problem, norm)
         counts[f"{name}: SVM of the optimal tokens not solved"] = int((~solution.solved).sum())
@@ -125,7 +124,6 @@ class RegularizationPaths(Study):
 
     def checks(self, result: SweepResult) -> Sequence[Check]:
         """Every path comes to its SVM, and so does descent, the slowest data set included."""
-        wide = self.largest_radius >= 100 * self.least_radius
         found = []
         for name in PATHS:
             measure = "distance to the nuclear solution set" if name == "KQ" else "1 - cosine"
@@ -139,7 +137,7 @@ class RegularizationPaths(Study):
                       f"tends to 0 (theorem): at R = {self.largest_radius:g} and {self.least_radius:g}",
                       f"median {np.median(last):.1e}, worst {last.max():.1e}; from {np.median(first):.1e}",
                       (last < first / 10).all(), "it does not fall below a tenth on a data set",
-                      enough=wide, why="asked of a hundredfold R"),
+                      enough=self.largest_radius >= 100 * self.least_radius, why="asked of a hundredfold R"),
                 claim(f"{name}: {measure} of descent in the end",
                       f"the same limit ({_STANDING.get(name, 'proved of the path alone')})",
                       f"{worst}{len(trained)} of {len(last)} data sets", (trained < limit).all(),

@@ -120,8 +120,7 @@ class SeedRow:
         """As JSON holds it, with the numbers of every measured text and the counts."""
         counts = {verdict.value: self.count(verdict) for verdict in Verdict if self.count(verdict)}
         numbers = [[_value(number) for number in _NUMBER.findall(text)] for text in self.measured]
-        plain: dict[str, Any] = to_plain(self)
-        return plain | {"range": self.range, "counts": counts, "numbers": numbers}
+        return to_plain(self) | {"range": self.range, "counts": counts, "numbers": numbers}
 
 
 def _value(number: str) -> float:

@@ -96,8 +96,7 @@ class HeadWeights:
         if self.pairs is None:
             return rows
         sizes = self.key[:, self.pairs].norm(dim=(0, 2))
-        turned = [sizes[:, None] * self.query[:, self.pairs[:, side]].T for side in (0, 1)]
-        return torch.cat([rows, *turned])
+        return torch.cat([rows, *(sizes[:, None] * self.query[:, self.pairs[:, side]].T for side in (0, 1))])
 
     @property
     def energies(self) -> Float[Tensor, " channels"]:

@@ -243,16 +243,14 @@ def form_errors(states: SentenceStates, forms: Sequence[Sequence[HeadWeights]]) 
     error = torch.zeros(states.attention.shape[:2], dtype=torch.float64)
     for row, heads in enumerate(forms):
         for head, form in enumerate(heads):
-            seen = states.layer(row).of(form)
-            error[row, head] = (form.attention(seen) - states.attention[row, head]).abs().max()
+            error[row, head] = (form.attention(states.layer(row).of(form)) - states.attention[row, head]).abs().max()
     return error
 
 
 def check_exact(model: HeadModel, states: SentenceStates, layers: Sequence[int]) -> None:
     """Raise ValueError unless the forms of `model` reproduce its own attention on `states`, which holds `layers`."""
     error = form_errors(states, [model.forms(layer) for layer in layers])
-    worst = float(error.max())
-    if not worst <= TOLERANCE:
+    if not (worst := float(error.max())) <= TOLERANCE:
         row, head = divmod(int(error.nan_to_num(torch.inf).argmax()), model.heads)
         raise ValueError(
             f"{model.name} is more than softmax(X K Q^T z) with its positions: the attention of L{layers[row]}H{head}"

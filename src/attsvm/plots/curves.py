@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from scipy.optimize import isotonic_regression
 
 from attsvm.plots.style import W_LINE, LineStyle
 from attsvm.sweep.result import SweepResult
@@ -69,27 +69,18 @@ def spread_apart(heights: Sequence[float], least: float) -> list[float]:
     >>> [round(height, 3) for height in spread_apart([0.5, 0.5, 0.9], 0.1)]
     [0.45, 0.55, 0.9]
     """
-    blocks: list[list[float]] = []  # heights, less rank * least, that share their mean; means must not fall
-    for rank, height in enumerate(heights):
-        blocks.append([min(max(height, 0.0), 1.0) - rank * least])
-        while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
-            blocks[-2:] = [blocks[-2] + blocks[-1]]
-    flat = [mean for block in blocks for mean in [fmean(block)] * len(block)]
-    top = len(flat) - 1
-    return [
-        max(min(mean + rank * least, 1.0 - (top - rank) * least), rank * least - max(0.0, top * least - 1.0))
-        for rank, mean in enumerate(flat)
-    ]
+    low, top = least * np.arange(len(heights)), least * (len(heights) - 1)  # packed from 0 upwards; the last
+    found = low + isotonic_regression(np.clip(heights, 0.0, 1.0) - low).x
+    return np.maximum(np.minimum(found, 1.0 - top + low), low - max(0.0, top - 1.0)).tolist()
 
 
 def series(result: SweepResult, column: str, by: Sequence[str], **where: object) -> tuple[np.ndarray, np.ndarray]:
     """Recorded steps, and the column as ``[runs, steps]``: a run for every combination of the columns `by`, sorted."""
     steps = result.column("history", "step", **where)
     keys = [result.column("history", name, **where) for name in by]
-    values = result.column("history", column, **where)
     unique = np.unique(steps)
     order = np.lexsort((steps, *reversed(keys)))
-    return unique, values[order].reshape(-1, len(unique))
+    return unique, result.column("history", column, **where)[order].reshape(-1, len(unique))
 
 
 def wilson(successes: np.ndarray | int, total: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -120,8 +119,7 @@ def rays_along(
     rays: list[Ray] = []
     for i, vector in enumerate(vectors):
         length = float(np.linalg.norm(vector))
-        near = [place for place, ray in enumerate(rays) if ray.direction @ vector > np.cos(_SAME) * length]
-        if near:
+        if near := [place for place, ray in enumerate(rays) if ray.direction @ vector > np.cos(_SAME) * length]:
             rays[near[0]] = replace(rays[near[0]], colour=INK)
         elif length > 0:
             rays.append(Ray(vector / length, name, colours[i] if colours else colour_of(i), line))
@@ -156,8 +154,7 @@ class SeparatingLine:
         """The points ``[points, 2]`` where the line meets the circle of this radius, two or none."""
         length = float(np.linalg.norm(self.normal))
         foot = self.normal * (self.offset / length**2) if length > 0 else np.full(2, np.inf)
-        half = radius**2 - float(foot @ foot)
-        if half <= 0:
+        if (half := radius**2 - float(foot @ foot)) <= 0:
             return np.empty((0, 2))
         along = np.array([-self.normal[1], self.normal[0]]) / length * half**0.5
         return np.stack([foot - along, foot + along])
@@ -274,9 +271,8 @@ def _draw_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, width:
 
 def _refined(points: np.ndarray) -> np.ndarray:
     """More points on each segment, which the logarithmic scale bends."""
-    share = np.linspace(0, 1, 8, endpoint=False)[:, None]
-    between = [first + share * (second - first) for first, second in itertools.pairwise(points)]
-    return np.concatenate([*between, points[-1:]])
+    between = np.linspace(points[:-1], points[1:], 8, endpoint=False, axis=1)
+    return np.concatenate([between.reshape(-1, 2), points[-1:]])
 
 
 def _name_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, size: float) -> None:
@@ -286,8 +282,7 @@ def _name_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, size: 
         if not path.name:
             continue
         end = plane.shown(path.points[-1])
-        near = [group for group in groups if np.linalg.norm(group[0] - end) < 0.12 * plane.radius]
-        if not near:
+        if not (near := [group for group in groups if np.linalg.norm(group[0] - end) < 0.12 * plane.radius]):
             groups.append((end, [path.name], {path.colour}))
             continue
         near[0][2].add(path.colour)

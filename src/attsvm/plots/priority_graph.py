@@ -52,16 +52,14 @@ def plot_priority_graph(
         edge = total - top
         for layout, height in zip(layouts, heights, strict=True):
             edge -= height
-            axes = figure.add_axes((0.15 / wide, edge / total, layout.width / wide, (height - 0.4) / total))
-            layout.draw(axes)
+            layout.draw(figure.add_axes((0.15 / wide, edge / total, layout.width / wide, (height - 0.4) / total)))
         settle(figure, title)
     return figure
 
 
 def _chosen(graph: PriorityGraph, last: str | int | Sequence[str | int]) -> list[int]:
-    given = [last] if isinstance(last, (str, int)) else list(last)
     found = []
-    for each in given:
+    for each in [last] if isinstance(last, (str, int)) else last:
         token = graph.data.encode([each])[0] if isinstance(each, str) else int(each)
         if token not in graph.last_tokens:
             name = graph.data.words[token] if 0 <= token < graph.data.K else each
@@ -99,8 +97,7 @@ class _Layout:
         names = [self.graph.data.words[token] for component in group for token in component]
         sign = "\u21c4" if len(group) == 1 else "\u00b7"
         joined = " ".join([f"{name}\u00a0{sign}" for name in names[:-1]] + names[-1:])  # lines break after a sign
-        lines = textwrap.wrap(joined, _LETTERS, break_long_words=True)
-        if len(lines) > _LINES:
+        if len(lines := textwrap.wrap(joined, _LETTERS, break_long_words=True)) > _LINES:
             shown = "\n".join(lines[: _LINES - 1])
             lines = [*lines[: _LINES - 1], f"and {len(names) - sum(name in shown for name in names)} more"]
         return text_of("\n".join(lines))

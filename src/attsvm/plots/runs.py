@@ -48,18 +48,16 @@ def plot_attention(run: Run, *, element: int | tuple[int, ...] = (), title: str 
     """
     check_kind(run, Run, "run", "a Run")
     attention = _attention(run, element)
-    steps = run.history.step.numpy()
     inputs = attention.shape[1]
     wide = min(_WIDE, inputs)
     high = -(-inputs // wide)
     with house_style():
         figure = new_figure(1.2 + 2.9 * wide, (0.5 if title else 0.2) + 2.2 * high, layout="constrained")
-        grid = figure.subplots(high, wide, squeeze=False, sharey=True)
-        for i, axes in enumerate(grid.flat):
+        for i, axes in enumerate(figure.subplots(high, wide, squeeze=False, sharey=True).flat):
             if i >= inputs:
                 axes.remove()
                 continue
-            _draw_input(axes, steps, attention[:, i])
+            _draw_input(axes, run.history.step.numpy(), attention[:, i])
             axes.set_title(f"input {i}", fontsize=9.5, fontweight="normal")
             axes.set_xlabel("step" if i >= inputs - wide else "")
             axes.set_ylabel("attention" if i % wide == 0 else "")
@@ -69,18 +67,14 @@ def plot_attention(run: Run, *, element: int | tuple[int, ...] = (), title: str 
 
 def _attention(run: Run, element: int | tuple[int, ...]) -> np.ndarray:
     """``[records, n, T]`` of one run."""
-    recorded = run.history.attention
-    if recorded is None or len(run.history) == 0:
+    if (recorded := run.history.attention) is None or len(run.history) == 0:
         raise ValueError("run has no recorded attention; train it with 'attention' in keep=")
     lead = tuple(recorded.shape[1:-2])
     index = (element,) if isinstance(element, int) else tuple(element)
     if len(index) != len(lead) or any(not -size <= place < size for place, size in zip(index, lead, strict=True)):
         needed = "be left out" if not lead else f"be an index into {list(lead)}"
         raise ValueError(f"element must {needed}, the run's leading axes [*starts, *batch]; got {element!r}")
-    for place in index:
-        recorded = recorded[:, place]
-    chosen: np.ndarray = recorded.cpu().numpy()
-    return chosen
+    return recorded.movedim(0, -3)[index].cpu().numpy()
 
 
 def _draw_input(axes: Axes, steps: np.ndarray, attention: np.ndarray) -> None:
@@ -134,10 +128,8 @@ def plot_cosines(
         plain, gaps = map(Curves, figure.subplots(1, 2))
         for label, colour, line, steps, cosines in found:
             plain.band(label, steps, cosines, colour, line=line)
-            gap = np.maximum(1 - cosines[:, steps > 0], _ROUND_OFF)
-            gaps.band(label, steps[steps > 0], gap, colour, line=line)
-        least = min(plain.axes.get_ylim()[0], 0.0)
-        plain.label(0.075, xlabel="step", ylabel="direction cosine", ylim=(least, 1.02))
+            gaps.band(label, steps[steps > 0], np.maximum(1 - cosines[:, steps > 0], _ROUND_OFF), colour, line=line)
+        plain.label(0.075, xlabel="step", ylabel="direction cosine", ylim=(min(plain.axes.get_ylim()[0], 0.0), 1.02))
         gaps.label(0.075, xlabel="step", xscale="log", yscale="log", ylabel="1 - cosine")
         settle(figure, title)
     return figure
@@ -192,8 +184,7 @@ def plot_path(
         own = dict.fromkeys(named, solutions)
     else:
         own = by_name(solutions, SVMSolution, "solutions", "solution")
-        missing = [name for name in named if name not in own]
-        if missing:
+        if missing := [name for name in named if name not in own]:
             raise ValueError(f"solutions must have the names of paths; {missing[0]!r} is not among {', '.join(own)}")
     found = {name: _cosines(f"path {name!r}", path.weights, "the solution", own[name]) for name, path in named.items()}
     with house_style():
@@ -205,8 +196,7 @@ def plot_path(
             gaps, radii, colour = np.maximum(1 - cosines, _ROUND_OFF), path.radii.cpu().numpy(), colour_of(order)
             converged = path.converged[:, solved].reshape(len(radii), -1).all(-1).cpu().numpy()
             alone = isinstance(paths, RegularizationPath)
-            line = LINES[order % len(LINES)]
-            middle = curves.band("" if alone else label_of(name), radii, gaps, colour, line=line)
+            middle = curves.band("" if alone else label_of(name), radii, gaps, colour, line=LINES[order % len(LINES)])
             for filled in (True, False):
                 here = converged == filled
                 curves.axes.plot(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
@@ -68,11 +68,9 @@ STYLE: Mapping[Any, Any] = MappingProxyType(
 )
 
 
-@contextmanager
-def house_style() -> Iterator[None]:
+def house_style() -> AbstractContextManager[None]:
     """Draw in the house style inside this block; afterwards the caller's own settings are back."""
-    with mpl.rc_context(dict(STYLE)):
-        yield
+    return mpl.rc_context(dict(STYLE))
 
 
 def new_figure(width: float, height: float, **options: Any) -> Figure:
@@ -127,8 +125,7 @@ def by_name(given: object, kind: type[T], argument: str, alone: str) -> dict[str
         raise ValueError(f"{expected}; got {type(given).__name__}")
     if not given:
         raise ValueError(f"{expected}; got an empty one")
-    wrong = [name for name, value in given.items() if not isinstance(value, kind)]
-    if wrong:
+    if wrong := [name for name, value in given.items() if not isinstance(value, kind)]:
         raise ValueError(f"{expected}; got {type(given[wrong[0]]).__name__} for {wrong[0]!r}")
     return {str(name): value for name, value in given.items()}
 

@@ -56,8 +56,7 @@ def plot_trajectory_2d(
     """
     named = by_name(runs, Run, "runs", "W")
     rays = (solutions,) if isinstance(solutions, SVMSolution) else tuple(solutions)
-    wrong = [each for each in rays if not isinstance(each, SVMSolution)]
-    if wrong:
+    if wrong := [each for each in rays if not isinstance(each, SVMSolution)]:
         raise ValueError(f"solutions must be a list of SVMSolution; it holds {type(wrong[0]).__name__}")
     _check(data, named)
     scene = PlaneScene(_tokens(data, head), _paths(data, named), rays_of(data, rays))
@@ -88,8 +87,7 @@ def _check(data: TokenDataset, runs: Mapping[str, Run]) -> None:
     if data.d != 2:
         raise ValueError(f"data must have tokens in the plane, d = 2; got d = {data.d}")
     for name, run in runs.items():
-        weights = run.history.weights
-        if weights is None or len(run.history) == 0:
+        if (weights := run.history.weights) is None or len(run.history) == 0:
             raise ValueError(f"run {name!r} has no recorded weights; train it with 'weights' in keep=")
         if tuple(weights.shape[-2:]) != (data.d, data.dq) or weights.ndim > 4:
             form = f"[records, {data.d}, {data.dq}] or [records, starts, {data.d}, {data.dq}]"
@@ -101,8 +99,7 @@ def _tokens(data: TokenDataset, head: object) -> Tokens:
     real = data.real.cpu().numpy()
     if head is None and data.head is None:
         return Tokens(places, real)
-    scores = token_scores(data, head).cpu().numpy()
-    return Tokens(places, real, scores, optimal_token_set(data, head).cpu().numpy())
+    return Tokens(places, real, token_scores(data, head).cpu().numpy(), optimal_token_set(data, head).cpu().numpy())
 
 
 def _paths(data: TokenDataset, runs: Mapping[str, Run]) -> list[Path]:

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from attsvm.data import machine
 from attsvm.data.checks import check_count
@@ -75,8 +76,6 @@ def compute_placed(place: int, order: Order) -> tuple[int, bytes]:
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """One thread for PyTorch and BLAS inside the block."""
-    from threadpoolctl import threadpool_limits
-
     with machine.one_thread(), threadpool_limits(limits=1):
         yield
 

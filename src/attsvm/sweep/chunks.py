@@ -39,11 +39,10 @@ class Chunk:
 
 def as_chunk(piece: Piece, columns: Mapping[str, Mapping[str, str]], spent: Mapping[str, float]) -> Chunk:
     """`piece` as it is stored; a ValueError unless it has the columns that the sweep declares, and plain numbers."""
-    unknown = set(piece.tables) - set(columns)
-    if unknown:
+    if unknown := set(piece.tables) - set(columns):
         raise ValueError(f"tables must be among {sorted(columns)}; a task returned {sorted(unknown)}")
     tables = {name: _table(name, piece.tables[name], columns[name]) for name in columns if name in piece.tables}
-    arrays = {name: _array(value) for name, value in piece.arrays.items()}
+    arrays = {name: as_array(value) for name, value in piece.arrays.items()}
     for name, array in arrays.items():
         if array.ndim == 0 or array.dtype.hasobject:
             got = f"{array.dtype}, {array.shape}"
@@ -100,12 +99,11 @@ def _table(name: str, columns: Columns, described: Mapping[str, str]) -> pa.Tabl
     if set(columns) != set(described):
         missing, extra = sorted(set(described) - set(columns)), sorted(set(columns) - set(described))
         raise ValueError(f"table {name!r} must have the columns it declares; missing {missing}, not declared {extra}")
-    values = {key: _array(columns[key]) for key in described}
+    values = {key: as_array(columns[key]) for key in described}
     for key, value in values.items():
         if value.ndim > 1:
             raise ValueError(f"column {key!r} of {name!r} must be one-dimensional; got shape {list(value.shape)}")
-    lengths = {len(value) for value in values.values() if value.ndim}
-    if len(lengths) > 1:
+    if len(lengths := {len(value) for value in values.values() if value.ndim}) > 1:
         raise ValueError(f"table {name!r} must have columns of one length; got {sorted(lengths)}")
     rows = lengths.pop() if lengths else 1
     arrays = {key: pa.array(value if value.ndim else np.repeat(value, rows)) for key, value in values.items()}
@@ -113,5 +111,6 @@ def _table(name: str, columns: Columns, described: Mapping[str, str]) -> pa.Tabl
     return pa.table(list(arrays.values()), schema=pa.schema(fields))
 
 
-def _array(value: Any) -> np.ndarray:
+def as_array(value: Any) -> np.ndarray:
+    """`value`, such as a tensor, as an array in main memory."""
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)

@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from attsvm.data.files import write_atomically
+from attsvm import __version__
 
 NAME = "manifest.json"
 # How messages tell a user to go on or start over: sweeps are run from the command line and from Python.
@@ -37,8 +37,6 @@ def new_manifest(
 
 def versions(*libraries: str) -> dict[str, str]:
     """Versions a number may depend on: Python, attsvm, torch, numpy, numba, and `libraries` where installed."""
-    from attsvm import __version__
-
     found = {"attsvm": __version__, "python": platform.python_version()}
     for name in ("torch", "numpy", "numba", *libraries):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -53,14 +51,15 @@ def digest(content: bytes) -> str:
 
 def write_manifest(folder: Path, content: Mapping[str, Any]) -> Path:
     """Write `content` to FOLDER/manifest.json; a reader never sees half of it."""
+    from attsvm.data.files import write_atomically  # which loads PyTorch; the rest of this file needs nothing
+
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
     return write_atomically(folder / NAME, text.encode())
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest in `folder`, or None; a ValueError if there is one that cannot be understood."""
-    path = folder / NAME
-    if not path.is_file():
+    if not (path := folder / NAME).is_file():
         return None
     content = None
     with contextlib.suppress(ValueError):  # or a UnicodeDecodeError, which is one

@@ -46,8 +46,7 @@ class SweepResult:
 
     def cpu_seconds(self, prefix: str = "") -> float:
         """CPU time of computing, without compilation and imports, of the tasks whose name starts with `prefix`."""
-        tasks = self.manifest["tasks"].items()
-        return sum(spent["computing"] for name, spent in tasks if name.startswith(prefix))
+        return sum(spent["computing"] for name, spent in self.manifest["tasks"].items() if name.startswith(prefix))
 
     def column(self, table: str, name: str, **where: object) -> np.ndarray:
         """A column as an array, of the rows whose other columns have the values in `where`.
@@ -65,8 +64,7 @@ class SweepResult:
         """A finished result from its folder; a ValueError if there is none, or a file cannot be read."""
         folder = Path(folder)
         manifest = read_manifest(folder) or {}
-        found = id_of(manifest)
-        if found is None:
+        if (found := id_of(manifest)) is None:
             raise ValueError(f"{folder} holds no result of an experiment or a sweep; give a folder of one")
         if not manifest.get("complete"):
             raise ValueError(f"{folder} holds an unfinished run of {found}; go on with {RESUME}")

@@ -153,8 +153,7 @@ class _Session:
         if missing and self.sweep.prepare is not None:
             missing = list(self.sweep.prepare(self.configuration, missing))
         light = replace(self.sweep, tasks=list, more=None, prepare=None)  # what workers do not need is not sent there
-        orders = [Order(light, self.configuration, task, self.device, self.store.fingerprint) for task in missing]
-        if orders:
+        if orders := [Order(light, self.configuration, task, self.device, self.store.fingerprint) for task in missing]:
             told = (self._say,) if self.say is not None and isinstance(self.backend, DaskCluster) else ()
             with contextlib.closing(self.backend(orders, *told)) as results:
                 for place, content in results:
@@ -187,20 +186,16 @@ class _Session:
         counts = {reason: sum(chunk.counts.get(reason, 0) for chunk in self.chunks.values()) for reason in reasons}
         spent = {name: chunk.spent for name, chunk in self.chunks.items()}
         tasks = {name: {kind: round(each[kind], 4) for kind in each} for name, each in spent.items()}
-        total = {kind: round(sum(each[kind] for each in spent.values()), 4) for kind in KINDS}
+        # Of a GPU its own name, unless only a cluster's workers have it.
+        on_gpu = torch.device(self.device).type == "cuda" and torch.cuda.is_available()
+        device = torch.cuda.get_device_name(self.device) if on_gpu else self.device
         idle = bool(self.before.get("complete")) and not self.computed  # reading a finished result is no computing
         wall = float(self.before.get("wall_seconds", 0.0)) + (0.0 if idle else time.perf_counter() - self.began)
         return new_manifest(
             "sweep", id=self.sweep.id, complete=False, fingerprint=self.store.fingerprint,
-            configuration=self.configuration.to_json(), seed=self.configuration.seed, device=_device_name(self.device),
+            configuration=self.configuration.to_json(), seed=self.configuration.seed, device=device,
             tolerances=dict(self.sweep.tolerances), counts=counts,
-            tasks=tasks, cpu_seconds=total,
+            tasks=tasks, cpu_seconds={kind: round(sum(each[kind] for each in spent.values()), 4) for kind in KINDS},
             started=self.before["started"], finished=None, notes=self.notes, libraries=_LIBRARIES, seconds=wall,
             written=self.before.get("written") if idle else None,
         )  # fmt: skip
-
-
-def _device_name(device: str) -> str:
-    """Of a GPU its own name, unless only a cluster's workers have it."""
-    on_gpu = torch.device(device).type == "cuda"
-    return torch.cuda.get_device_name(device) if on_gpu and torch.cuda.is_available() else device

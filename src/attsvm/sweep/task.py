@@ -62,19 +62,17 @@ class Configuration:
     def with_values(self, **values: Any) -> Self:
         """A copy with these fields changed, checked anew; a ValueError if there is no such field."""
         names = [each.name for each in dataclasses.fields(self)]
-        unknown = [name for name in values if name not in names]
-        if unknown:
+        if unknown := [name for name in values if name not in names]:
             raise ValueError(f"{type(self).__name__} has no field {unknown[0]!r}; it has {', '.join(names)}")
         return dataclasses.replace(self, **values)
 
     def to_json(self) -> dict[str, Any]:
         """All fields, as JSON can hold them; a ValueError if a number is not finite."""
         try:
-            plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self), allow_nan=False))
+            return json.loads(json.dumps(dataclasses.asdict(self), allow_nan=False))
         except (TypeError, ValueError) as error:
             kind = type(self).__name__
             raise ValueError(f"{kind} must hold finite numbers, strings and tuples of them ({error})") from None
-        return plain
 
     def fingerprint(self, sweep: str, device: str) -> str:
         """A hash that tells results apart: id of the sweep, every field, version of attsvm, kind of device."""

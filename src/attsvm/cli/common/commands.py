@@ -10,11 +10,6 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 
-def flowing(text: str | None) -> str | None:
-    """`text` without the line breaks inside its paragraphs, so that the terminal decides where lines end."""
-    return None if text is None else "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
-
-
 class _Flowing:
     """Help that flows and calls neither a flag `<bool>` nor an argument `<str>`; options name theirs by metavar."""
 
@@ -22,7 +17,8 @@ class _Flowing:
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self.help = flowing(self.help)
+        if self.help is not None:  # no line breaks inside paragraphs: the terminal decides where lines end
+            self.help = "\n\n".join(" ".join(part.split()) for part in self.help.split("\n\n"))
 
     def get_params(self, ctx: Any) -> Any:
         parameters = super().get_params(ctx)  # type: ignore[misc]
@@ -76,8 +72,7 @@ def refuse_options(context: typer.Context, unused: Collection[str], why: str) ->
         source = context.get_parameter_source(name)
         return source is not None and source.name == "COMMANDLINE"
 
-    named = [each.opts[0] for each in context.command.params if each.name in unused and given(str(each.name))]
-    if named:
+    if named := [each.opts[0] for each in context.command.params if each.name in unused and given(str(each.name))]:
         raise ValueError(f"{why}; leave out {', '.join(named)}")
 
 

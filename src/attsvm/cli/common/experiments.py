@@ -7,23 +7,21 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich.markup import escape
 from rich.padding import Padding
-from rich.progress import Progress, ProgressColumn, Task
+from rich.progress import Progress, ProgressColumn, Task, TaskID
 from rich.table import Column
 from rich.text import Text
 
 from attsvm.cli.common.files import write_text
 from attsvm.cli.common.report import live_bars, print_table
 from attsvm.experiments import AcrossSeeds, Check, Experiment, Judged, SweepResult, Verdict
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
+from attsvm.sweep.manifest import to_plain
 
 SUMMARY = "summary.json"
 _MARKS = {
@@ -47,16 +45,14 @@ class FigureSummary(Judged):
     @property
     def speed(self) -> str | None:
         """CPU seconds of computing against those of the public code, for the paper's configuration on a CPU."""
-        code = self.public_code
-        if code is None:
+        if (code := self.public_code) is None:
             return None
         return f"CPU {seconds(code['ours'])}, public code {seconds(code['seconds'])}: {times(code['factor'])}"
 
     def to_json(self) -> dict[str, Any]:
-        plain = {name: value for name, value in asdict(self).items() if name != "configuration"}
-        checks = [asdict(check) | {"verdict": check.verdict.value} for check in self.checks]
+        plain = {name: value for name, value in to_plain(self).items() if name != "configuration"}
         pictures = [path.name for path in self.pictures]
-        return plain | {"folder": str(self.folder), "seed": self.seed, "checks": checks, "pictures": pictures}
+        return plain | {"folder": str(self.folder), "seed": self.seed, "pictures": pictures}
 
     def save(self) -> Path:
         text = json.dumps(self.to_json() | {"folder": "."}, indent=2, allow_nan=False) + "\n"
@@ -104,14 +100,10 @@ def _counted(rows: Sequence[Sequence[Verdict]], hold: str, fail: str, some: str)
     """The clause about rows that hold the verdicts of a check, one for each seed."""
     judged = [row for row in rows if Verdict.MEASURED not in row]
     failed, left = (sum(kind in row for row in judged) for kind in (Verdict.FAILS, Verdict.OPEN))
-    parts = [f"{sum(_held(row) for row in judged)} of {len(judged)} checks {hold}"]
+    parts = [f"{sum({*row} == {Verdict.HOLDS} for row in judged)} of {len(judged)} checks {hold}"]
     parts += [f"{failed} {'does' if failed == 1 else 'do'} {fail}"] if failed else []
     parts += [f"{left} {'is' if left == 1 else 'are'} not judged{some}"] if left else []
     return "; ".join(parts) if judged else "no checks"
-
-
-def _held(verdicts: Sequence[Verdict]) -> bool:
-    return all(verdict is Verdict.HOLDS for verdict in verdicts)
 
 
 def seconds(value: float, digits: int = 2) -> str:
@@ -172,8 +164,7 @@ def progress_bars(*, quiet: bool) -> Iterator[Bars]:
 def print_list(experiments: Sequence[Experiment[Any]]) -> None:
     """All experiments as a table of at most 100 columns."""
     rows = [[each.id, each.source, escape(each.shows), seconds(each.seconds, 0)] for each in experiments]
-    columns = [("id", "left"), Column("paper"), Column("what it shows"), ("time", "right")]
-    print_table("", columns, rows, page=True)
+    print_table("", [("id", "left"), Column("paper"), Column("what it shows"), ("time", "right")], rows, page=True)
     typer.echo("Times are those of the full runs on one core; --quick makes all of them a matter of minutes.")
 
 
@@ -207,8 +198,8 @@ def print_seeds(across: Sequence[AcrossSeeds]) -> None:
         for row in each.rows:
             places = [place for place, verdict in enumerate(row.verdicts) if verdict is Verdict.FAILS]
             failed = [f"seed {each.seeds[place]}: {row.measured[place]}" for place in places]
-            counts = [row.count(kind) or "-" for kind in (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN)]
-            numbers = [Text(str(count), justify="right") for count in counts]
+            kinds = (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN)
+            numbers = [Text(str(row.count(kind) or "-"), justify="right") for kind in kinds]
             rows.append([_what(row, row.verdicts, failed), Text(row.expected), Text(row.range), *numbers])
     _print_checks("measured, all seeds", 4, rows, holds=5, **{"does not": 8, "not judged": 10})
     _print_counts([(each.experiment, {why: sum(by) for why, by in each.counts.items()}) for each in across])
@@ -221,7 +212,7 @@ def _what(row: Any, verdicts: Sequence[Verdict], failed: Sequence[str]) -> Paddi
         what.append(f"\n{line}", style=_MARKS[Verdict.FAILS][2])
     if Verdict.FAILS in verdicts and row.fails_if:
         what.append(f"\nfails if {row.fails_if}", style="dim")
-    if row.why and not _held(verdicts):
+    if row.why and {*verdicts} != {Verdict.HOLDS}:
         what.append(f"\n{row.why}", style="dim")
     return Padding(what, (0, 0, 0, 2))
 

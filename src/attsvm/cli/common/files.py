@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 import attsvm
+from attsvm.sweep.manifest import new_manifest, read_manifest, to_plain, write_manifest
 
 MANIFEST = "manifest.json"
 
@@ -32,8 +33,6 @@ def checked_folder(out: Path) -> Path:
 
 def manifest_in(folder: Path) -> dict[str, Any] | None:
     """What FOLDER/manifest.json says; None if there is none, and a ValueError if it cannot be understood."""
-    from attsvm.sweep.manifest import read_manifest
-
     found = read_manifest(folder)
     if found is not None and str(found.get("command")).startswith("attsvm train "):
         found.setdefault("kind", "train")  # which 0.1 left out
@@ -75,8 +74,6 @@ def write_result(
     status: str = "finished", **about: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Write, and return, FOLDER/manifest.json: the command as given, what `about` tells, versions, time and files."""
-    from attsvm.sweep.manifest import new_manifest, write_manifest
-
     names = [*map(str, files), MANIFEST]
     content = new_manifest(kind, status=status, command=command_of(context), **about, files=names, seconds=seconds)
     write_manifest(folder, content)
@@ -95,6 +92,4 @@ def write_text(path: Path, text: str) -> Path:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> Path:
     """Write `content`; a number JSON cannot hold becomes null."""
-    from attsvm.sweep.manifest import to_plain
-
     return write_text(path, json.dumps(to_plain(content), indent=1, allow_nan=False) + "\n")

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,10 +18,7 @@ import attsvm
 from attsvm.cli.common import registry
 from attsvm.cli.common.report import number, print_table
 from attsvm.data.checks import check_count
-from attsvm.sweep import Configuration, Piece, Sweep, Task, chunked
-
-if TYPE_CHECKING:
-    from attsvm.sweep import SweepResult
+from attsvm.sweep import Configuration, Piece, Sweep, SweepResult, Task, chunked
 
 DATA = {
     "sphere": "random_sphere",
@@ -114,11 +111,9 @@ def read_grid(path: Path) -> Grid:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
     kinds = {field.name: str(field.type) for field in dataclasses.fields(Grid)}
-    unknown = [name for name in given if name not in kinds]
-    if unknown:
+    if unknown := [name for name in given if name not in kinds]:
         raise ValueError(f"{path} sets {unknown[0]!r}, which a sweep does not have; it has {', '.join(kinds)}")
-    empty = [name for name, value in given.items() if value == []]
-    if empty:
+    if empty := [name for name, value in given.items() if value == []]:
         raise ValueError(f"{path}: {empty[0]} must be a list with something in it; got []")
     spanning = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
     try:
@@ -194,11 +189,10 @@ def _diagnosed(diagnosis: Any, own: Mapping[str, Any], selected: torch.Tensor) -
         "as_predicted": (diagnosis.predicted == selected).all(-1), "predicted_locally_optimal": limit.locally_optimal,
         "predicted_margin": _margin(limit.solution),
     }  # fmt: skip
-    columns = ("holds", "certain", "margin")
     conditions = {
         **own, "element": own["element"].repeat(len(tested)),
         "condition": np.repeat([one.name for one in tested], len(selected)),
-        **{name: torch.cat([getattr(one, name) for one in tested]) for name in columns},
+        **{name: torch.cat([getattr(one, name) for one in tested]) for name in ("holds", "certain", "margin")},
     }  # fmt: skip
     return {"diagnoses": diagnoses, "conditions": conditions}
 

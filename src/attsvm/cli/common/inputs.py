@@ -34,8 +34,7 @@ def load_data(name: str) -> attsvm.TokenDataset:
 
 def checked_device(name: str) -> torch.device:
     """The device of this name, if this machine has it."""
-    device = attsvm.data.checks.as_device(name, "--device")
-    if device.type not in ("cpu", "cuda"):
+    if (device := attsvm.data.checks.as_device(name, "--device")).type not in ("cpu", "cuda"):
         raise ValueError(f"--device must be cpu, cuda or cuda:N; got {name!r}")
     return device
 

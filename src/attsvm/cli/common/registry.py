@@ -147,9 +147,8 @@ def _pytorch(name: str, options: OptimizerOptions) -> Optimizer:
     """``torch.optim.NAME`` with ``--setting eps=0`` and the like."""
     import torch
 
-    kind = name.removeprefix(_PYTORCH)
     kinds = [each for each in dir(torch.optim) if isinstance(getattr(torch.optim, each), type) and each != "Optimizer"]
-    factory = getattr(torch.optim, _known(kind, kinds, "optimizer of PyTorch"))
+    factory = getattr(torch.optim, _known(name.removeprefix(_PYTORCH), kinds, "optimizer of PyTorch"))
     own = {"weight_decay": options.weight_decay, "momentum": options.momentum}
     given: dict[str, Any] = {key: value for key, value in own.items() if value is not None}
     for each in options.settings:
@@ -186,8 +185,7 @@ def svm_norm_named(name: str, p: float | None) -> Norm:
 
 def _numbered_norm(name: str) -> Norm | None:
     """l<p> or spectral<m>, or None for other names."""
-    match = re.fullmatch(r"spectral(\d+)|l(\d+\.?\d*|\.\d+|inf)", name)
-    if match is None:
+    if (match := re.fullmatch(r"spectral(\d+)|l(\d+\.?\d*|\.\d+|inf)", name)) is None:
         return None
     if match[1]:
         return attsvm.norms.SpectralOfRank(int(match[1]))
@@ -217,8 +215,7 @@ def _schedule(told: OptimizerOptions, usual: float) -> Schedule:
 
 
 def _known(name: str, names: Iterable[str], kind: str) -> str:
-    known = list(names)
-    if name in known:
+    if name in (known := list(names)):
         return name
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}? There are {', '.join(known)}" if near else f"there are {', '.join(known)}"

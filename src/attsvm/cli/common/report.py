@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from attsvm.sweep.clock import numba_events
+from attsvm.sweep.manifest import to_plain
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn
@@ -62,8 +65,6 @@ def compilation_told(console: Console) -> Iterator[None]:
     """Say it once, on `console`, if kernels are compiled inside the block: that takes seconds and shows no progress."""
     import numba.core.event  # noqa: F401 - the work inside is about to load it
 
-    from attsvm.sweep.clock import numba_events
-
     words = "Compiling kernels, once per machine and version: this takes some seconds."
     with numba_events("numba:compile", functools.cache(lambda: console.print(words))):
         yield
@@ -79,9 +80,8 @@ def print_table(title: str, columns: Sequence[Any], rows: Sequence[Sequence[Any]
     from rich.table import Column, Table
 
     made = [Column(each[0], justify=each[1], no_wrap=True) if isinstance(each, tuple) else each for each in columns]
-    wide = any(column.ratio for column in made)
     style: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "pad_edge": False}
-    table = Table(*made, title=title, expand=wide, **style)
+    table = Table(*made, title=title, expand=any(column.ratio for column in made), **style)
     for row in rows:
         if row:
             table.add_row(*row)
@@ -97,8 +97,6 @@ def print_table(title: str, columns: Sequence[Any], rows: Sequence[Sequence[Any]
 
 def print_json(result: Mapping[str, Any]) -> None:
     """`result` on stdout; a number JSON cannot hold becomes null."""
-    from attsvm.sweep.manifest import to_plain
-
     typer.echo(json.dumps(to_plain(result), indent=2, allow_nan=False))
 
 

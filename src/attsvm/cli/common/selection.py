@@ -25,9 +25,7 @@ _FORMS = ".npz, .safetensors, .npy, .json, .txt or .csv"
 Selection = dict[str, Tensor]  # arguments of `AttentionSVM`: selected, one token for each input, or a selected_set
 
 
-def selection_named(
-    name: str, data: TokenDataset, *, head: LinearHead | None = None, start: int | None = None
-) -> Selection:
+def selection_named(name: str, data: TokenDataset, *, head: LinearHead | None, start: int | None) -> Selection:
     """What `--select` asks for: optimal (scored by `head`), reached:FILE (of this `start` of the run), or a file."""
     reached = name.startswith(REACHED)
     if start is not None and not reached:
@@ -88,8 +86,7 @@ def _reached(path: Path, data: TokenDataset, start: int | None) -> Selection:
 
 def _same_data(run: Run, data: TokenDataset, weights: Tensor, attention: Tensor) -> bool:
     """Whether a run of the right shape was made on these data: by its fingerprint, in 0.1 by its own attention."""
-    made = run.configuration.get("fingerprint", {}).get("data")
-    if made is not None:
+    if (made := run.configuration.get("fingerprint", {}).get("data")) is not None:
         return same_digest(made, data_digest(data))
     scores = data.fill_masked(logits(data, weights.to(data.tokens)), -torch.inf)
     return bool(((scores.softmax(-1) - attention.to(scores)).abs() < 0.01).all())
@@ -97,8 +94,7 @@ def _same_data(run: Run, data: TokenDataset, weights: Tensor, attention: Tensor)
 
 def _from_file(name: str) -> Selection:
     arrays = _arrays(name, "--select", "optimal, reached:FILE or a file", "selected", int)
-    found = [key for key in ("selected", "selected_set") if key in arrays]
-    if len(found) == 2:
+    if len(found := [key for key in ("selected", "selected_set") if key in arrays]) == 2:
         raise ValueError(f"{name} holds both selected and selected_set; leave one of them")
     if not found:
         raise ValueError(f"{name} must hold selected or selected_set; it holds {', '.join(arrays) or 'nothing'}")

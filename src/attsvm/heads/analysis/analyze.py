@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,11 +25,9 @@ from attsvm.heads.model import HeadModel, Place, Sentence, Text, check_index, co
 from attsvm.heads.report.records import HeadReport, SelectionKind, Settings
 from attsvm.heads.report.report import HeadsReport
 from attsvm.norms import Frobenius, Norm
+from attsvm.sweep import Backend, run
 from attsvm.sweep.manifest import RESUME, from_plain, to_plain
 from attsvm.sweep.task import Configuration, Done, Piece, Sweep, Task
-
-if TYPE_CHECKING:
-    from attsvm.sweep import Backend
 
 
 @dataclass(frozen=True)
@@ -138,8 +136,6 @@ def _finished(
     sweep: Sweep[Any], total: int, folder: Path, device: str, backend: Backend | None, progress: Told
 ) -> tuple[list[HeadReport], list[str]]:
     """The reports on all heads, kept in a folder of `folder` as soon as they are there, and notes."""
-    from attsvm.sweep import run
-
     notes, before = list[str](), -1
 
     def tell(done: int, _: int) -> None:
@@ -173,8 +169,7 @@ def chosen_heads(model: HeadModel, layers: Sequence[int] | None, heads: Sequence
             check_index("heads", head, model.heads, model.name)
             found.update((layer, head) for layer in wanted)
             continue
-        place = head_place(model, head, "heads")
-        if place[0] not in wanted:
+        if (place := head_place(model, head, "heads"))[0] not in wanted:
             raise ValueError(f"heads: {head} is not in the layers asked for, {wanted}")
         found.add(place)
     return sorted(found)

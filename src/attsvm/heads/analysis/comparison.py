@@ -108,8 +108,7 @@ def selection_problem(views: Views, drawn: Choices, form: HeadWeights | None = N
         least = min(float(row[token] - torch.cat([row[:token], row[token + 1 :]]).max()) for row, token in logits)
         asked = least if least > 0 else 1.0
     data = TokenDataset(tokens, queries, torch.ones(n, dtype=torch.float64), mask=mask, queries_per_sequence=shared)
-    problem = AttentionSVM(data, selected, right_hand_side=asked, offsets=offsets)
-    return SelectionProblem(problem, inputs, drawn, asked)
+    return SelectionProblem(AttentionSVM(data, selected, right_hand_side=asked, offsets=offsets), inputs, drawn, asked)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,9 +230,7 @@ def _solver(norm: Norm, settings: Settings) -> Solver | None:
     """A solver that stops at the accuracy asked for; None leaves the choice to `solve`."""
     if isinstance(norm, Frobenius):
         return BlockDescent(accuracy=settings.accuracy, rounds=settings.rounds)
-    if isinstance(norm, Nuclear):
-        return NuclearInteriorPoint(accuracy=settings.accuracy)
-    return None
+    return NuclearInteriorPoint(accuracy=settings.accuracy) if isinstance(norm, Nuclear) else None
 
 
 def spectrum(weights: Float[Tensor, "d dq"]) -> Spectrum:

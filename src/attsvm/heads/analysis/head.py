@@ -94,8 +94,7 @@ def _compare(task: HeadTask, confident: Choices, share: float, norm: Norm) -> tu
     def matched(other: HeadWeights, seen: Views, name: str) -> Closeness | None:
         """A control with its own selections, as often confident as the head and with no more queries."""
         other = other.scaled(matching_temperature(seen, other, settings.confidence, share))
-        sure = choices(seen, other).confident(settings.confidence)
-        few, rest = task.draw(sure, name, most)
+        few, rest = task.draw(choices(seen, other).confident(settings.confidence), name, most)
         few = few.draw(len(drawn), task.stream(f"{name} as many"))
         if len(few) == 0:
             return None
@@ -123,10 +122,9 @@ def _compare(task: HeadTask, confident: Choices, share: float, norm: Norm) -> tu
 
 def _kept(draws: Iterable[Closeness | None]) -> tuple[Closeness, ...]:
     """The draws that there are; from the second on without what only drawings show."""
-    found = [draw for draw in draws if draw is not None]
     return tuple(
         draw if k == 0 else replace(draw, margins=(), spectrum=replace(draw.spectrum, values=()))
-        for k, draw in enumerate(found)
+        for k, draw in enumerate(filter(None, draws))
     )
 
 
@@ -139,9 +137,7 @@ def _outcome(comparisons: Sequence[Comparison], confident: int, settings: Settin
     if not comparisons:
         return "all confident queries lie in held-out sentences: nothing to separate"
     unsolved = [found.head for found in comparisons if not found.head.solved]
-    if unsolved:
-        return "; ".join(f"{found.norm}: {found.status}, relative gap {found.gap:.1e}" for found in unsolved)
-    return "solved"
+    return "; ".join(f"{found.norm}: {found.status}, relative gap {found.gap:.1e}" for found in unsolved) or "solved"
 
 
 def _support_tokens(chosen: Choices, shares: Float[Tensor, "n T"], views: Views) -> tuple[SupportToken, ...]:

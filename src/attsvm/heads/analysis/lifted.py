@@ -236,20 +236,18 @@ def solve_lifted(form: HeadWeights, views: Views, drawn: Choices, settings: Sett
             break
         bound, smallest = float(multipliers.sum()) / size, float(margins[others].min()) / size
         value = 1 / smallest if smallest > 0 else math.inf
-        gap = value / bound - 1
-        if gap <= settings.accuracy:
+        if (gap := value / bound - 1) <= settings.accuracy:
             return found(multipliers / size, value, max(gap, 0.0), _SOLVED)
         short = others & (margins * (bound / size) < 1 - settings.accuracy / 4)
         work = multipliers > 0
-        for most in (_NEW // 2, _NEW // 2):  # up to two rows of a query
-            work |= _worst(margins.masked_fill(~short | work, torch.inf), pairs.query, most)
+        for _ in range(2):  # up to two rows of a query
+            work |= _worst(margins.masked_fill(~short | work, torch.inf), pairs.query, _NEW // 2)
     return found(multipliers, math.nan, gap, "not converged: the rounds ran out")
 
 
 def _row_products(pairs: Pairs, selected: Int[Tensor, " n"], rows: Int[Tensor, " S"]) -> Float[Tensor, "S S"]:
     """Products of some rows, each given by the number of the pair that is not selected."""
-    query = pairs.query[rows]
-    asked, place = torch.unique(query, return_inverse=True)
+    asked, place = torch.unique(pairs.query[rows], return_inverse=True)
     both = pairs[torch.cat([selected[asked], rows])]._needed()
     kernel = both.kernel(both)
     own = torch.arange(len(rows), device=rows.device) + len(asked)

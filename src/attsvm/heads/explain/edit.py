@@ -22,6 +22,7 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Bool, Float
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from attsvm.data import TokenDataset
@@ -136,8 +137,6 @@ class Edit:
         Raises:
             ValueError: as `apply`; or if the folder holds files.
         """
-        from safetensors.torch import save_file
-
         path, edited = new_folder(folder), self.apply(model)
         staging = path.with_name(f".{path.name}.partial")  # complete, or not there
         staging.mkdir(parents=True, exist_ok=True)
@@ -283,13 +282,12 @@ class _Reader:
             raise ValueError(f"demands must be triples (text, query, token); demands[{index}] is {demand!r}")
         text, query, token = demand
         sentence = self.sentence(text)
-        places = {name: sentence.place(asked, f"demands[{index}]: {name}") for name, asked in
-                  (("query", query), ("token", token))}  # fmt: skip
-        made = Choice(sentence, **places)
+        where = f"demands[{index}]"
+        made = Choice(sentence, sentence.place(query, f"{where}: query"), sentence.place(token, f"{where}: token"))
         candidates = self._seen[sentence][0].allowed[made.query]
         if not bool(candidates[made.token]) or int(candidates.sum()) < 2:
             why = "sees one token only" if int(candidates.sum()) < 2 else "does not see that token"
-            raise ValueError(f"demands[{index}]: {made} cannot be asked for, because this query {why}")
+            raise ValueError(f"{where}: {made} cannot be asked for, because this query {why}")
         return made
 
     def choices(self, text: Text) -> list[Choice]:

@@ -137,8 +137,7 @@ def outcome(model: TransformersModel, sentence: Sentence) -> Outcome:
         found = model._architecture.run(model._core, model._inputs(sentence))
         states, loss = found.last_hidden_state[0], math.nan
         if model.causal and getattr(model._core.config, "tie_word_embeddings", False) and len(sentence) > 1:
-            words = model._core.get_input_embeddings().weight
-            scores = states[:-1] @ words.T
+            scores = states[:-1] @ model._core.get_input_embeddings().weight.T
             loss = float(torch.nn.functional.cross_entropy(scores, sentence.ids[1:].to(scores.device)))
     return Outcome(states, [layer[0] for layer in found.attentions], loss)
 
@@ -159,9 +158,8 @@ def candidates(
     Heads without a confident query, or without a W_mm, keep their own weights in every kind but "removed".
     """
     order = torch.randperm(len(sentences), generator=torch.Generator().manual_seed(seed)).tolist()
-    half, few = len(order) // 2, max(1, min(8, len(order) // 8))
-    parts = order[:half], order[half : half + few], order[half + few :]
-    fit, tune, held = ([sentences[k] for k in part] for part in parts)
+    drawn, half, few = [sentences[k] for k in order], len(order) // 2, max(1, min(8, len(order) // 8))
+    fit, tune, held = drawn[:half], drawn[half : half + few], drawn[half + few :]
     kinds: dict[str, dict[Place, Attends | None]] = {kind: {} for kind in KINDS}
     seen = [model.states(sentence) for sentence in tune]
     settings = Settings(queries=queries, confidence=confidence, accuracy=1e-2, seed=seed)

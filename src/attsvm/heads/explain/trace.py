@@ -133,8 +133,7 @@ def trace(model: HeadModel, sentence: Sentence, upstream: bool = True) -> Trace:
                     model._architecture.run(model._core, model._inputs(sentence))
         except RuntimeError:  # a few models compute nothing in float64
             states = model.states(sentence)
-    seen = [states.layer(row) for row in range(model.layers)]
-    return Trace(model, sentence, seen, inputs, writes)
+    return Trace(model, sentence, [states.layer(row) for row in range(model.layers)], inputs, writes)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import torch
 from torch import nn
 
@@ -75,8 +76,6 @@ class Watch:
         self._path = None if out is None else Path(out)
         self.rows: list[dict[str, Any]] = []
         if self._path is not None and self._path.exists():
-            import pyarrow.parquet
-
             try:
                 self.rows = pyarrow.parquet.read_table(self._path).to_pylist()
             except (OSError, pyarrow.ArrowException) as error:
@@ -104,9 +103,6 @@ class Watch:
                 found = self._measured(form, [own.of(form) for own in view.views])
                 self.rows.append({"step": step, "head": f"L{layer}H{head}", **found})
         if self._path is not None:
-            import pyarrow
-            import pyarrow.parquet
-
             held = io.BytesIO()
             pyarrow.parquet.write_table(pyarrow.Table.from_pylist(self.rows), held)
             write_atomically(self._path, held.getvalue())

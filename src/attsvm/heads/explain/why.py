@@ -33,6 +33,7 @@ from attsvm.heads.explain.max_margin import MaxMargin
 from attsvm.heads.explain.trace import Parts, Trace, trace
 from attsvm.heads.form import LayerStates
 from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place, spaced
+from attsvm.heads.report.html.page import why_page
 from attsvm.sweep.manifest import to_plain
 
 Asked = int | str | None  # a position, or a word that occurs once
@@ -139,8 +140,7 @@ class Why:
 
 def str_flip(why: Why, flip: Flip) -> str:
     """A flip in words."""
-    whose = {"query": "the query", "chosen key": "the chosen key", "other key": "the key of"}[flip.state]
-    whose += f" {why.named(flip.token)}" if flip.state == "other key" else ""
+    whose = f"the key of {why.named(flip.token)}" if flip.state == "other key" else f"the {flip.state}"
     return f"{why.named(flip.towards)} wins when {whose} changes by {flip.relative:.3g} of its norm"
 
 
@@ -355,8 +355,6 @@ class Reading:
 
         `query` is the token that is shown first, compared with `over`; all others are compared with the runner-up.
         """
-        from attsvm.heads.report.html.page import why_page
-
         first = self.sentence.place(query)
         chosen = [self.why(i, over if i == first else None) for i in self.choosing]
         shown = {

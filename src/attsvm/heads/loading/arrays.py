@@ -40,8 +40,7 @@ class ArraysModel(HeadModel):
 
     def states(self, sentence: Sentence, layers: Sequence[int] | None = None) -> SentenceStates:
         chosen = self._chosen_layers(layers)
-        stored = self._states.get(_identity(sentence))
-        if stored is None:
+        if (stored := self._states.get(_identity(sentence))) is None:
             raise ValueError(f"sentence must be one of the {len(self.sentences)} of {self.name}; got {sentence.text!r}")
         if layers is None:
             return stored
@@ -126,8 +125,7 @@ def from_arrays(
     notes: set[str] = set()
     forms = _forms(key, query, key_bias, query_bias, scale, notes)
     layers, heads, d = len(forms), len(forms[0]), as_tensor(query, "query").shape[2]
-    n = len(states)
-    if n == 0:
+    if (n := len(states)) == 0:
         raise ValueError("states must hold at least one sentence; got none")
     given = {"query_states": query_states, "attention": attention, "tokens": tokens, "texts": texts, "special": special}
     for label, values in given.items():

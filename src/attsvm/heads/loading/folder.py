@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from attsvm.heads.loading.architectures import ARCHITECTURES, architecture_of, unsupported
@@ -24,8 +26,7 @@ from attsvm.heads.loading.architectures import ARCHITECTURES, architecture_of, u
 
 def read_config(folder: Path, kind: str | None = None) -> Any:
     """The configuration of a folder, as the transformers library's own class for it; none that asks to run code."""
-    path = folder / "config.json"
-    if not path.is_file():
+    if not (path := folder / "config.json").is_file():
         raise ValueError(f"{folder} has no config.json; give the folder of a Hugging Face model")
     settings = read_settings(path)
     from transformers import CONFIG_MAPPING
@@ -73,9 +74,6 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     try:
         return load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
@@ -110,8 +108,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """`read_json` of settings of a model or a tokenizer, refused where they name code to be run."""
-    settings = read_json(path)
-    if "auto_map" in settings:
+    if "auto_map" in (settings := read_json(path)):
         raise ValueError(f"{path} asks to run Python code from the model folder (auto_map), which is never done")
     return settings
 

@@ -15,8 +15,6 @@ from attsvm.heads.loading.tokenizers import HuggingFaceTokenizer, Tokenizer, enc
 from attsvm.heads.loading.transformers_model import check_weights, model_hash
 from attsvm.heads.model import HeadModel, Sentence, SentenceStates, Text, allowed_tokens, with_constant
 
-_INSTEAD = "which is not read from TransformerLens; load the transformers model instead"
-
 
 class LensModel(HeadModel):
     """A HookedTransformer: its blocks' W_K, b_K, W_Q, b_Q and the inputs of its attention layers.
@@ -27,14 +25,20 @@ class LensModel(HeadModel):
     def __init__(self, module: Any, tokenizer: Tokenizer | None) -> None:
         cfg = module.cfg
         self.name = str(getattr(cfg, "model_name", None) or "a TransformerLens model")
-        reason = _refusal(cfg)
-        if reason is not None:
-            raise ValueError(f"{self.name} {reason}")
+        positions = getattr(cfg, "positional_embedding_type", "standard")
+        reasons = {
+            f"has positions of the kind {positions!r}": positions not in ("standard", "shortformer"),
+            "caps its attention logits (soft-capping)": (getattr(cfg, "attn_scores_soft_cap", None) or -1.0) > 0,
+            "normalizes queries and keys inside the head (qk-norm)": getattr(cfg, "use_qk_norm", False),
+            "lets a query see only a window of tokens": getattr(cfg, "use_local_attn", False),
+        }
+        for reason in (reason for reason, holds in reasons.items() if holds):
+            instead = "which is not read from TransformerLens; load the transformers model instead"
+            raise ValueError(f"{self.name} {reason}, {instead}")
         if next(module.parameters()).dtype in (torch.float16, torch.bfloat16):
             raise ValueError(f"{self.name} runs in half precision; load it with dtype=torch.float32")
         check_weights(module, self.name)
-        own = getattr(module, "tokenizer", None)
-        if tokenizer is None and own is not None:
+        if tokenizer is None and (own := getattr(module, "tokenizer", None)) is not None:
             tokenizer = _Prepending(own, bool(getattr(cfg, "default_prepend_bos", True)))
         self._module, self._tokenizer, self.architecture = module, tokenizer, "TransformerLens"
         self.layers, self.heads, self.width = int(cfg.n_layers), int(cfg.n_heads), int(cfg.d_model)
@@ -115,17 +119,6 @@ class _Prepending(HuggingFaceTokenizer):
 
     def identity(self) -> bytes:
         return super().identity() + repr(self._opening).encode()
-
-
-def _refusal(cfg: Any) -> str | None:
-    positions = getattr(cfg, "positional_embedding_type", "standard")
-    reasons = {
-        f"has positions of the kind {positions!r}": positions not in ("standard", "shortformer"),
-        "caps its attention logits (soft-capping)": (getattr(cfg, "attn_scores_soft_cap", None) or -1.0) > 0,
-        "normalizes queries and keys inside the head (qk-norm)": getattr(cfg, "use_qk_norm", False),
-        "lets a query see only a window of tokens": getattr(cfg, "use_local_attn", False),
-    }
-    return next((f"{reason}, {_INSTEAD}" for reason, holds in reasons.items() if holds), None)
 
 
 def _one_stream(states: Tensor | None) -> Tensor:

@@ -97,8 +97,7 @@ class _Read(NamedTuple):
 
 
 def _from_path(source: str | os.PathLike[str], tokenizer: object, model_type: str | None) -> _Read:
-    path = Path(source).expanduser()
-    if path.is_file():
+    if (path := Path(source).expanduser()).is_file():
         return _from_file(path, tokenizer)
     if not path.is_dir() and not isinstance(source, str):
         raise ValueError(f"{path} does not exist; give a model folder or a .pt file of Whisper")
@@ -165,8 +164,7 @@ def _model(read: _Read, device: torch.device | None, audio: Tensor | None, image
 def _precision_notes(weights: dict[str, Tensor]) -> tuple[str, ...]:
     """A sentence for the report if some weights have half precision, else nothing; less than half is a ValueError."""
     kinds = {tensor.dtype for tensor in weights.values() if isinstance(tensor, Tensor)}
-    small = {str(kind).removeprefix("torch.") for kind in kinds if kind.is_floating_point and kind.itemsize == 1}
-    if small:
+    if small := {str(kind).removeprefix("torch.") for kind in kinds if kind.is_floating_point and kind.itemsize == 1}:
         raise ValueError(
             f"weights must be float16 or wider; got {', '.join(sorted(small))} (quantized models are not read)"
         )
@@ -179,8 +177,7 @@ def _eager_copy(module: Any, name: str) -> Any:
     core = module.base_model
     held = {key: tensor.detach().clone() for key, tensor in core.state_dict().items()}
     made, unknown = _loaded(type(core), core.config, held, name)
-    strange = sorted(key for key in unknown if not key.startswith(_UNUSED))
-    if strange:
+    if strange := sorted(key for key in unknown if not key.startswith(_UNUSED)):
         raise ValueError(
             f"{name} has weights that {type(core).__name__} does not know, such as {strange[0]}; merge adapters into"
             " the weights first"
@@ -198,8 +195,7 @@ def _from_state(config: Any, state: Mapping[str, Tensor], name: str) -> Any:
 def _loaded(kind: Any, config: Any, state: Mapping[str, Tensor], name: str) -> tuple[Any, Iterable[str]]:
     """A model with these weights, and the names of those that it does not know."""
     config = copy.deepcopy(config)
-    # The library would cast the weights to what was saved; before transformers 4.56 the setting had a longer name.
-    setattr(config, "dtype" if hasattr(config, "dtype") else "torch_dtype", torch.float32)
+    config.dtype = torch.float32  # the library would cast the weights to what was saved
     weights = {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in state.items()}
     try:
         with torch.random.fork_rng(devices=[]), quiet():
@@ -208,8 +204,7 @@ def _loaded(kind: Any, config: Any, state: Mapping[str, Tensor], name: str) -> t
             )
     except Exception as error:  # the library raises whatever it meets
         raise ValueError(f"the weights of {name} do not fit its configuration: {reason(error)}") from None
-    needed = sorted(key for key in report["missing_keys"] if not key.startswith(_UNUSED))
-    if needed:
+    if needed := sorted(key for key in report["missing_keys"] if not key.startswith(_UNUSED)):
         raise ValueError(
             f"{name} lacks {len(needed)} weights that its architecture needs, such as {needed[0]}; the model is"
             " incomplete or of another architecture than its configuration says"
@@ -289,8 +284,7 @@ def read_images(
         what = "is not a folder" if path.exists() else "does not exist"
         raise ValueError(f"images {path} {what}; give a folder of PNG or JPEG files, or a .npz file with images")
     inside = sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))
-    files = [each for each in inside if each.suffix.lower() in PICTURES]
-    if not files:
+    if not (files := [each for each in inside if each.suffix.lower() in PICTURES]):
         raise ValueError(f"{path} holds no PNG or JPEG files; images are read from files that end in .png, .jpg, .jpeg")
     other = len(inside) - len(files)
     notes = [*_only(len(files), most), prepared.note]

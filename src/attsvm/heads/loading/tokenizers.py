@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
+from itertools import pairwise
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -122,8 +123,7 @@ def encode_sentences(
     if not texts:
         raise ValueError("texts must hold at least one sentence; got none")
     found = [_encoded(text, f"texts[{i}]", tokenizer, positions, vocabulary, name) for i, text in enumerate(texts)]
-    cut = [i for i, sentence in enumerate(found) if sentence.left_out]
-    if cut:
+    if cut := [i for i, sentence in enumerate(found) if sentence.left_out]:
         first = found[cut[0]]
         warnings.warn(
             f"{len(cut)} of {len(found)} texts are longer than the {positions} positions of {name} and were cut;"
@@ -149,8 +149,7 @@ def _encoded(
         raise ValueError(f"{label} must be a string or a list of token numbers; got {type(text).__name__}")
     if not ids:
         raise ValueError(f"{label} has no tokens")
-    outside = [i for i in ids if not 0 <= i < vocabulary]
-    if outside:
+    if outside := [i for i in ids if not 0 <= i < vocabulary]:
         raise ValueError(f"{label} has token number {outside[0]}; {name} knows 0..{vocabulary - 1}")
     special = tokenizer.special if tokenizer is not None else frozenset()
     closing = 0  # special tokens at the end, which a longer text keeps
@@ -188,8 +187,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return [str(token) for token in self._tokenizer.convert_ids_to_tokens(list(ids))]
 
     def identity(self) -> bytes:
-        backend = getattr(self._tokenizer, "backend_tokenizer", None)
-        if backend is not None:
+        if (backend := getattr(self._tokenizer, "backend_tokenizer", None)) is not None:
             return str(backend.to_str()).encode()
         settings = [type(self._tokenizer).__name__, sorted(self._tokenizer.get_vocab().items()), sorted(self.special)]
         return json.dumps(settings).encode()
@@ -216,8 +214,7 @@ class SmilesTokenizer(Tokenizer):
         for token in ("[CLS]", "[SEP]", "[UNK]"):
             if token not in self._numbers:
                 raise ValueError(f"vocabulary of a SMILES tokenizer must hold {token}")
-        framing = ("[CLS]", "[SEP]", "[PAD]")
-        self.special = frozenset(self._numbers[token] for token in framing if token in self._numbers)
+        self.special = frozenset(self._numbers[name] for name in ("[CLS]", "[SEP]", "[PAD]") if name in self._numbers)
 
     def encode(self, text: str) -> list[int]:
         pieces = SMILES_PIECE.findall(text.strip())
@@ -225,8 +222,7 @@ class SmilesTokenizer(Tokenizer):
             strange = [repr(letter) for letter in text.strip() if letter not in "".join(pieces)]
             named = strange[0] if strange else "an unclosed bracket"
             raise ValueError(f"{text!r} is not SMILES: {named} is not an atom, bond, ring or bracket")
-        unknown = self._numbers["[UNK]"]
-        return [self._numbers.get(piece, unknown) for piece in ("[CLS]", *pieces, "[SEP]")]
+        return [self._numbers.get(piece, self._numbers["[UNK]"]) for piece in ("[CLS]", *pieces, "[SEP]")]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         return [self._vocabulary[number] for number in ids]
@@ -255,9 +251,7 @@ class WhisperTokenizer(Tokenizer):
         self.special = frozenset(range(len(ranks), vocabulary))
         self._bytes = {number: piece for piece, number in ranks.items()}
         self._split = regex.compile(WHISPER_PIECE)
-        multilingual = vocabulary > ENGLISH
-        languages = vocabulary - len(ranks) - 2 - TASKS - TIMESTAMPS
-        if languages < 1:
+        if (languages := vocabulary - len(ranks) - 2 - TASKS - TIMESTAMPS) < 1:
             raise ValueError(
                 f"tokenizer has {len(ranks)} byte pairs, which do not fit the {vocabulary} tokens of the model"
                 " (gpt2.tiktoken is for English-only models, multilingual.tiktoken for the others)"
@@ -265,7 +259,7 @@ class WhisperTokenizer(Tokenizer):
         # <|endoftext|> <|startoftranscript|> languages translate transcribe startoflm startofprev nospeech notimestamps
         self._end = end = len(ranks)
         start, english, transcribe, plain = end + 1, end + 2, end + languages + 3, end + languages + 7
-        self._frame = [start, english, transcribe, plain] if multilingual else [start, plain]
+        self._frame = [start, english, transcribe, plain] if vocabulary > ENGLISH else [start, plain]
         self._names = {end: "<|endoftext|>", start: "<|startoftranscript|>", english: "<|en|>",
                        transcribe: "<|transcribe|>", plain: "<|notimestamps|>"}  # fmt: skip
 
@@ -285,11 +279,7 @@ class WhisperTokenizer(Tokenizer):
 
     def _merged(self, piece: bytes) -> list[int]:
         parts = [piece[i : i + 1] for i in range(len(piece))]
-        while len(parts) > 1:
-            ranked = [(self._ranks.get(parts[i] + parts[i + 1]), i) for i in range(len(parts) - 1)]
-            known = [(rank, i) for rank, i in ranked if rank is not None]
-            if not known:
-                break
+        while known := [(self._ranks[a + b], i) for i, (a, b) in enumerate(pairwise(parts)) if a + b in self._ranks]:
             _, i = min(known)
             parts[i : i + 2] = [parts[i] + parts[i + 1]]
         return [self._ranks[part] for part in parts]
@@ -301,8 +291,7 @@ class WhisperTokenizer(Tokenizer):
         ]
 
     def identity(self) -> bytes:
-        digest = hashlib.sha256(repr((self._vocabulary, sorted(self._ranks.items()))).encode())
-        return b"Whisper" + digest.digest()
+        return b"Whisper" + hashlib.sha256(repr((self._vocabulary, sorted(self._ranks.items()))).encode()).digest()
 
 
 FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
@@ -318,10 +307,8 @@ def choose_tokenizer(given: object, folder: Path | None, config: Any) -> Tokeniz
         return HuggingFaceTokenizer(given)
     what = f"got {type(given).__name__}"
     if isinstance(given, str | os.PathLike):
-        path = Path(given)
-        if path.is_dir():
-            found = _from_folder(path, config)
-            if found is None:
+        if (path := Path(given)).is_dir():
+            if (found := _from_folder(path, config)) is None:
                 raise ValueError(f"tokenizer {path} holds none of {', '.join(FILES)}")
             return found
         if path.is_file() and path.suffix == ".tiktoken":
@@ -331,11 +318,9 @@ def choose_tokenizer(given: object, folder: Path | None, config: Any) -> Tokeniz
 
 
 def _from_folder(folder: Path, config: Any) -> Tokenizer | None:
-    present = [name for name in FILES if (folder / name).is_file()]
-    if not present:
+    if not (present := [name for name in FILES if (folder / name).is_file()]):
         return None
-    settings = folder / "tokenizer_config.json"
-    if settings.is_file():
+    if (settings := folder / "tokenizer_config.json").is_file():
         read_settings(settings)
     words = folder / "vocab.txt"
     if "tokenizer.json" not in present and words.is_file() and ARROW in words.read_text(encoding="utf-8").split("\n"):

@@ -73,14 +73,12 @@ class TransformersModel(HeadModel):
         return int(self._architecture.positions(self._core.config))
 
     def encode(self, texts: Sequence[Text]) -> list[Sentence]:
-        vocabulary = int(self._core.config.vocab_size)
-        return encode_sentences(texts, self._tokenizer, self._positions, vocabulary, self.name)
+        return encode_sentences(texts, self._tokenizer, self._positions, int(self._core.config.vocab_size), self.name)
 
     def states(self, sentence: Sentence, layers: Sequence[int] | None = None) -> SentenceStates:
         chosen = self._chosen_layers(layers)
-        inputs = self._inputs(sentence)
         with torch.no_grad(), quiet(), recorded(self._layers) as calls:
-            attentions = self._architecture.run(self._core, inputs).attentions
+            attentions = self._architecture.run(self._core, self._inputs(sentence)).attentions
         keys, queries, phases = [], [], []
         for layer in self._layers:  # a shared module ran once for each layer that it serves, in this order
             turns = self._architecture.phases(layer, calls[layer.attention].pop(0)) if layer.turns else None
@@ -201,8 +199,7 @@ class ListeningModel(TransformersModel):
             self._heard = core.encoder(mel).last_hidden_state[0]
 
     def _inputs(self, sentence: Sentence) -> Mapping[str, Any]:
-        self._check_length(sentence, self._positions)
-        return {"input_ids": sentence.ids[None].to(self._device), "encoder_hidden_states": self._heard[None]}
+        return {"input_ids": super()._inputs(sentence)["input_ids"], "encoder_hidden_states": self._heard[None]}
 
 
 class ImagesModel(TransformersModel):
@@ -220,8 +217,7 @@ class ImagesModel(TransformersModel):
         plain = images.to("cpu", torch.float32).contiguous()
         hashes = [hashlib.sha256(image.numpy().tobytes()).digest() for image in plain]
         kept = [index for index, digest in enumerate(hashes) if hashes.index(digest) == index]
-        again = len(images) - len(kept)
-        if again:
+        if again := len(images) - len(kept):
             self.notes += (f"{counted(again, 'image')} {'repeats' if again == 1 else 'repeat'} others; left out",)
         self._extra = (plain[kept],)
         rows, columns = (range(shape[side] // patch[side]) for side in (1, 2))

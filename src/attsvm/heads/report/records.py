@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from attsvm.data.checks import check_count
+from attsvm.data.checks import check_count, check_number
 from attsvm.norms import Frobenius, Norm
 
 
@@ -82,15 +82,12 @@ class Settings:
         for name in ("queries", "other_queries", "rounds", "draws", "examples", "seed"):
             check_count(getattr(self, name), name, least=int(name not in ("examples", "seed")))
         for name in ("confidence", "held_out", "quantile"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not 0 <= value < 1:
-                raise ValueError(f"{name} must lie in [0, 1); got {value!r}")
+            check_number(getattr(self, name), name, "lie in [0, 1)", lambda number: 0 <= number < 1)
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ValueError(f"device must be cpu, cuda or cuda:N; got {self.device!r}")
         if not self.accuracy > 0:
             raise ValueError(f"accuracy must be positive; got {self.accuracy!r}")
-        unknown = [kind for kind in self.leave_out if kind not in SINKS]
-        if unknown:
+        if unknown := [kind for kind in self.leave_out if kind not in SINKS]:
             sinks = " and ".join(map(str, SINKS))
             raise ValueError(f"leave_out may hold {sinks}, which do not depend on the query; got {unknown[0]!s}")
 

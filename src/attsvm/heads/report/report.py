@@ -13,6 +13,7 @@ from typing import Any
 
 from attsvm.data.files import write_atomically
 from attsvm.heads.model import counted
+from attsvm.heads.report.html.page import page, rendered
 from attsvm.heads.report.records import HeadReport, Interval, Settings
 from attsvm.heads.report.table import CLEAR, COLUMNS, NEEDED, HeadTable, Verdict, verdicts
 from attsvm.sweep.manifest import to_plain
@@ -77,8 +78,7 @@ class HeadsReport:
         return tuple(note for note in self.notes if note.startswith("WARNING"))
 
     def __getitem__(self, name: str) -> HeadReport:
-        found = {head.name: head for head in self.heads}
-        if name not in found:
+        if name not in (found := {head.name: head for head in self.heads}):
             raise KeyError(f"no head {name!r} was analysed; there are {len(self)}: {', '.join(list(found)[:4])}, ...")
         return found[name]
 
@@ -104,13 +104,9 @@ class HeadsReport:
 
     def save_html(self, path: str | os.PathLike[str]) -> Path:
         """Write one self-contained page that opens from disk."""
-        from attsvm.heads.report.html.page import page
-
         return write_atomically(Path(path), page(self).encode())
 
     def _repr_html_(self) -> str:
-        from attsvm.heads.report.html.page import rendered
-
         return rendered("fragment.html", self)
 
     def __str__(self) -> str:

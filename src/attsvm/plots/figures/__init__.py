@@ -41,17 +41,15 @@ def draw(
 
     A `ValueError` if a format is unknown, or the result is none of an experiment with a picture.
     """
-    unknown = [each for each in formats if each not in FORMATS]
-    if unknown or not formats:
+    if (unknown := [each for each in formats if each not in FORMATS]) or not formats:
         raise ValueError(f"formats must be of {', '.join(FORMATS)}; got {', '.join(unknown) or 'none'}")
     if result.id not in FIGURES:
         raise ValueError(f"there is no picture of {result.id!r}; there are pictures of {', '.join(FIGURES)}")
     target = Path(folder) if folder is not None else result.folder
     target.mkdir(parents=True, exist_ok=True)
     with house_style():
-        figures = FIGURES[result.id](result)
         return {name: [_save(figure, target / f"{name}.{each}", each) for each in formats]
-                for name, figure in figures.items()}  # fmt: skip
+                for name, figure in FIGURES[result.id](result).items()}  # fmt: skip
 
 
 def _save(figure: Figure, path: Path, kind: str) -> Path:

@@ -65,8 +65,7 @@ def first_gradient(result: SweepResult, panels: Any) -> None:
         (right, "not favourable", PALETTE[1], KQ_LINE, found("small_optimal", favourable=False)),
     )
     for curves, name, colour, line, held in groups:
-        enough = {d: each for d, each in held.items() if len(each) >= 10}
-        if enough:
+        if enough := {d: each for d, each in held.items() if len(each) >= 10}:
             curves.shares(name, list(enough), list(enough.values()), colour, line=line)
     for curves in (left, right):
         curves.axes.set(xscale="log", xlabel="dimension $d$", ylim=(-0.03, 1.05))

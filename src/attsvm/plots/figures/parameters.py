@@ -79,8 +79,7 @@ def cones(result: SweepResult, panels: Any) -> None:
             share = np.array([np.nanmean(each) for each in found])
             error = np.array([1.96 * np.nanstd(each) / np.sqrt(len(each)) for each in found])
             low, high = np.clip((share - error, share + error), 0, 1)
-            name = f"$\\|W(0)\\|={radius:g}$"
-            curves.between(name, openings, low, high, share, colour, marker="o", markersize=3)
+            curves.between(f"$\\|W(0)\\|={radius:g}$", openings, low, high, share, colour, marker="o", markersize=3)
         axes.set_title(f"{title} ({there} data sets)", fontsize=10.5)
         curves.label(0.08, xscale="log", xlabel=r"opening $1-\cos(W(0), W_{mm})$", ylim=(-0.03, 1.05))
     panels[0].set_ylabel("share of starts that return")

@@ -131,8 +131,7 @@ def joint_training(result: SweepResult, panels: Any) -> None:
         # The label beside each input's second token; the first ones all lie in the origin.
         for i, place in enumerate(tokens[:, 1]):
             sign = "+" if labels[i] > 0 else "\N{MINUS SIGN}"
-            look = {"fontsize": 11, "color": colour_of(i), "fontweight": "bold"}
-            _write_beside(plane, sign, place, (8, 4), gid="label", **look)
+            _write_beside(plane, sign, place, (8, 4), gid="label", fontsize=11, color=colour_of(i), fontweight="bold")
         plane.set_title(title, fontsize=10.5, pad=16)
         _draw_probabilities(middle, result, variant)
         _draw_distance(right, result, variant)
@@ -264,16 +263,14 @@ def _draw_all_datasets(axes: Axes, result: SweepResult) -> None:
     own = (("W", "frobenius", PALETTE[2], W_LINE), ("KQ", "nuclear", PALETTE[3], style.KQ_LINE))
     for kind, norm, colour, line in own:
         steps, values = unchosen(result, f"cosine_{norm}", kind)
-        gaps = np.maximum(1 - values[:, 1:], 1e-16)
-        curves.band(f"${_MATRICES[kind]}$", steps[1:], gaps, colour, line=line)
+        curves.band(f"${_MATRICES[kind]}$", steps[1:], np.maximum(1 - values[:, 1:], 1e-16), colour, line=line)
     axes.set_title(f"{len(values)} data sets, not chosen", fontsize=10.5, pad=10)
     curves.label(size=9, xscale="log", yscale="log", xlabel="step", ylabel="1 - cosine to its own SVM")
 
 
 def unchosen(result: SweepResult, column: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """Steps and the column ``[data sets, steps]`` of all data sets but the picture's."""
-    names = ("step", "dataset", column)
-    found = np.stack([result.column("history", name, parameterization=kind) for name in names])
+    found = np.stack([result.column("history", name, parameterization=kind) for name in ("step", "dataset", column)])
     steps, datasets, values = found[:, found[1] != PICTURE]
     marks = np.unique(steps)
     return marks, values[np.lexsort((steps, datasets))].reshape(-1, len(marks))

@@ -43,8 +43,7 @@ def descent_vs_normalized(result: SweepResult, panels: Any) -> None:
     first.set(ylabel="attention on the optimal tokens", ylim=(0, 1.03))
     second.set(ylabel=r"$\Vert p\Vert$")
     third.set(ylabel="1 - attention on the optimal tokens")
-    titles = ("Softmax probability", "Norm of the prompt", "Followed further")
-    for axes, title in zip(panels, titles, strict=True):
+    for axes, title in zip(panels, ("Softmax probability", "Norm of the prompt", "Followed further"), strict=True):
         axes.set_title(title, fontsize=10.5, pad=10)
 
 
@@ -198,8 +197,7 @@ def text(result: SweepResult, panels: Any) -> None:
     """Left: how often nothing clashes. Middle: relations in the proofs. Right: trained against predicted answers."""
     shares, sizes, answers = panels
     dimensions, size = result.configuration["dimensions"], int(result.column("texts", "K")[0])
-    feasible = [result.column("texts", "feasible", d=d) for d in dimensions]
-    Curves(shares).shares("", dimensions, feasible, PALETTE[0])
+    Curves(shares).shares("", dimensions, [result.column("texts", "feasible", d=d) for d in dimensions], PALETTE[0])
     shares.axvline(size, **_DOTTED)
     shares.text(size, 0.04, "$d=K$ ", color=FAINT, ha="right", fontsize=8.5)
     shares.set(xlabel="dimension $d$", ylabel="share of draws", ylim=(-0.03, 1.05), title="No relations clash")
