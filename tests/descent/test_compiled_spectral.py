@@ -255,8 +255,8 @@ def test_small_ranks_only() -> None:
     )
     for data, options in refused:
         run = fit(data, optimizer=MUON, steps=2, **options)
-        assert (
-            run.engine == "TorchEngine(), not a compiled one: it takes spectral steps along gradients of rank up to 32"
+        assert run.engine.endswith(
+            "CompiledEngine does not suit: it takes spectral steps along gradients of rank up to 32"
         )
         with pytest.raises(
             ValueError, match="cannot run this task: it takes spectral steps along gradients of rank up to 32"
@@ -267,6 +267,4 @@ def test_small_ranks_only() -> None:
         assert worst_error(run.weights, peer.weights) < 1e-10
         assert fit(data, optimizer=MUON, parameterization=kind, steps=2).engine == "CompiledEngine(threads=None)"
     one = fit(deep[0], optimizer=MUON, parameterization=KeyQuery(32), steps=2)
-    assert (
-        one.engine == "TorchEngine(), not a compiled one: it is slower on a few large data sets, or with so wide a head"
-    )
+    assert one.engine.endswith("does not suit: it is slower on a few large data sets, or with so wide a head")

@@ -328,7 +328,7 @@ def test_options_are_shown_only_where_they_are_set() -> None:
 
 def test_a_run_says_why_it_was_not_compiled() -> None:
     said = fit(DATA, optimizer=NormalizedGradientDescent(0.1, clip=1.0), steps=1).engine
-    assert said == "TorchEngine(), not a compiled one: it knows no QK-clip"
+    assert said == "TorchEngine(), as CompiledEngine does not suit: it knows no QK-clip"
     assert fit(DATA, steps=1, engine=CompiledEngine()).engine == "CompiledEngine(threads=None)"
     assert fit(DATA, steps=1, engine=TorchEngine()).engine == "TorchEngine()"
 

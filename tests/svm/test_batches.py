@@ -152,10 +152,12 @@ def test_tiny_problems_run_on_one_thread() -> None:
     assert seen == [1, 2]
 
 
-def test_an_empty_batch() -> None:
+@every_norm
+def test_an_empty_batch(norm: Norm) -> None:
     data = random_sphere(n=2, T=3, d=4, batch=2, seed=6)
     problem = AttentionSVM(data, random_selection(data, 6))
-    empty = solve(problem[:0])
+    empty = solve(problem[:0], norm)
+    assert repr(empty).startswith(f"SVMSolution({norm.name}, no problems, ")
     assert empty.batch_shape == (0,)
     assert empty.weights.shape == (0, 4, 4)
     assert empty.require_solved() is empty

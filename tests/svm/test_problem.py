@@ -275,3 +275,19 @@ def test_offsets_are_taken_off_the_right_hand_sides() -> None:
     assert direction_cosine(plain, large) > 0.9999 > direction_cosine(plain, solution.weights)
     with pytest.raises(ValueError, match=r"offsets must have shape \[2, 3\]"):
         AttentionSVM(DATA, [0, 1], offsets=offsets[:, :2])
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda: BlockDescent(rounds=0), "rounds must be a positive integer; got 0"),
+        (lambda: BlockDescent(time_limit=-1), "time_limit must be positive; got -1"),
+        (lambda: BlockDescent(accuracy=-1.0), "accuracy must be a positive finite number"),
+        (lambda: ActiveSet(accuracy=float("nan")), "accuracy must be a positive finite number"),
+        (lambda: Conic(tolerance=0), "tolerance must be a positive finite number"),
+        (lambda: Conic(workers=0), "workers must be a positive integer"),
+    ],
+)
+def test_options_of_solvers(made, words):
+    with pytest.raises(ValueError, match=words):
+        made()

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+import attsvm
 from attsvm import (
     AttentionSVM,
     Frobenius,
@@ -185,3 +186,15 @@ def test_bad_input_is_answered_in_a_sentence() -> None:
     other = solve(AttentionSVM(random_sphere(n=2, T=4, d=5, seed=0), [0, 0]))
     with pytest.raises(ValueError, match=r"solution.support must have shape \[3, 4\]"):
         is_locally_optimal(data, None, [0, 0, 0], solution=other)
+
+
+def test_a_solution_of_another_selection_or_norm_is_refused():
+    data = attsvm.data.random_sphere(n=4, T=5, d=5, batch=20, seed=3)
+    best = attsvm.optimal_tokens(data)
+    solution = attsvm.solve(attsvm.AttentionSVM(data, best))
+    own = attsvm.is_locally_optimal(data, None, best, solution=solution)
+    assert own.holds.equal(attsvm.is_locally_optimal(data, None, best).holds)
+    with pytest.raises(ValueError, match="solution must be that of"):
+        attsvm.is_locally_optimal(data, None, (best + 1) % 5, solution=solution)
+    with pytest.raises(ValueError, match="solution is in the Frobenius norm"):
+        attsvm.is_locally_optimal(data, None, best, attsvm.Nuclear(), solution)

@@ -122,7 +122,7 @@ def fit(
         configuration["fingerprint"] |= resume.configuration.get("fingerprint", {})
     runs = now.active.shape[0]
     chosen, reason = choose_engine(engine, task, runs)
-    configuration["engine"] = f"{chosen!r}, not a compiled one: {reason}" if reason else repr(chosen)
+    configuration["engine"] = f"{chosen!r}, as {reason}" if reason else repr(chosen)
     recorder = Recorder(task, record_steps(record, first, steps), keep)
     with one_thread(chosen.torch_threads and runs * task.data.tokens.numel() <= TINY):
         done = _descend(task, now, chosen.prepare(task, runs), recorder, range(first, steps), progress)

@@ -177,9 +177,10 @@ class Recorder:
     """Collects iterates at the steps `marks`; attention, weights and risk of a row are those of one iterate."""
 
     def __init__(self, task: Task, marks: Sequence[int], keep: Collection[str]) -> None:
-        unknown = [keep] if isinstance(keep, str) else [name for name in keep if name not in RECORDABLE]
-        if unknown:
-            raise ValueError(f"keep must name some of {', '.join(RECORDABLE)}; got {unknown[0]!r}")
+        unknown = [] if isinstance(keep, str) else [name for name in keep if name not in RECORDABLE]
+        if unknown or isinstance(keep, str):
+            got = repr(unknown[0]) if unknown else f"the string {keep!r} where a tuple of names is due"
+            raise ValueError(f"keep must name some of {', '.join(RECORDABLE)}; got {got}")
         self._task, self._marks, self._keep = task, marks, frozenset(keep)
         self._steps: list[int] = []
         self._rows: dict[str, list[Tensor]] = {}

@@ -144,6 +144,10 @@ class Saturated(StoppingRule):
     tolerance: float = 1e-12
     every: int = 10
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number(self.tolerance, "tolerance", "be below 1", lambda share: share < 1)
+
     def done(self, weights: Tensor, attended: Attended, memory: dict[str, Tensor]) -> Tensor:
         log_rest = attended.log_attention.scatter(-1, attended.winner.unsqueeze(-1), -torch.inf).logsumexp(-1)
         return (log_rest.exp() <= self.tolerance).all(-1)

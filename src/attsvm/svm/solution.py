@@ -158,7 +158,7 @@ class SVMSolution:
 
     def __repr__(self) -> str:
         counts = [f"{int((self.codes == code).sum())} {status.name.lower()}" for code, status in enumerate(CODES)]
-        shown = ", ".join(text for text in counts if not text.startswith("0 "))
+        shown = ", ".join(text for text in counts if not text.startswith("0 ")) or "no problems"
         worst = self.certificate.relative_gap[self.solved]
         gap = f", largest gap {worst.max().item():.2g}" if worst.numel() else ""
         return f"SVMSolution({self.norm.name}, {shown}{gap}, {self.solver}, {self.seconds:.3g} s)"

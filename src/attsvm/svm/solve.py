@@ -70,11 +70,18 @@ def solve(
     flat = problem.flatten()
     chosen = choose_solver(solver, flat, norm, warm=initial is not None)
     with one_thread(flat.rows.numel() * (flat.data.d + flat.data.dq) <= TINY):
-        raw = chosen.solve(flat, norm, _start(initial, problem, flat), progress)
+        start = _start(initial, problem, flat)
+        raw = chosen.solve(flat, norm, start, progress) if len(flat.rows) else _of_none(flat)
         judged = _judge(flat, norm, raw, chosen.accuracy)
         _ask_others(flat, norm, judged, chosen)
         _settle_rays(flat, norm, judged, chosen.accuracy)
         return _assemble(problem, norm, chosen, raw, judged, began)
+
+
+def _of_none(flat: AttentionSVM) -> RawSolution:
+    """The solutions of no problems at all."""
+    weights = flat.right_hand_side.new_zeros(0, flat.data.d, flat.data.dq)
+    return RawSolution(weights, flat.right_hand_side, torch.zeros(0, dtype=torch.long))
 
 
 def _start(initial: SVMSolution | Tensor | None, problem: AttentionSVM, flat: AttentionSVM) -> Tensor | None:

@@ -141,6 +141,11 @@ def is_locally_optimal(
     if solution is None:
         solution = solve_or_retry(problem, norm)
     check_shape(solution.support, "solution.support", tuple(problem.rows.shape), "batch, n, T")
+    if norm is not None and norm != solution.norm:
+        raise ValueError(f"solution is in the {solution.norm.name} norm; leave norm out, or ask for that one")
+    own = torch.isclose(problem.margins(solution.weights), solution.margins, rtol=1e-6, atol=1e-6).all(-1).all(-1)
+    if bool((solution.solved & ~own).any()):
+        raise ValueError("solution must be that of AttentionSVM(data, selected); its margins are another's")
     own = scores.gather(-1, problem.reference.unsqueeze(-1)).squeeze(-1)
     support = solution.support & solution.solved[..., None, None]
     line = tie_line(data, scores, as_head(head, data))

@@ -82,11 +82,12 @@ def choose_engine(engine: Engine | None, task: Task, starts: int) -> tuple[Engin
     compiled = CudaEngine() if data.device.type == "cuda" else CompiledEngine()
     reason = compiled.refusal(task, starts)
     if reason is None and isinstance(task.head, QuadraticHead):
-        reason = "where the pull of a token vanishes to first order, as with a quadratic head, it no longer sees it"
+        reason = "where the pull of a token vanishes to first order, as with a quadratic head, it is not accurate"
     if reason is None and data.device.type == "cpu":
         few = starts * data.batch_shape[0] < _FEW_RUNS
         wide = isinstance(task.head, ReluHead) and data.n * data.T * task.head.matrix.shape[-1] > _WIDE
         large = data.n * data.T * data.d > _LARGE or rotated_rows(task) > _HIGH_RANK
         if wide or (few and large):
             reason = "it is slower on a few large data sets, or with so wide a head"
-    return (compiled, None) if reason is None else (TorchEngine(), reason)
+    found = f"{type(compiled).__name__} does not suit: {reason}"
+    return (compiled, None) if reason is None else (TorchEngine(), found)

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from attsvm.data.checks import check_count, check_number, check_positive
 from attsvm.norms import Norm
 from attsvm.svm.problem import AttentionSVM
 
@@ -36,6 +37,15 @@ class Solver(ABC):
 
     accuracy: float  #: relative gap and violation to which the certificate must hold for an answer to count as solved
     norms: ClassVar[tuple[type[Norm], ...]]  #: those it solves
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():  # tolerances and limits, all of them
+            if name in ("accuracy", "tolerance"):
+                check_positive(value, name)
+            elif name == "time_limit":
+                check_number(value, name, "be positive", lambda seconds: seconds > 0)
+            elif name in ("rounds", "iterations", "most_rows", "threads", "workers") and value is not None:
+                check_count(value, name)
 
     def refusal(self, problem: AttentionSVM, norm: Norm) -> str | None:
         """Why this solver cannot solve these problems, as a clause; None if it can."""
