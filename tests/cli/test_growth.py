@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -61,3 +62,20 @@ def test_bad_input(tmp_path):
     refused(invoke("growth", "two-inputs", "--optimizer", "gd"), "normalized steps")
     refused(invoke("growth", "two-inputs", "--run", tmp_path / "none.npz"), "none.npz")
     refused(invoke("growth", "two-inputs", "--threshold", -1), "threshold")
+
+
+def test_tokens_are_selected_as_for_solve(tmp_path):
+    data = attsvm.data.random_sphere(n=2, T=3, d=4, seed=0)
+    dataclasses.replace(data, head=None).save(tmp_path / "nohead.npz")
+    refused(invoke("growth", tmp_path / "nohead.npz"), "DATA has no head", "--select")
+    (tmp_path / "selected.json").write_text("[1, 2]")
+    told = json.loads(
+        invoke("growth", tmp_path / "nohead.npz", "--select", tmp_path / "selected.json", "--json").stdout
+    )
+    optimizer = attsvm.SteepestDescent(attsvm.Spectral(), 0.1, momentum=0.95)
+    found = attsvm.growth(data, selected=[1, 2], parameterization=attsvm.KeyQuery(), optimizer=optimizer)
+    assert told["gap"][-1] == pytest.approx(float(found.gap[-1]))
+    (tmp_path / "mask.json").write_text('{"selected_set": [[1, 1, 0], [1, 0, 0]]}')
+    refused(invoke("growth", tmp_path / "nohead.npz", "--select", tmp_path / "mask.json"), "one token for each input")
+    attsvm.data.random_sphere(n=2, T=1, d=4, seed=0).save(tmp_path / "single.npz")
+    assert "Nothing is predicted: every input has one token." in invoke("growth", tmp_path / "single.npz").output

@@ -163,6 +163,15 @@ def test_cells_of_one_size_share_their_data() -> None:
         ("k = 3", "sets 'k', which a sweep does not have"),
         ("n = [", "is not TOML"),
         ("n = [0]", "n must be positive"),
+        ("n = 99999999999999999999999", "n must be positive and below 2^31"),
+        ("seed = 18446744073709551616", "seed must be below 2^63"),
+        ("seed = 9223372036854775806\nseeds = 3", "seed must be below 2^63"),
+        ("runs = 1000000000000", "at most 1,000,000 chunks, and make 1,000,000,000: enlarge chunk"),
+        ('data = "orthonormal"\nd = [10, 5]', "T must be at most d for orthonormal tokens; got 8 and 5"),
+        ('norm = ["frobenius", "projective"]\nd = [10, 20]', "no solver knows the norm Projective()"),
+        ('loss = "log"', "loss must be defined for margins of either sign"),
+        ('store = "diagnosis"\noptimizer = "lion"', "no limit is known for the optimizer"),
+        ('parameterization = ["kq", "key-query"]\ninitial = "drawn"', "key-query means the same as one before it"),
         ("n = []", "n must be a list with something in it; got []"),
         ("n = [2, 3, 2]", "n must list every value once; got [2, 3, 2]"),
         ('norm = ["l2", "l2"]', "norm must list every value once"),
@@ -188,7 +197,7 @@ def test_bad_input(tmp_path: Path, text: str, words: str) -> None:
 
 
 def test_a_grid_that_fits_into_no_memory_is_one_sentence(tmp_path: Path) -> None:
-    refused(invoke("sweep", written(tmp_path, "n = 9999999999"), "--out", tmp_path / "out"), "not enough memory")
+    refused(invoke("sweep", written(tmp_path, "n = 1999999999"), "--out", tmp_path / "out"), "not enough memory")
 
 
 def test_a_folder_that_holds_something_else(finished: Path, tmp_path: Path) -> None:
@@ -201,3 +210,34 @@ def test_a_folder_that_holds_something_else(finished: Path, tmp_path: Path) -> N
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     refused(invoke("sweep", tmp_path / "no.toml"), "cannot be read")
+
+
+def test_files_of_somebody_else_are_kept(tmp_path: Path) -> None:
+    """A folder without a manifest is not a sweep's, whatever its files are called; only chunks are ever removed."""
+    config = written(tmp_path, "runs = 3\nsteps = 20\nd = 4")
+    for name in ("runs.parquet", "cells.json"):
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        (folder / name).write_text("mine")
+        refused(invoke("sweep", config, "--out", folder), f"holds {name}, but no manifest", "--overwrite")
+        assert (folder / name).read_text() == "mine"
+    mine = tmp_path / "out/chunks/raw/data.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    for _ in range(2):
+        assert invoke("sweep", config, "--out", tmp_path / "out", "--overwrite").exit_code == 0
+        assert mine.read_text() == "mine"
+
+
+def test_saturation_is_judged_as_exactly_as_it_stops_runs(tmp_path: Path) -> None:
+    """1 less the largest share is round-off below 1e-16; no run of 500 steps comes to 1e-100."""
+    config = written(tmp_path, "runs = 5\nsteps = 500\nsaturated = 1e-100")
+    assert invoke("sweep", config, "--out", tmp_path / "out").exit_code == 0
+    result = SweepResult.load(tmp_path / "out")
+    assert (result.column("runs", "steps") == 500).all()
+    assert not result.column("runs", "saturated").any()
+
+
+def test_a_file_of_notepad(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_bytes(b"\xef\xbb\xbfruns = 3\nsteps = 20\nd = 4")
+    assert invoke("sweep", tmp_path / "study.toml", "--out", tmp_path / "out").exit_code == 0

@@ -84,7 +84,7 @@ SAME = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     (lambda: from_text("a b a", window=2, embeddings=EYE), r"embeddings must have shape \[2, 3\] \(K, d\)"),
     (lambda: from_text("a b a", "words", window=2), "tokenizer must be a function"),
     (lambda: from_text("a b a", window=2).encode("a z"), "'z' is not among the 2 tokens"),
-    (lambda: from_text("a b a", window=2).encode(""), "the context holds no token"),
+    (lambda: from_text("a b a", window=2).encode(""), "the context must hold at least one token"),
 ])  # fmt: skip
 def test_bad_input_is_one_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence):

@@ -10,7 +10,7 @@ import typer
 import attsvm
 from attsvm.cli.common import options
 from attsvm.cli.common.commands import refuse_options
-from attsvm.cli.common.inputs import load_data
+from attsvm.cli.common.inputs import load_data, starting_head
 from attsvm.cli.common.options import Json, Quiet, Seed, option
 from attsvm.cli.common.registry import OptimizerOptions, optimizer_named, parameterization_named
 from attsvm.cli.common.report import print_json, print_table
@@ -19,30 +19,35 @@ _RUN = "A saved run of DATA: it says how it was trained, and is held against the
 RunFile = Annotated[Path | None, option("--run", "FILE", _RUN)]
 Threshold = Annotated[float | None, option("--threshold", "TAU", "Say when the largest logit passes TAU.")]
 Steps = Annotated[int | None, option("--steps", "N", "Number of steps; 10,000, or those of the run.", options.STEPS)]
-Schedule = Annotated[str, option("--schedule", "NAME", "constant or inverse-sqrt.", options.STEPS)]
 
 
 def growth(
     context: typer.Context, data: options.Data, run: RunFile = None,
+    select: options.Select = "optimal", head: options.Head = None,
     parameterization: options.Parameterization = "kq", rank: options.Rank = None,
-    optimizer: options.Optimizer = "muon", step_size: options.StepSize = None, schedule: Schedule = "constant",
+    optimizer: options.Optimizer = "muon", step_size: options.StepSize = None, schedule: options.Schedule = "constant",
     norm: options.DescentNorm = None, weight_decay: options.WeightDecay = None, steps: Steps = None,
     threshold: Threshold = None, seed: Seed = 0, quiet: Quiet = False, json: Json = False,
 ) -> None:  # fmt: skip
-    """Predict gap and largest logit of training on DATA, from the max-margin solution of the best tokens.
+    """Predict gap and largest logit of training on DATA, from the max-margin solution of the selected tokens.
 
     With --run FILE tokens, steps and optimizer are those of a saved run, and what it did is shown beside. The law is
     derived, not proved; the bounds hold for every run from the same start.
     """
+    from attsvm.cli.common.selection import selection_named
     from attsvm.theory.diagnosis.tables import median
 
     loaded = load_data(data)
     check = None
     if run is None:
         told = OptimizerOptions(step_size, schedule, norm=norm, weight_decay=weight_decay)
+        scoring = None if head is None else starting_head(head, loaded)
+        picked = selection_named(select, loaded, head=scoring, start=None)
+        if "selected" not in picked:
+            raise ValueError(f"--select must name one token for each input here; {select} holds selected_set")
         found = attsvm.growth(
-            loaded, steps=steps, threshold=threshold, seed=seed, optimizer=optimizer_named(optimizer, told),
-            parameterization=parameterization_named(parameterization, rank),
+            loaded, selected=picked["selected"], steps=steps, threshold=threshold, seed=seed,
+            optimizer=optimizer_named(optimizer, told), parameterization=parameterization_named(parameterization, rank),
         )  # fmt: skip
     else:
         unused = set(context.params) - {"data", "run", "steps", "threshold", "quiet", "json"}

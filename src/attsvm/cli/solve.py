@@ -13,7 +13,7 @@ import typer
 import attsvm
 from attsvm.cli.common.files import MANIFEST, new_result, own_folder, write_result
 from attsvm.cli.common.inputs import checked_device, load_data, starting_head
-from attsvm.cli.common.options import Data, Device, Json, Out, Quiet, listed, option
+from attsvm.cli.common.options import Data, Device, Json, Out, Quiet, Select, listed, option
 from attsvm.cli.common.registry import SOLVERS, SVM_NORMS, solver_named, svm_norm_named
 from attsvm.cli.common.report import number, plural, print_json, print_table, spread, spread_columns, status_line
 
@@ -37,11 +37,6 @@ _MOST_ELEMENTS = 100
 
 Norm = Annotated[str, option("--norm", "NAME", f"One of {listed(SVM_NORMS)}, or l3, l1.75, spectral2 and the like.")]
 Exponent = Annotated[float | None, option("--p", "P", "Exponent of --norm entrywise.")]
-_SELECT = (
-    "optimal (the best-scored token of every input); reached:FILE (what a saved run selects); or a FILE with"
-    " selected or selected_set: .npz, .safetensors, .npy, .json, or indices in a .txt or .csv."
-)
-Select = Annotated[str, option("--select", "WHICH", _SELECT)]
 Start = Annotated[int | None, option("--start", "N", "Which start of the run, where reached:FILE has several.")]
 Head = Annotated[Path | None, option("--head", "FILE", "File with an array called head, if DATA has none.")]
 _SOLVER = f"One of {listed(SOLVERS)}; chosen by norm and size if not given."

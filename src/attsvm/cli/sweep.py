@@ -42,7 +42,7 @@ def sweep(
     computing, where = checked_backend(backend, scheduler, jobs, worker_timeout), backend_device(device, backend)
     folder = checked_folder(out)
     told: dict[str, Any] = {"folder": folder, "resume": resume, "overwrite": overwrite, "device": where}
-    check_folder(GRID, configuration, **told)
+    check_folder(GRID, configuration, **told, also=["cells.json"])
     try:
         with progress_bars(quiet=quiet or json) as bars:
             result = run(GRID, configuration, backend=computing, progress=bars.reporter("sweep"), say=bars.say, **told)

@@ -26,7 +26,6 @@ _FILES = "Recording and checkpoints"
 
 TrainHead = Annotated[bool, flag("--train-head", "Train the prediction head too.", MODEL)]
 Starts = Annotated[int | None, option("--starts", "N", "Random starts per data set.", MODEL)]
-Schedule = Annotated[str, option("--schedule", "NAME", f"One of {listed(registry.SCHEDULES)}.", STEPS)]
 Growth = Annotated[float | None, option("--growth", "X", "Of --schedule geometric, per step; 1.01 by default.", STEPS)]
 Largest = Annotated[float | None, option("--largest", "X", "Largest step size of --schedule geometric.", STEPS)]
 Momentum = Annotated[float | None, option("--momentum", "X", "Of steepest descent, such as sign and muon.", STEPS)]
@@ -44,7 +43,7 @@ Overwrite = Annotated[bool, flag("--overwrite", "Start over although FOLDER hold
 def train(
     context: typer.Context, data: options.Data,
     parameterization: options.Parameterization = "w", rank: options.Rank = None,
-    optimizer: options.Optimizer = "ngd", step_size: options.StepSize = None, schedule: Schedule = "constant",
+    optimizer: options.Optimizer = "ngd", step_size: options.StepSize = None, schedule: options.Schedule = "constant",
     growth: Growth = None, largest: Largest = None, norm: options.DescentNorm = None, p: options.Exponent = None,
     momentum: Momentum = None, weight_decay: options.WeightDecay = None, clip: options.Clip = None,
     setting: options.Settings = None, steps: Steps = 2000, loss: options.Loss = "logistic",
@@ -222,7 +221,8 @@ def _print(result: dict[str, Any], folder: Path, *, quiet: bool) -> None:
     title = f"{plural(result['runs'], 'run')}, {result['steps']} steps"
     if quiet:
         risk, norm = (number(result[name]["median"]) for name in ("risk", "norm"))
-        typer.echo(f"{title}: risk {risk}, norm {norm} (medians), optimal selection in {share:.1%}; in {folder}")
+        said = f"{title}: risk {risk}, norm {norm} (medians), optimal selection in {share:.1%}; in {folder}"
+        typer.echo("\n".join([said, *result["notes"]]))
         return
     names = {"risk": "Risk", "norm": "Norm of W", "least_attention_on_selected": "Least attention on a selected token"}
     kinds, columns = spread_columns(result["runs"] > 1)

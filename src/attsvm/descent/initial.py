@@ -121,7 +121,8 @@ def check_size(
     about += [] if rank is None else [f"rank={rank:,}"]
     about += [f"{records:,} records of {', '.join(name for name in kept if name in keep)}"] if records > 1 else []
     needed = runs * size * (3 * (own + attention) + records * row)
-    check_fits(needed, data.device, f"training with {', '.join(about)}", "use fewer starts or records, or keep less")
+    cure = "use fewer starts, records or data sets, or smaller ones"
+    check_fits(needed, data.device, f"training with {', '.join(about)}", cure)
 
 
 def doubled_start(initial: Initial) -> Initial:

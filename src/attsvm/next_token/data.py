@@ -129,7 +129,7 @@ class NextTokenData:
         """The ids of a context that is given as a text, as tokens by name, or as ids."""
         given: list[Any] = _tokens(context, self.tokenizer or words) if isinstance(context, str) else list(context)
         if not given:
-            raise ValueError("the context holds no token")
+            raise ValueError("the context must hold at least one token; it is empty")
         if not isinstance(given[0], str):
             return _ids(given, "context", self.K).tolist()
         known = {word: index for index, word in enumerate(self.words)}

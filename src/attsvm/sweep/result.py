@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,9 +113,12 @@ class ResultFolder:
         return self.path / "chunks" / self.fingerprint
 
     def check(
-        self, sweep: str, configuration: Mapping[str, Any], *, resume: bool, overwrite: bool = False
+        self, sweep: str, configuration: Mapping[str, Any], files: Iterable[str], *, resume: bool, overwrite: bool
     ) -> dict[str, Any] | None:
-        """The manifest to go on from, None if the folder is free or what it holds of this sweep may be overwritten."""
+        """The manifest to go on from, None if the folder is free or what it holds of this sweep may be overwritten.
+
+        `files` are those that the result will have.
+        """
         if resume and overwrite:
             raise ValueError(f"{RESUME} and {OVERWRITE} contradict each other; give one of them")
         try:
@@ -133,6 +135,8 @@ class ResultFolder:
             if not resume and any(self.chunks.glob("*.chunk")):
                 what = f"chunks of {sweep} with this configuration but no manifest"
                 raise ValueError(f"{holds} {what}; use them with {RESUME}, start over {others}")
+            if not resume and (there := [name for name in files if (self.path / name).exists()]):
+                raise ValueError(f"{holds} {there[0]}, but no manifest that says what it is; replace it {others}")
             return None
         if found.get("fingerprint") != self.fingerprint:
             changed = differences(found.get("configuration", {}), configuration) or "another version or device"
@@ -144,7 +148,10 @@ class ResultFolder:
         return found
 
     def clear(self) -> None:
-        """Remove the result that is there: its manifest, tables, arrays and all its chunks, of any configuration."""
+        """Remove the result that is there: its manifest, tables, arrays and all its chunks, of any configuration.
+
+        What else lies in the folder stays.
+        """
         with self._writing():
             try:
                 found = read_manifest(self.path) or {}
@@ -153,8 +160,10 @@ class ResultFolder:
             (self.path / NAME).unlink(missing_ok=True)
             for name in found.get("files") or {}:
                 (self.path / Path(name).name).unlink(missing_ok=True)
-            shutil.rmtree(self.path / "chunks", ignore_errors=True)
-            self.chunks.mkdir(parents=True, exist_ok=True)
+            for chunk in self.path.glob("chunks/*/*.chunk"):
+                chunk.unlink()
+                if not any(chunk.parent.iterdir()) and chunk.parent != self.chunks:
+                    chunk.parent.rmdir()
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:

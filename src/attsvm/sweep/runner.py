@@ -15,7 +15,7 @@ from attsvm.sweep.backends import Backend, DaskCluster, Order, Processes
 from attsvm.sweep.chunks import Chunk, DamagedChunkError
 from attsvm.sweep.clock import KINDS
 from attsvm.sweep.manifest import new_manifest, now, versions
-from attsvm.sweep.result import ResultFolder, SweepResult
+from attsvm.sweep.result import ARRAYS, ResultFolder, SweepResult
 from attsvm.sweep.task import Configuration, Done, Sweep, Task, differences
 
 C = TypeVar("C", bound=Configuration)
@@ -81,13 +81,18 @@ def check_folder(
     resume: bool = False,
     overwrite: bool = False,
     device: torch.device | str = "cpu",
+    also: Sequence[str] = (),
 ) -> dict[str, Any] | None:
-    """What `run` checks before it computes anything, with a ValueError; the manifest that is in `folder`, or None."""
+    """What `run` checks before it computes anything, with a ValueError; the manifest that is in `folder`, or None.
+
+    `also` are files that the caller will write into the folder besides.
+    """
     if type(configuration) is not type(sweep.default):
         expected = type(sweep.default).__name__
         raise ValueError(f"configuration of {sweep.id} must be {expected}; got {type(configuration).__name__}")
     store = ResultFolder(Path(folder), configuration.fingerprint(sweep.id, torch.device(device).type))
-    return store.check(sweep.id, configuration.to_json(), resume=resume, overwrite=overwrite)
+    files = [*(f"{table}.parquet" for table in sweep.columns), ARRAYS, *also]
+    return store.check(sweep.id, configuration.to_json(), files, resume=resume, overwrite=overwrite)
 
 
 @dataclass

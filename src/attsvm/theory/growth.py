@@ -67,8 +67,10 @@ class Growth:
     @property
     def sentence(self) -> str:
         """What to expect, in a sentence; over several data sets medians, and the largest of the bounds."""
-        if not bool(self.solution.solved.any()):
-            return "Nothing is predicted: the selected tokens have no certified max-margin solution."
+        if not bool((self.solution.solved & (self.solution.certificate.primal_value > 0)).any()):
+            empty = bool(self.solution.solved.any())
+            why = "every input has one token" if empty else "the selected tokens have no certified max-margin solution"
+            return f"Nothing is predicted: {why}."
         law = f"{'' if self.constant == 1 else f'{self.constant:g} '}gamma r{'^2' if self.power == 2 else ''}"
         said = f"After {int(self.step[-1]):,} steps the gap should be near {median(self.gap[-1], 4)} and the largest"
         said += f" logit near {median(self.logit[-1], 4)} ({law}, {self.solution.norm.name} norm; derived, not proved)"

@@ -55,7 +55,7 @@ class Group(_Flowing, TyperGroup):
         except Exception as error:
             if _out_of_memory(error):
                 what = str(error).partition("\n")[0] or type(error).__name__
-                _leave(f"not enough memory ({what}); try fewer data sets, or a larger --record in training", 2)
+                _leave(f"not enough memory ({what}); try smaller sizes, or fewer data sets at a time", 2)
             # Usage errors come from click, which newer versions of typer carry inside themselves.
             if not hasattr(error, "format_message"):
                 raise

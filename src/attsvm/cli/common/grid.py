@@ -15,9 +15,12 @@ import numpy as np
 import torch
 
 import attsvm
+from attsvm.attention.gradient import attend
+from attsvm.attention.prediction_heads import as_head
 from attsvm.cli.common import registry
 from attsvm.cli.common.report import number, print_table
 from attsvm.data.checks import check_count
+from attsvm.svm.solve import choose_solver
 from attsvm.sweep import Configuration, Piece, Sweep, SweepResult, Task, chunked
 
 DATA = {
@@ -32,6 +35,7 @@ _KNOWN = {
 }  # fmt: skip
 _POSITIVE = ("n", "T", "d", "seeds", "chunk", "steps", "every")
 CELL = ("n", "T", "d", "seed", "head", "parameterization", "optimizer")  # what tells the cells of the grid apart
+_MOST_CHUNKS = 10**6
 _APART = 2**32  # the elements of one cell's stream lie so far from those of the next
 
 
@@ -73,14 +77,20 @@ class Grid(Configuration):
             for value in values:
                 if name in _KNOWN and value not in _KNOWN[name]:
                     raise ValueError(f"{name} must be one of {', '.join(filter(None, _KNOWN[name]))}; got {value!r}")
-                if name in _POSITIVE and value < 1:
-                    raise ValueError(f"{name} must be positive; got {value}")
+                if name in _POSITIVE and not 0 < value < 2**31:
+                    raise ValueError(f"{name} must be positive{' and below 2^31' * (value > 0)}; got {value}")
         if not 0 < self.saturated < 1:
             raise ValueError(f"saturated must lie strictly between 0 and 1; got {self.saturated}")
+        if self.seed + self.seeds > 2**63:
+            raise ValueError(f"seed must be below 2^63, and so must all seeds from it on; got {self.seed}")
         check_count(self.rank, "rank", 0)
-        registry.loss_named(self.loss)
-        for name in self.norm:
-            registry.norm_named(name)
+        if isinstance(registry.loss_named(self.loss), attsvm.attention.Log):
+            raise ValueError(f"loss must be defined for margins of either sign, such as logistic; got {self.loss}")
+        if self.data == "orthonormal" and max(self.T) > min(self.d):
+            raise ValueError(f"T must be at most d for orthonormal tokens; got {max(self.T)} and {min(self.d)}")
+        norms = [registry.norm_named(name) for name in self.norm]
+        for norm, d in itertools.product(norms, self.d):  # a norm may have no solver for matrices of this size
+            choose_solver(None, attsvm.AttentionSVM(attsvm.data.random_sphere(1, 2, d, batch=1, seed=0), [[0]]), norm)
         kinds = [self.parameterization_of(kind) for kind in self.parameterization]
         factors = [kind for kind in kinds if isinstance(kind, attsvm.KeyQuery)]
         if factors and self.initial == "zeros":
@@ -91,7 +101,16 @@ class Grid(Configuration):
             rule = registry.OPTIMIZERS.get(name)
             if rule is not None and rule.needs is not None:
                 raise ValueError(f"optimizer {name} needs {rule.needs}, which a sweep does not have")
-            self.optimizer_of(name)
+        rules = [self.optimizer_of(name) for name in self.optimizer]
+        for made, names in ((norms, self.norm), (kinds, self.parameterization), (rules, self.optimizer)):
+            if twice := [name for k, name in enumerate(names) if made[k] in made[:k]]:
+                raise ValueError(f"every value must be listed once; {twice[0]} means the same as one before it")
+        for kind, rule in itertools.product(kinds, rules if "diagnosis" in self.store else ()):
+            attsvm.theory.implicit_bias(kind, rule)  # refuses those about which nothing is known
+        chunks = math.prod(len(getattr(self, name)) for name in CELL if name != "seed") * self.seeds
+        chunks *= -(-self.runs // self.chunk)
+        if chunks > _MOST_CHUNKS:
+            raise ValueError(f"runs must make at most {_MOST_CHUNKS:,} chunks, and make {chunks:,}: enlarge chunk")
 
     def parameterization_of(self, kind: str) -> Any:
         """`Weights()`, or `KeyQuery` of the rank that is asked for."""
@@ -105,7 +124,7 @@ class Grid(Configuration):
 def read_grid(path: Path) -> Grid:
     """The grid that a file describes; a ValueError names the line that is wrong."""
     try:
-        given: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        given: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from None
     except tomllib.TOMLDecodeError as error:
@@ -153,8 +172,9 @@ def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
     steps, stop = configuration.steps, attsvm.descent.Saturated(configuration.saturated, configuration.every)
     run = attsvm.fit(data, head, **training, seed=seeds, steps=steps, record=steps, keep=(), stop=stop)
     selected, rows = run.selected, torch.arange(task.values["first"], task.values["last"])
+    # As exact as the rule that stops: 1 less the largest share would be round-off below 1e-16.
+    attended = attend(data, as_head(head, data), attsvm.attention.logits(data, run.weights)[None])
     best = attsvm.optimal_token_set(data, head).gather(-1, selected.unsqueeze(-1)).squeeze(-1).all(-1)
-    rest = 1 - run.attention.amax(-1)
     norms = [registry.norm_named(name) for name in configuration.norm]
     solved = [attsvm.solve(attsvm.AttentionSVM(data, selected), norm) for norm in norms]
     local = attsvm.is_locally_optimal(data, head, selected, norms[0], solved[0])
@@ -168,7 +188,7 @@ def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
         ]),
     }  # fmt: skip
     runs = {
-        **cell, "element": rows, "optimal": best, "saturated": (rest <= configuration.saturated).all(-1),
+        **cell, "element": rows, "optimal": best, "saturated": stop.done(run.weights[None], attended, {})[0],
         "steps": run.steps_taken, "locally_optimal": local.holds, "undecided": local.undecided,
     }  # fmt: skip
     size = f"n{cell['n']}-T{cell['T']}-d{cell['d']}"

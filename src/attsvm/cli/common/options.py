@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from attsvm.cli.common.registry import EXAMPLES, LOSSES, NORMS, OPTIMIZERS
+from attsvm.cli.common.registry import EXAMPLES, LOSSES, NORMS, OPTIMIZERS, SCHEDULES
 
 MODEL, STEPS = "Model", "Descent"  # panels of the help of `train` and `diagnose`
 
@@ -32,7 +32,7 @@ Data = Annotated[str, Argument(metavar="DATA", help=f"A .npz or .safetensors fil
 
 # What is written and printed, and where it is computed.
 Out = Annotated[Path, option("--out", "FOLDER", "Folder for everything that is written.")]
-Seed = Annotated[int, option("--seed", "N", "Seed of random starts and mini-batches.")]
+Seed = Annotated[int, Option("--seed", metavar="N", min=0, help="Seed of random starts and mini-batches.")]
 Device = Annotated[str, option("--device", "NAME", "cpu, cuda, or cuda:1 and so on.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print one line instead of progress and tables.")]
 Json = Annotated[bool, flag("--json", "Print the result as one JSON document and nothing else.")]
@@ -49,12 +49,18 @@ Parameterization = Annotated[str, option("--parameterization", "NAME", "w (weigh
 Rank = Annotated[int | None, option("--rank", "M", "Columns of K and Q; d by default.", MODEL)]
 Loss = Annotated[str, option("--loss", "NAME", f"One of {listed(LOSSES)}.", MODEL)]
 Head = Annotated[Path | None, option("--head", "FILE", "File with an array called head, if DATA has none.", MODEL)]
+_SELECT = (
+    "optimal (the best-scored token of every input); reached:FILE (what a saved run selects); or a FILE with"
+    " selected or selected_set: .npz, .safetensors, .npy, .json, or indices in a .txt or .csv."
+)
+Select = Annotated[str, option("--select", "WHICH", _SELECT)]
 _STARTS = "zeros; paper (the starts of a built-in example); or a file with a saved run, weights, or key and query."
 Initial = Annotated[str | None, option("--initial", "START", _STARTS, MODEL)]
 OPTIMIZER_NAMES = f"One of {listed(OPTIMIZERS)}, or torch.optim.Muon and the like."
 Optimizer = Annotated[str, option("--optimizer", "NAME", OPTIMIZER_NAMES, STEPS)]
 _SIZE = "0.1 by default, PyTorch's own for torch.optim; for polyak and --schedule lipschitz a factor, 1 by default."
 StepSize = Annotated[float | None, option("--step-size", "X", _SIZE, STEPS)]
+Schedule = Annotated[str, option("--schedule", "NAME", f"One of {listed(SCHEDULES)}.", STEPS)]
 _NORM = f"Norm of --optimizer steepest and joint: {listed(NORMS)}, or l1.5 and the like."
 DescentNorm = Annotated[str | None, option("--norm", "NAME", _NORM, STEPS)]
 WeightDecay = Annotated[float | None, option("--weight-decay", "X", "Decoupled weight decay; none by default.", STEPS)]
