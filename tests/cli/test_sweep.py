@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -241,3 +242,28 @@ def test_saturation_is_judged_as_exactly_as_it_stops_runs(tmp_path: Path) -> Non
 def test_a_file_of_notepad(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_bytes(b"\xef\xbb\xbfruns = 3\nsteps = 20\nd = 4")
     assert invoke("sweep", tmp_path / "study.toml", "--out", tmp_path / "out").exit_code == 0
+
+
+def test_the_page_names_every_line_and_what_it_is_unless_given() -> None:
+    page = (Path(__file__).parents[2] / "docs/sweeps.md").read_text()
+    told: dict[str, str] = {}
+    for line in page.splitlines():
+        names, *cells = line.strip("|").split(" | ") if line.startswith("| `") else ("",)
+        told |= zip(re.findall("`(\\w+)`", names), cells[0].split(", "), strict=True) if cells else {}
+    usual = {name: value[0] if isinstance(value, tuple) else value for name, value in vars(Grid()).items()}
+    assert told == {name: f'"{value}"' if isinstance(value, str) else told[name] for name, value in usual.items()}
+    assert all(float(told[name]) == value for name, value in usual.items() if not isinstance(value, str))
+
+
+def test_a_row_is_drawn_again_as_the_page_says(tmp_path: Path) -> None:
+    text = 'n = [2, 3]\nT = 3\nd = [4, 5]\nruns = 4\nsteps = 40\nstore = "selected"\n'
+    text += 'parameterization = "kq"\ninitial = "drawn"'
+    assert invoke("sweep", written(tmp_path, text), "--out", tmp_path / "out").exit_code == 0
+    result = SweepResult.load(tmp_path / "out")
+    stream = [(0, 2**32 * 2 + 3)]
+    data = attsvm.data.random_sphere(n=3, T=3, d=4, batch=1, seed=stream)
+    run = attsvm.fit(data, parameterization=attsvm.KeyQuery(), seed=stream, steps=40)
+    solution = attsvm.solve(attsvm.AttentionSVM(data, run.selected))
+    assert result.arrays["selected-n3-T3-d4"][3].tolist() == run.selected[0].tolist()
+    margin = result.column("solutions", "margin", n=3, d=4, element=3)
+    assert float(margin[0]) == pytest.approx(1 / float(solution.certificate.primal_value[0]))
