@@ -223,8 +223,7 @@ def check_dataset(data: TokenDataset) -> None:
     if data.mask is not None:
         check_shape(data.mask, "mask", (*batch, n, data.T), "batch, n, T")
         _check_device(data.mask, "mask", data.device)
-        hidden = _first(~data.mask.any(-1))
-        if hidden is not None:
+        if (hidden := _first(~data.mask.any(-1))) is not None:
             raise ValueError(f"mask must leave a token in every input; it hides all of {place(hidden, ('input',))}")
 
     if data.values is not data.tokens:

@@ -133,8 +133,7 @@ class NextTokenData:
         if not isinstance(given[0], str):
             return _ids(given, "context", self.K).tolist()
         known = {word: index for index, word in enumerate(self.words)}
-        unknown = [word for word in given if word not in known]
-        if unknown:
+        if unknown := [word for word in given if word not in known]:
             raise ValueError(f"{unknown[0]!r} is not among the {self.K} tokens of the data")
         return [known[word] for word in given]
 
@@ -176,8 +175,7 @@ def from_ids(
     following = _ids(labels, "labels", len(table))
     if len(following) != len(windows):
         raise ValueError(f"labels must hold one token for each of the {len(windows)} sequences; got {len(following)}")
-    empty = [place for place, window in enumerate(windows) if len(window) == 0]
-    if empty:
+    if empty := [place for place, window in enumerate(windows) if len(window) == 0]:
         raise ValueError(f"every sequence needs at least one token; sequences[{empty[0]}] has none")
     ids = np.full((len(windows), max(map(len, windows), default=0)), -1, dtype=np.int64)
     for row, window in zip(ids, windows, strict=True):

@@ -49,8 +49,7 @@ class Projective(ProgramNorm):
     def solved(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
         """pi(W) and G; columns are generated until no atom passes 1."""
         units = np.eye(matrix.size) * np.where(matrix < 0, -1.0, 1.0).ravel()  # of norm 1 each: a start that carries W
-        found = over_atoms(np.eye(matrix.size), matrix.ravel(), 0, matrix, units, 1e-9)
-        if found is None:
+        if (found := over_atoms(np.eye(matrix.size), matrix.ravel(), 0, matrix, units, 1e-9)) is None:
             raise RuntimeError("HiGHS failed on a linear program that has a solution")
         return found[1], found[2].reshape(matrix.shape)
 

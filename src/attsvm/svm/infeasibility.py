@@ -196,8 +196,7 @@ def _exactly(problem: AttentionSVM, rows: _ListedRows) -> tuple[bool, int]:
         matrix.append([x.numerator * (scales[-1] // x.denominator) for x in row])
     near = [Fraction(x) / scale for x, scale in zip(rows.multipliers[0][present].tolist(), scales, strict=True)]
     spent = len(matrix) * len(matrix[0]) + len(matrix) ** 3
-    exact = _null_vector(matrix, near)
-    if exact is None:
+    if (exact := _null_vector(matrix, near)) is None:
         return False, spent
     signs = all(x >= 0 or equal for x, equal in zip(exact, rows.free[0][present].tolist(), strict=True))
     sides = problem.right_hand_side[0].flatten()[places].tolist()

@@ -279,8 +279,7 @@ _SMALL = 200
 def choose_solver(solver: Solver | None, problem: AttentionSVM, norm: Norm, warm: bool = False) -> Solver:
     """The solver asked for, or the first that suits the problem; `warm` where there are duals to start from."""
     if solver is not None:
-        refusal = solver.refusal(problem, norm)
-        if refusal is not None:
+        if (refusal := solver.refusal(problem, norm)) is not None:
             raise ValueError(f"{type(solver).__name__} cannot solve this problem: {refusal}")
         return solver
     if isinstance(norm, Frobenius):

@@ -74,8 +74,7 @@ def choose_engine(engine: Engine | None, task: Task, starts: int) -> tuple[Engin
     from attsvm.descent.engines.torch import TorchEngine
 
     if engine is not None:
-        refusal = engine.refusal(task, starts)
-        if refusal is not None:
+        if (refusal := engine.refusal(task, starts)) is not None:
             raise ValueError(f"{type(engine).__name__} cannot run this task: {refusal}")
         return engine, None
     data = task.data

@@ -18,29 +18,11 @@ import math
 from numba import njit
 
 from attsvm.svm.solvers.base import EQUALITY
-from attsvm.svm.solvers.nuclear.workers import (
-    COLUMNS,
-    FAST,
-    LINES,
-    PLAIN,
-    WORKERS,
-    add_matrix,
-    barrier,
-    combine,
-    dot,
-    factor,
-    gather,
-    greater,
-    highest,
-    margins,
-    mine,
-    multiply,
-    my_column,
-    my_line,
-    smaller,
-    solve_factored,
-    total,
-)
+
+from attsvm.svm.solvers.nuclear.workers import (  # isort: skip
+    COLUMNS, FAST, LINES, PLAIN, WORKERS, add_matrix, barrier, combine, dot, factor, gather, greater, highest,
+    margins, mine, multiply, my_column, my_line, smaller, solve_factored, total,
+)  # fmt: skip
 
 
 @njit(**FAST)

@@ -16,29 +16,11 @@ from numba import njit
 from attsvm.svm.solvers.base import ABSENT, EQUALITY, INEQUALITY
 from attsvm.svm.solvers.nuclear.interior import advance, inverse, schur
 from attsvm.svm.solvers.nuclear.rows import FACE
-from attsvm.svm.solvers.nuclear.workers import (
-    COLUMNS,
-    LINES,
-    PLAIN,
-    TINY,
-    WORKERS,
-    add_matrix,
-    barrier,
-    combine,
-    dot,
-    factor,
-    greater,
-    highest,
-    jacobi,
-    margins,
-    mine,
-    multiply,
-    my_column,
-    my_line,
-    smaller,
-    solve_any,
-    total,
-)
+
+from attsvm.svm.solvers.nuclear.workers import (  # isort: skip
+    COLUMNS, LINES, PLAIN, TINY, WORKERS, add_matrix, barrier, combine, dot, factor, greater, highest, jacobi,
+    margins, mine, multiply, my_column, my_line, smaller, solve_any, total,
+)  # fmt: skip
 
 _STAGES, _FIRST = 5, 1e-3  # how often a polish is tried, first at this gap, then at a hundredth each time
 _ENOUGH = 1e-11  # error at which a problem needs no further stage
