@@ -47,7 +47,7 @@ class Block:
         self._places: dict[frozenset[int], list[str]] = {}
         self._counts = [0] * count
         self._board: dict[tuple[int, int], Any] = {}
-        self._shared: np.ndarray | None = None
+        self._space = np.empty(0)
         self._own = threading.local()
         self._failure: BaseException | None = None
 
@@ -139,7 +139,7 @@ class Block:
 
     def cuda(self, number: int, space: int = 0) -> SimpleNamespace:
         """What a kernel in block `number` takes for Numba's module; `space` numbers of shared memory, NaN at first."""
-        self._shared = np.full(space, np.nan)
+        self._space = np.full(space, np.nan)
         everybody, warp = frozenset(range(len(self._go))), partial(self._lanes, 2**self._warp - 1)
         return SimpleNamespace(
             blockIdx=SimpleNamespace(x=number),
@@ -149,7 +149,7 @@ class Block:
             shfl_xor_sync=self.exchange,
             any_sync=self.vote,
             atomic=SimpleNamespace(add=_add),
-            shared=SimpleNamespace(array=lambda count, kind: self._shared),
+            shared=SimpleNamespace(array=lambda count, kind: self._space.view(getattr(kind, "name", kind))),
             local=SimpleNamespace(array=lambda count, kind: np.full(count, np.nan)),
             libdevice=SimpleNamespace(double2loint=_low_word, hiloint2double=_joined),
         )

@@ -1,8 +1,9 @@
-"""The nuclear kernel as a warp of a GPU runs it, in plain Python: the same in every order of its threads."""
+"""The nuclear kernel as threads of a GPU run it, in plain Python: the same in every order of these."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -48,34 +49,52 @@ def solved(problem: AttentionSVM, solve: Callable[..., None]) -> tuple[np.ndarra
     b, kind = reduced.right_hand_side.contiguous().numpy(), row_kinds(reduced).contiguous().numpy()
     (batch, m, rx), (n, rz) = d.shape, z.shape[1:]
     outputs = tuple(np.full(shape, np.nan) for shape in ((batch, rx, rz), (batch, m), (batch, 4)))
-    sizes = workers.shapes(m, n, rx, rz)
-    work = [np.full(shape, -1) if shape is sizes.rows else np.full(shape, np.nan) for shape in sizes]
-    solve((d, z, b, kind), (1e4, 16), outputs, work)
+    solve((d, z, b, kind), (1e4, 16), outputs, (m, n, rx, rz))
     return outputs
 
 
-def alone(inputs: Any, limits: Any, outputs: Any, work: list[np.ndarray]) -> None:
-    kernel.solve_many(*inputs, *limits, *outputs, workers.Workspace(*(np.zeros_like(each) for each in work)))
+def alone(inputs: Any, limits: Any, outputs: Any, size: tuple[int, ...]) -> None:
+    sizes = workers.shapes(*size)
+    work = workers.Workspace(*(np.zeros(each, np.int64 if each is sizes.rows else float) for each in sizes))
+    kernel.solve_many(*inputs, *limits, *outputs, work)
 
 
-def shared(lanes: int, columns: int, order: str) -> Callable[..., None]:
-    """A warp of so many threads, `columns` of them along a row of a matrix."""
-    words = {"_LANES": lanes, "_COLUMNS": columns, "WORKERS": lanes, "COLUMNS": columns, "LINES": lanes // columns}
+def shared(lanes: int, columns: int, order: str, *, warps: int = 1, near: bool = True) -> Callable[..., None]:
+    """So many threads, `columns` of them along a row of a matrix; what they write on begins as NaN, near or far."""
 
-    def run(inputs: Any, limits: Any, outputs: Any, work: list[np.ndarray]) -> None:
+    def parts(space: np.ndarray, numbers: np.ndarray, sizes: workers.Workspace) -> workers.Workspace:
+        at, made = warps, []
+        for name, (rows, width) in zip(workers.Workspace._fields, sizes, strict=True):
+            base, width = numbers if name == "rows" else space, width | 1
+            made.append(base[at : at + rows * width].reshape(rows, width))
+            at += rows * width
+        return workers.Workspace(*made)
+
+    shapes = FunctionType(workers.shapes.__code__, vars(workers) | {"LINES": lanes // columns})
+    words = {
+        "_LANES": lanes, "_COLUMNS": columns, "_WARP": lanes // warps, "_WARPS": warps, "_BOARD": warps,
+        "WORKERS": lanes, "COLUMNS": columns, "LINES": lanes // columns, "parts": parts, "_shapes": shapes,
+    }  # fmt: skip
+
+    def run(inputs: Any, limits: Any, outputs: Any, size: tuple[int, ...]) -> None:
         turn = np.zeros(1, dtype=np.int64)
-        arguments = (*inputs, *limits, *outputs, turn, *(each[None] for each in work))
-        run_block(device._solve, arguments, lanes, ORDERS[order](), warp=lanes, words=words)
+        count = warps + sum(rows * (width | 1) for rows, width in shapes(*size))
+        far = np.full((1, warps if near else count), np.nan)
+        arguments = (*inputs, *limits, *outputs, turn, far, far.view(np.int64))
+        space = count if near else warps
+        chosen, warp = ORDERS[order](), lanes // warps
+        run_block(device._KERNELS[near], arguments, lanes, chosen, space=space, warp=warp, words=words)
 
     return run
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("warps", [1, 2])
 @pytest.mark.parametrize("name", list(problems()))
-def test_any_order_of_threads_gives_the_solution_of_one(name: str) -> None:
+def test_any_order_of_threads_gives_the_solution_of_one(name: str, warps: int) -> None:
     problem = problems()[name]
     weights, _, report = solved(problem, alone)
-    found = {order: solved(problem, shared(8, 4, order)) for order in ORDERS}
+    found = {order: solved(problem, shared(8, 4, order, warps=warps)) for order in ORDERS}
     for others in (found["downwards"], found["shuffled"]):
         for one, other in zip(found["upwards"], others, strict=True):
             np.testing.assert_array_equal(one, other)
@@ -89,9 +108,10 @@ def test_any_order_of_threads_gives_the_solution_of_one(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_whole_warp() -> None:
+@pytest.mark.parametrize(("lanes", "warps", "near"), [(32, 1, False), (64, 2, True)])
+def test_whole_warps(lanes: int, warps: int, near: bool) -> None:
     problem = problems()["random"][:1]
     weights, *_ = solved(problem, alone)
-    several = solved(problem, shared(32, 16, "downwards"))
+    several = solved(problem, shared(lanes, 16, "downwards", warps=warps, near=near))
     assert (several[2][:, 0] < 1e-8).all()
     np.testing.assert_allclose(several[0], weights, rtol=0, atol=1e-7)

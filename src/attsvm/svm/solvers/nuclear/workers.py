@@ -46,12 +46,12 @@ class Workspace(NamedTuple):
 
 def shapes(m: int, n: int, rx: int, rz: int) -> Workspace:
     """Shapes of the workspace of one problem."""
-    p, r = rx + rz, min(rx, rz)
+    p, r, most = rx + rz, (rx if rx < rz else rz), (n if n > rz else rz)
     size = m + r * (r + 1) // 2
-    matrix = (p, p)
+    matrix, longest = (p, p), (size if size > p else p)
     return Workspace(
-        (size, size + 1), matrix, matrix, matrix, matrix, matrix, (rx, m), (2 * m, rx), (4, m), (2 * max(n, rz), p),
-        (2 * n, m), (2 * n, n), (3 * rz, rx), (rz, rz + p), (rz, p), (14, max(size, p)), (3, m + 1),
+        (size, size + 1), matrix, matrix, matrix, matrix, matrix, (rx, m), (2 * m, rx), (2 * LINES, m), (2 * most, p),
+        (2 * n, m), (2 * n, n), (3 * rz, rx), (rz, rz + p), (rz, p), (14, longest), (3, m + 1),
     )  # fmt: skip
 
 
@@ -190,12 +190,12 @@ def solve_factored(u, size, pivots, x):
             x[j] -= f * u[i, j]
         barrier()
     for i in range(size - 1, -1, -1):
-        f = x[i] if mine(i) == i else 0.0
-        for j in range(mine(i + 1), size, WORKERS):
-            f -= u[i, j] * x[j]
-        f = total(f)
+        f = x[i] * pivots[i]
+        for j in range(mine(0), i, WORKERS):
+            x[j] -= f * u[j, i]
+        barrier()
         if mine(i) == i:
-            x[i] = f * pivots[i]
+            x[i] = f
     barrier()
 
 
@@ -210,7 +210,7 @@ def solve_any(a, size, x):
         most = highest(largest)
         if not most > 0.0:
             return False
-        best = -highest(-best if largest == most else -size)  # the first where it is reached
+        best = -int(highest(-best if largest == most else -size))  # the first where it is reached
         if best != k:
             for j in range(mine(k), size + 1, WORKERS):
                 a[k, j], a[best, j] = a[best, j], a[k, j]
