@@ -154,6 +154,11 @@ def tasks(configuration: Grid) -> Sequence[Task]:
     return found
 
 
+def largest_first(_: Grid, missing: Sequence[Task]) -> Sequence[Task]:
+    """The order in which chunks are begun: a long one that is begun last keeps all other processes waiting."""
+    return sorted(missing, key=lambda task: math.prod(task.values[name] for name in CELL[:3]), reverse=True)
+
+
 def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
     """Draw, train, solve and certify one chunk."""
     cell = {name: task.values[name] for name in CELL}
@@ -319,4 +324,6 @@ CONDITIONS = {
     "margin": "by how much it holds (positive) or fails (negative)",
 }
 TABLES = {"runs": RUNS, "solutions": SOLUTIONS, "diagnoses": DIAGNOSES, "conditions": CONDITIONS}
-GRID: Sweep[Grid] = Sweep(id="sweep", default=Grid(), columns=TABLES, tasks=tasks, compute=compute)
+GRID: Sweep[Grid] = Sweep(
+    id="sweep", default=Grid(), columns=TABLES, tasks=tasks, compute=compute, prepare=largest_first
+)
