@@ -177,7 +177,7 @@ def times(device: str, runs: int) -> dict[str, Any]:
     problem = attsvm.svm.AttentionSVM(data, run.selected)
     solution = attsvm.solve(problem)
     stop = attsvm.descent.Saturated(1e-3, 50)
-    relu = attsvm.ReluHead(random_sphere(1, 10, 10, batch=few, seed=Counter(2), device=device).tokens[:, 0].mT)
+    relu = attsvm.ReluHead(random_sphere(1, 10, 10, batch=runs, seed=Counter(2), device=device).tokens[:, 0].mT)
     parts: dict[str, tuple[int, Callable[[], Any]]] = {
         "draw, streams of NumPy on one core": (few, lambda: random_sphere(6, 8, 10, batch=few, seed=1)),
         "draw, counter on the device": (
@@ -185,7 +185,7 @@ def times(device: str, runs: int) -> dict[str, Any]:
         "train, 2000 steps": (
             runs, lambda: attsvm.fit(data, initial="zeros", steps=2000, record=2000, keep=())),
         "train, 2000 steps, ReLU head": (
-            few, lambda: attsvm.fit(data[:few], relu, initial="zeros", steps=2000, record=2000, keep=())),
+            runs, lambda: attsvm.fit(data, relu, initial="zeros", steps=2000, record=2000, keep=())),
         "train until saturated": (
             runs, lambda: attsvm.fit(data, initial="zeros", steps=2000, record=2000, keep=(), stop=stop)),
         "solve and certify, Frobenius": (runs, lambda: attsvm.solve(problem)),

@@ -58,8 +58,8 @@ class Plan:
         threads_asked: of a block, or None.
         tokens: how many numbers of a worker's tokens are kept in registers.
         most: bounds the registers of a thread.
-        unrolled: whether sizes are constants, and loops may be written out: two to ten seconds for the compiler, two to
-            three times the speed.
+        unrolled: whether sizes are constants, and loops may be written out: it takes the compiler longer, and the steps
+            are many times as fast.
     """
 
     shape: Shape
@@ -304,7 +304,7 @@ def _built(text: str, constants: tuple[tuple[str, float | None], ...], alone: bo
     for name in _HELPERS:
         _define(words, name, dict(constants))
     exec(text, words)
-    return cuda.jit(words["kernel"], max_registers=registers)
+    return cuda.jit(words["kernel"], lto=False, max_registers=registers)  # optimized once, not again when linked
 
 
 def _define(words: dict[str, Any], name: str, constants: Mapping[str, float | None]) -> None:
