@@ -78,10 +78,7 @@ _GROUPS = {
         " NormalizedMirrorDescent Adam PolyakDescent TorchOptimizer",
     ),
     "max-margin problems": ("svm", "AttentionSVM solve SVMSolution margin_efficiency label_svm"),
-    "solvers": (
-        "svm",
-        "ActiveSet BlockDescent NuclearInteriorPoint InteriorPoint LinearProgram Conic Cvxpy",
-    ),
+    "solvers": ("svm", "ActiveSet BlockDescent NuclearInteriorPoint InteriorPoint LinearProgram Conic Cvxpy"),
     "theory": (
         "theory",
         "diagnose verify predict_selection implicit_bias identify_norm is_locally_optimal locally_optimal_selections"

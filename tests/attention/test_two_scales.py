@@ -145,7 +145,7 @@ def test_queries_that_depend_on_each_other_span_jointly():
 
 @pytest.mark.parametrize("large", [2**24, 0])
 def test_both_ways_to_a_basis(large, monkeypatch):
-    monkeypatch.setattr("attsvm.attention.two_scales._LARGE", large)
+    monkeypatch.setattr("attsvm.attention.parameterizations._LARGE", large)
     samples = random_samples(1, tokens=6, d=3, n=20)
     kept = priority_graph(samples).kept
     space = FiniteSpace.of(samples.dataset, kept)

@@ -7,11 +7,10 @@ data's own, and `loss` is `Logistic()` unless given. What does not fit is a `Val
 from attsvm.attention.evaluate import Evaluation, evaluate, gradient
 from attsvm.attention.linear_maps import logits, logits_adjoint
 from attsvm.attention.losses import CustomLoss, Exponential, Linear, Log, Logistic, Loss
-from attsvm.attention.parameterizations import KeyQuery, Parameterization, Weights
+from attsvm.attention.parameterizations import FiniteSpace, KeyQuery, Parameterization, TwoScales, Weights
 from attsvm.attention.prediction_heads import Head, LinearHead, ModuleHead, QuadraticHead, ReluHead
 from attsvm.attention.scaled import ScaledTensor
 from attsvm.attention.scores import best_risk, lipschitz_bound, optimal_token_set, optimal_tokens, token_scores
-from attsvm.attention.two_scales import FiniteSpace, TwoScales
 
 __all__ = [
     # the model

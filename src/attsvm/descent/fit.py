@@ -15,10 +15,9 @@ from attsvm.attention import Head, Parameterization, Weights
 from attsvm.attention.gradient import invisible_tokens
 from attsvm.attention.losses import LossLike, as_loss
 from attsvm.attention.prediction_heads import as_head
-from attsvm.data import TokenDataset
+from attsvm.data import Seed, TokenDataset, stream_keys
 from attsvm.data.checks import check_count, check_kind
 from attsvm.data.machine import TINY, one_thread
-from attsvm.data.streams import Seed, stream_keys
 from attsvm.descent.engines.base import Advance, Engine, Progress, choose_engine
 from attsvm.descent.fingerprint import start_digest
 from attsvm.descent.initial import Initial, check_size, starting_point

@@ -27,7 +27,7 @@ __all__ = [
 _NAMES = (
     "prompts bent_prompts attention_sparsity weights_and_factors dimensions multi_token quadratic_head"
     " regularization cones"  # from the papers
-    " geometry next_token next_token_text factor_laws fused_heads"  # new
+    " geometry next_token factor_laws fused_heads"  # new
 )
 _FILES = [vars(import_module(f"attsvm.experiments.{name}")) for name in _NAMES.split()]
 _ALL = {each.id: each for file in _FILES for each in file.values() if isinstance(each, Experiment)}

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from attsvm.svm import ActiveSet, Conic, InteriorPoint, LinearProgram, NuclearInteriorPoint
-from attsvm.sweep.result import SweepResult
-from attsvm.sweep.task import Configuration, Done, Piece, Sweep, Task, chunked
+from attsvm.sweep import Configuration, Done, Piece, Sweep, SweepResult, Task, chunked
 
 C = TypeVar("C", bound=Configuration)
 _REACHED = 0.99

@@ -17,9 +17,8 @@ import torch
 
 from attsvm.data.files import write_atomically
 from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.sweep.backends import Backend
+from attsvm.sweep import Backend, SweepResult
 from attsvm.sweep.manifest import to_plain
-from attsvm.sweep.result import SweepResult
 from attsvm.sweep.runner import Progress, check_folder, run
 from attsvm.sweep.task import Configuration, differences
 

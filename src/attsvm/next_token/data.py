@@ -22,11 +22,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attsvm.attention.linear_maps import SharedPairs
-from attsvm.data import TokenDataset
+from attsvm.data import Seed, TokenDataset, streams
 from attsvm.data.checks import ArrayLike, ArrayOrList, as_floating, check_count, check_finite, check_shape
 from attsvm.data.machine import check_fits
 from attsvm.data.random import unit
-from attsvm.data.streams import Seed, streams
 
 Tokenizer = Callable[[str], Sequence[str]]
 """Turns a text into tokens: `words`, `characters`, any function of the kind, or a tokenizer of Hugging Face."""

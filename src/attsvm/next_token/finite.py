@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm.attention.two_scales import FiniteSpace
+from attsvm.attention import FiniteSpace
 from attsvm.next_token.graph import PriorityGraph
 
 _ACCURATE = 1e-13  # of the gradient, relative to its largest possible size

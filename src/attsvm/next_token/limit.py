@@ -18,12 +18,10 @@ from attsvm.next_token.data import NextTokenData
 from attsvm.next_token.finite import FinitePart, finite_part
 from attsvm.next_token.graph import PriorityGraph, priority_graph
 from attsvm.norms import Frobenius, Norm
-from attsvm.svm import AttentionSVM, SVMSolution
-from attsvm.svm.solve import solve
+from attsvm.svm import AttentionSVM, SVMSolution, solve
 from attsvm.svm.solvers.base import ProgressReport, Solver
 from attsvm.sweep.manifest import to_plain
-from attsvm.theory.conditions import Condition
-from attsvm.theory.diagnosis.implicit_bias import Standing
+from attsvm.theory import Condition, Standing
 from attsvm.theory.diagnosis.tables import conditions_table, printed
 from attsvm.theory.diagnosis.theorems import everywhere
 

@@ -16,9 +16,8 @@ from attsvm.attention.linear_maps import SharedPairs
 from attsvm.attention.losses import as_loss
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_shape
-from attsvm.descent import Constant, GradientDescent, Optimizer, Run, TwoPartDescent
+from attsvm.descent import Constant, GradientDescent, Optimizer, Run, TwoPartDescent, fit
 from attsvm.descent.fingerprint import data_digest, same_digest
-from attsvm.descent.fit import fit
 from attsvm.next_token.data import NextTokenData
 from attsvm.next_token.graph import PriorityGraph, priority_graph
 from attsvm.next_token.limit import SOURCE, LimitPrediction, predict_limit

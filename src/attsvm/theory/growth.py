@@ -27,9 +27,8 @@ from torch import Tensor
 
 from attsvm import descent
 from attsvm.attention import KeyQuery, Parameterization, Weights, logits, optimal_tokens
-from attsvm.data import TokenDataset
+from attsvm.data import Seed, TokenDataset
 from attsvm.data.checks import ArrayLike, check_count, check_kind, check_positive, check_shape
-from attsvm.data.streams import Seed
 from attsvm.descent import NormalizedGradientDescent, Optimizer, Run, SteepestDescent
 from attsvm.descent.fingerprint import data_digest, same_digest, setting_object, start_digest
 from attsvm.descent.initial import Initial

@@ -25,9 +25,8 @@ from attsvm.heads.model import HeadModel, Place, Sentence, Text, check_index, co
 from attsvm.heads.report.records import HeadReport, SelectionKind, Settings
 from attsvm.heads.report.report import HeadsReport
 from attsvm.norms import Frobenius, Norm
-from attsvm.sweep import Backend, run
+from attsvm.sweep import Backend, Configuration, Done, Piece, Sweep, Task, run
 from attsvm.sweep.manifest import RESUME, from_plain, to_plain
-from attsvm.sweep.task import Configuration, Done, Piece, Sweep, Task
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from torch import Tensor
 from attsvm.attention import KeyQuery, Loss, Parameterization, Weights
 from attsvm.attention.losses import as_loss
 from attsvm.attention.prediction_heads import as_head, doubled_head
-from attsvm.data import TokenDataset
+from attsvm.data import Seed, TokenDataset, stream_keys
 from attsvm.data.checks import ArrayLike, check_count, check_kind
-from attsvm.data.streams import Seed, stream_keys
 from attsvm.norms import Frobenius, Norm, Nuclear
 from attsvm.theory.cones import AngleCone, checked_numbers
 from attsvm.theory.paths.landscapes import balanced_factors

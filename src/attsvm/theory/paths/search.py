@@ -16,8 +16,7 @@ from attsvm.attention import Head, LinearHead, Loss
 from attsvm.attention.scores import flat_scores
 from attsvm.data import TokenDataset
 from attsvm.data.streams import Purpose, streams
-from attsvm.norms import Entrywise, Frobenius, Norm, Nuclear
-from attsvm.norms.direction import direction_distance
+from attsvm.norms import Entrywise, Frobenius, Norm, Nuclear, direction_distance
 from attsvm.svm import AttentionSVM, label_svm, solve
 from attsvm.theory.cones import AngleCone
 from attsvm.theory.paths import landscapes, solvers
