@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from numba import cuda, float64
+from numba import cuda, float64, uint64
 
 from attsvm.data import TokenDataset
 from attsvm.descent.engines import kernel_task, matrices, step
@@ -326,6 +326,7 @@ def _common_words() -> dict[str, Any]:
         "cuda": cuda,
         "math": math,
         "float64": float64,
+        "uint64": uint64,
         "power_of_two": power_of_two,
         "root": math.sqrt,
         "absolute": abs,

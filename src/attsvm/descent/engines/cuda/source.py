@@ -118,6 +118,8 @@ class Specializer(ast.NodeTransformer):
             if number < held:
                 return ast.Name(f"{array.id}_{number}", context)
             index = ast.Constant(number - held)
+        if not isinstance(index, ast.Constant):  # without a sign no code is needed for numbers that count from the end
+            index = ast.Call(ast.Name("uint64", ast.Load()), [index], [])
         return ast.Subscript(array, index, context)
 
     # -------------------------------------------------------------- statements
@@ -158,7 +160,16 @@ class Specializer(ast.NodeTransformer):
             self.known.pop(name, None)
             return made
         self.known.pop(name, None)
-        return [ast.For(self.visit(node.target), ast.Call(node.iter.func, bounds, []), self.body(node.body), [])]
+        skips = any(isinstance(each, ast.Continue) for each in ast.walk(node))
+        if skips or all(isinstance(each, ast.Constant) for each in bounds):
+            return [ast.For(self.visit(node.target), ast.Call(node.iter.func, bounds, []), self.body(node.body), [])]
+        # NVIDIA's compiler leaves half of Numba's iterator in the code; all steps are positive.
+        begin, end, step = [ast.Constant(0), *bounds, ast.Constant(1)][-3:] if len(bounds) < 3 else bounds
+        at = ast.unparse(self.visit(node.target))
+        onward = ast.parse(f"{at} += {ast.unparse(step)}").body
+        head = ast.parse(f"{at}_end = {ast.unparse(end)}\n{at} = {ast.unparse(begin)}").body
+        test = ast.parse(f"{at} < {at}_end", mode="eval").body
+        return [*head, ast.While(test, [*self.body(node.body), *onward], [])]
 
     def _call(self, node: ast.Call) -> list[ast.stmt]:
         name = ast.unparse(node.func)
