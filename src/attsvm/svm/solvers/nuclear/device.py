@@ -57,21 +57,9 @@ def barrier():
 
 
 @cuda.jit(device=True)
-def total(x):
-    """The sum over the threads of a problem, the same for all of them."""
-    barrier()
-    lanes = _WARP // 2
-    while lanes:
-        x += cuda.shfl_xor_sync(_ALL, x, lanes)
-        lanes //= 2
-    if _WARPS > 1:
-        board = cuda.shared.array(0, float64)
-        board[cuda.threadIdx.x // _WARP] = x
-        barrier()
-        x = board[0]
-        for warp in range(1, _WARPS):
-            x += board[warp]
-    return x
+def added(x, y):
+    """The sum of two."""
+    return x + y
 
 
 @cuda.jit(device=True)
@@ -80,22 +68,26 @@ def larger(x, y):
     return x if x >= y or x != x else y
 
 
-@cuda.jit(device=True)
-def highest(x):
-    """The largest over the threads of a problem, the same for all of them, NaN if it is for one."""
-    barrier()
-    lanes = _WARP // 2
-    while lanes:
-        x = larger(x, cuda.shfl_xor_sync(_ALL, x, lanes))
-        lanes //= 2
-    if _WARPS > 1:
-        board = cuda.shared.array(0, float64)
-        board[cuda.threadIdx.x // _WARP] = x
+def over_threads(joined):
+    """What `joined` makes of two numbers, made of those of all threads of a problem; the same for all of them."""
+
+    @cuda.jit(device=True)
+    def over(x):
         barrier()
-        x = board[0]
-        for warp in range(1, _WARPS):
-            x = larger(x, board[warp])
-    return x
+        lanes = _WARP // 2
+        while lanes:
+            x = joined(x, cuda.shfl_xor_sync(_ALL, x, lanes))
+            lanes //= 2
+        if _WARPS > 1:
+            board = cuda.shared.array(0, float64)
+            board[cuda.threadIdx.x // _WARP] = x
+            barrier()
+            x = board[0]
+            for warp in range(1, _WARPS):
+                x = joined(x, board[warp])
+        return x
+
+    return over
 
 
 @cuda.jit(device=True)
@@ -133,32 +125,14 @@ def factor(a, size, width, pivots):
     return True
 
 
-@cuda.jit(device=True)
-def solve_factored(u, size, pivots, x):
-    """x <- (U^T diag(pivots) U)^-1 x, without a sum over the threads."""
-    for i in range(size):
-        f = x[i] * pivots[i]
-        for j in range(mine(i + 1), size, _LANES):
-            x[j] -= f * u[i, j]
-        barrier()
-    for i in range(size - 1, -1, -1):
-        f = x[i] * pivots[i]
-        for j in range(mine(0), i, _LANES):
-            x[j] -= f * u[j, i]
-        barrier()
-        if mine(i) == i:
-            x[i] = f
-    barrier()
-
-
 # The functions of the kernel once more, its words with the meaning that they have here.
 _text = vars(workers) | vars(interior) | vars(kernel)
 _words: dict[str, Any] = _text | {"WORKERS": _LANES, "LINES": _LANES // _COLUMNS, "COLUMNS": _COLUMNS}
 for _name, _function in _text.items():
     if hasattr(_function, "py_func"):
         _words[_name] = cuda.jit(FunctionType(_function.py_func.__code__, _words), device=True)
-for _function in (mine, my_line, my_column, barrier, total, highest):
-    _words[_function.__name__] = _function
+_words |= {"mine": mine, "my_line": my_line, "my_column": my_column, "barrier": barrier}
+_words |= {"total": over_threads(added), "highest": over_threads(larger), "gather": gather, "factor": factor}
 _sizes: Any = FunctionType(shapes.__code__, _words)
 _solve_one, _shapes = _words["solve_one"], cuda.jit(_sizes, device=True)
 
