@@ -3,6 +3,9 @@
 Between two barriers threads may run in any order. What a kernel writes must therefore be the same to the last bit
 whichever order is chosen here; a number that depends on it is a race. Threads that wait for each other at different
 places of the text, or for one that has gone, are an error.
+
+Threads that exchange numbers by a shuffle or a vote wait for each other here, and what they wrote before is seen after
+it. On a GPU that takes a barrier: a write and a read that only a shuffle separates are a race which is not found here.
 """
 
 from __future__ import annotations

@@ -220,7 +220,9 @@ def test_files_of_somebody_else_are_kept(tmp_path: Path) -> None:
         folder = tmp_path / name.partition(".")[0]
         folder.mkdir()
         (folder / name).write_text("mine")
-        refused(invoke("sweep", config, "--out", folder), f"holds {name}, but no manifest", "--overwrite")
+        for resume in ((), ("--resume",)):
+            words = f"holds {name}, but no manifest", "--overwrite"
+            refused(invoke("sweep", config, "--out", folder, *resume), *words)
         assert (folder / name).read_text() == "mine"
     mine = tmp_path / "out/chunks/raw/data.txt"
     mine.parent.mkdir(parents=True)

@@ -88,3 +88,8 @@ def test_the_line_separates_every_input_of_a_batch():
     above = (sides > 0).nonzero().tolist()
     chosen = attsvm.optimal_tokens(data)
     assert above == [[b, i, int(chosen[b, i])] for b in range(5) for i in range(2)]
+
+
+def test_columns_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match=r"must have one length; got \[1, 2\]"):
+        stacked([{"a": [1, 2], "b": [5]}])

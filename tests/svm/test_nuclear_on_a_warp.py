@@ -88,6 +88,13 @@ def shared(lanes: int, columns: int, order: str, *, warps: int = 1, near: bool =
     return run
 
 
+def test_every_word_that_a_gpu_has_of_its_own_is_used() -> None:
+    own = {name: value for name, value in vars(device).items() if hasattr(value, "py_func") and name in device._text}
+    assert {"mine", "gather", "factor"} <= set(own)
+    for name, value in own.items():
+        assert device._words[name] is value
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("warps", [1, 2])
 @pytest.mark.parametrize("name", list(problems()))

@@ -121,7 +121,13 @@ def test_nothing_is_predicted_where_nothing_separates() -> None:
     tokens = torch.tensor([[[0.0], [1.0], [-1.0]]], dtype=torch.float64)
     data = TokenDataset(tokens, torch.ones(1, 1).double(), [1])
     found = attsvm.growth(data, selected=[0], steps=10, threshold=1.0)
-    assert found.sentence == "Nothing is predicted: the selected tokens have no certified max-margin solution."
+    no_solution = "Nothing is predicted: the selected tokens have no certified max-margin solution."
+    assert found.sentence == no_solution
+    mask = torch.tensor([[[True, True, True]], [[True, False, False]]])
+    mixed = TokenDataset(tokens.expand(2, 1, 3, 1), torch.ones(2, 1, 1).double(), [[1], [1]], mask)
+    assert attsvm.growth(mixed, selected=[[0], [0]], steps=10).sentence == no_solution
+    alone = attsvm.growth(mixed[1], selected=[0], steps=10)
+    assert alone.sentence == "Nothing is predicted: every input has one token."
 
 
 def test_constants_and_norms() -> None:

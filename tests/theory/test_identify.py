@@ -25,9 +25,10 @@ CHEAP = {name: NORMS[name] for name in ("Frobenius", "nuclear", "max entry", "l_
 
 
 def report(*efficiency: list[list[float]]) -> NormReport:
-    """Two norms and three data sets, at one or several steps."""
+    """Two norms or three and three data sets, at one or several steps."""
     values = torch.tensor(efficiency, dtype=torch.float64)
-    return NormReport("rule", "W", ("a", "b"), tuple(range(1, len(values) + 1)), values, values.sqrt(), 1e-9)
+    norms, steps = tuple("abc"[: values.shape[1]]), tuple(range(1, len(values) + 1))
+    return NormReport("rule", "W", norms, steps, values, values.sqrt(), 1e-9)
 
 
 def test_the_verdict_needs_wins_efficiency_and_a_trend() -> None:
@@ -40,6 +41,8 @@ def test_the_verdict_needs_wins_efficiency_and_a_trend() -> None:
     assert low.winner is None
     assert low.sentence.endswith("an efficiency that rises to 0.9; this still rises: it has not settled.")
     assert report(late, late).sentence.endswith("an efficiency that rises to 0.9; this does not rise.")
+    few = report([[0.8] * 3] * 3, [[0.99, 0.95, 0.95], [0.98, 0.99, 0.96], [0.97, 0.96, 0.99]])
+    assert few.sentence.endswith("an efficiency that rises to 0.9; this wins fewer.")
     assert report([[1.0] * 3, [0.5] * 3], [[1.0] * 3, [0.5] * 3]).winner == "a"  # it is there
     assert json.loads(found.to_json())["wins"] == [[3, 0], [2, 1]]
     assert "rule on W" in str(found)

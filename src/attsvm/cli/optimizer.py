@@ -21,7 +21,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help=options.OPTIMIZER_NAME
 Factors = Annotated[bool, flag("--factors", "Train K and Q instead of W.")]
 Datasets = Annotated[int, option("--datasets", "N", "Data sets of the panel.")]
 Steps = Annotated[int, option("--steps", "N", "Number of steps.")]
-_SIZE = "Of the first step, then X / sqrt(t + 1); 3 by default on W, 0.3 on factors; muon a third, sign a tenth."
+_SIZE = "Of the first step, then X / sqrt(t + 1); 3 on W, 0.3 on factors; muon a third, sign, lion, adam a tenth."
 StepSize = Annotated[float | None, option("--step-size", "X", _SIZE)]
 # Of the usual step size: longer steps leave K and Q in bad attractors, or overshoot with the momentum of Muon.
 _SHARES = dict.fromkeys(("sign", "signum", "lion", "adam"), 0.1) | dict.fromkeys(("muon", "newton-schulz"), 1 / 3)
@@ -57,6 +57,7 @@ def optimizer(
     with new_result(folder) as staging:
         write_text(staging / FILE, found.to_json() + "\n")
         write_result(staging, context, [FILE], time.perf_counter() - began, kind="optimizer", source=name, seed=seed)
-    advice = "" if found.winner else f" More --steps than {steps:,} or another --step-size than {size:g} may settle it."
+    settled = found.winner or not found.judged.any()
+    advice = "" if settled else f" More --steps than {steps:,} or another --step-size than {size:g} may settle it."
     said = f"{found.sentence if quiet else found}{advice}"
     typer.echo(found.to_json() if json else said if quiet else f"{said}\n\nEverything is in {folder / FILE}")

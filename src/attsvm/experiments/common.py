@@ -73,8 +73,11 @@ def stacked(parts: Sequence[Mapping[str, object]]) -> dict[str, np.ndarray]:
     """
     whole = []
     for part in parts:
-        columns = np.broadcast_arrays(*(as_array(value).reshape(-1) for value in part.values()))
-        whole.append(dict(zip(part, columns, strict=True)))
+        columns = {name: as_array(value) for name, value in part.items()}
+        lengths = {array.size for array in columns.values() if array.ndim}
+        if len(lengths) > 1:
+            raise ValueError(f"the columns of a table must have one length; got {sorted(lengths)}")
+        whole.append({name: np.broadcast_to(array.reshape(-1), *(lengths or {1})) for name, array in columns.items()})
     return {name: np.concatenate([part[name] for part in whole]) for name in whole[0]}
 
 

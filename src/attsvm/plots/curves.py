@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from scipy.optimize import isotonic_regression
 
 from attsvm.plots.style import W_LINE, LineStyle
 from attsvm.sweep.result import SweepResult
@@ -69,6 +68,8 @@ def spread_apart(heights: Sequence[float], least: float) -> list[float]:
     >>> [round(height, 3) for height in spread_apart([0.5, 0.5, 0.9], 0.1)]
     [0.45, 0.55, 0.9]
     """
+    from scipy.optimize import isotonic_regression
+
     low, top = least * np.arange(len(heights)), least * (len(heights) - 1)  # packed from 0 upwards; the last
     found = low + isotonic_regression(np.clip(heights, 0.0, 1.0) - low).x
     return np.maximum(np.minimum(found, 1.0 - top + low), low - max(0.0, top - 1.0)).tolist()

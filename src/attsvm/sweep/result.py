@@ -132,10 +132,12 @@ class ResultFolder:
             return None  # what is there goes, or there is only what was written before anything was found
         holds, others = f"{self.path} holds", f"with {OVERWRITE}, or choose another folder"
         if found is None:
-            if not resume and any(self.chunks.glob("*.chunk")):
+            if any(self.chunks.glob("*.chunk")):
+                if resume:
+                    return None
                 what = f"chunks of {sweep} with this configuration but no manifest"
                 raise ValueError(f"{holds} {what}; use them with {RESUME}, start over {others}")
-            if not resume and (there := [name for name in files if (self.path / name).exists()]):
+            if there := [name for name in files if (self.path / name).exists()]:
                 raise ValueError(f"{holds} {there[0]}, but no manifest that says what it is; replace it {others}")
             return None
         if found.get("fingerprint") != self.fingerprint:
@@ -160,10 +162,12 @@ class ResultFolder:
             (self.path / NAME).unlink(missing_ok=True)
             for name in found.get("files") or {}:
                 (self.path / Path(name).name).unlink(missing_ok=True)
-            for chunk in self.path.glob("chunks/*/*.chunk"):
+            chunks = list(self.path.glob("chunks/*/*.chunk"))
+            for chunk in chunks:
                 chunk.unlink()
-                if not any(chunk.parent.iterdir()) and chunk.parent != self.chunks:
-                    chunk.parent.rmdir()
+            for folder in {chunk.parent for chunk in chunks} - {self.chunks}:
+                if not any(folder.iterdir()):
+                    folder.rmdir()
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:

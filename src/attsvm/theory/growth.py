@@ -67,7 +67,7 @@ class Growth:
     def sentence(self) -> str:
         """What to expect, in a sentence; over several data sets medians, and the largest of the bounds."""
         if not bool((self.solution.solved & (self.solution.certificate.primal_value > 0)).any()):
-            empty = bool(self.solution.solved.any())
+            empty = bool(self.solution.solved.all())
             why = "every input has one token" if empty else "the selected tokens have no certified max-margin solution"
             return f"Nothing is predicted: {why}."
         law = f"{'' if self.constant == 1 else f'{self.constant:g} '}gamma r{'^2' if self.power == 2 else ''}"

@@ -119,7 +119,8 @@ class NormReport:
             return f"Nothing can be said.{rest}"
         if self.winner is not None:
             return f"It follows the {self.winner} norm: {found}{rest}"
-        now = "still rises: it has not settled" if self.medians[-1, place] > self.medians[0, place] else "does not rise"
+        rises = bool(self.medians[-1, place] > self.medians[0, place])
+        now = "wins fewer" if self.share < _SHARE else "still rises: it has not settled" if rises else "does not rise"
         needed = f"A norm fits that wins half of them with an efficiency that rises to {_EFFICIENCY:g}; this {now}."
         return f"After these steps no norm of the list fits: {found} {needed}{rest}"
 

@@ -34,7 +34,7 @@ Data = Annotated[str, Argument(metavar="DATA", help=f"A .npz or .safetensors fil
 Out = Annotated[Path, option("--out", "FOLDER", "Folder for everything that is written.")]
 Seed = Annotated[int, Option("--seed", metavar="N", min=0, help="Seed of random starts and mini-batches.")]
 Device = Annotated[str, option("--device", "NAME", "cpu, cuda, or cuda:1 and so on.")]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="Print one line instead of progress and tables.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print a line, and what is to be noted, not progress and tables.")]
 Json = Annotated[bool, flag("--json", "Print the result as one JSON document and nothing else.")]
 
 # Tasks of a sweep.

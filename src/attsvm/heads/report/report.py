@@ -79,7 +79,8 @@ class HeadsReport:
 
     def __getitem__(self, name: str) -> HeadReport:
         if name not in (found := {head.name: head for head in self.heads}):
-            raise KeyError(f"no head {name!r} was analysed; there are {len(self)}: {', '.join(list(found)[:4])}, ...")
+            some = f": {', '.join(list(found)[:4])}, ..." if found else ""
+            raise KeyError(f"no head {name!r} was analysed; there are {len(self)}{some}")
         return found[name]
 
     def __iter__(self) -> Iterator[HeadReport]:

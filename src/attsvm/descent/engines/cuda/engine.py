@@ -27,11 +27,11 @@ class CudaEngine(Engine):
 
     For a fixed linear, ReLU or quadratic head with gradient, normalized, sign or spectral descent or Adam. Inside a
     stretch it computes in float64, also for float32 data. Several starts of one data set read the same data. The first
-    run of each shape waits for a compiler.
+    task of each kind waits for a compiler, and from 50,000 runs on the first of each size.
 
     Arguments:
         threads: of a block, a multiple of 32 up to 256, more where a run needs more; None chooses by the size of the
-            data.
+            data. Spectral steps take 32, or as many as a run needs.
 
     Raises:
         ValueError: if `threads` is not such a number.

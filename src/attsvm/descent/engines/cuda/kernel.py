@@ -104,7 +104,7 @@ class Plan:
         counts = {"work_factors": shape.n, "work_logits": tokens, "work_shares": tokens}
         counts |= {"work_worths": tokens, "work_spare": shape.width}
         if not self.unrolled:
-            return dict.fromkeys(counts, max(WARP, 1 << (max(counts.values()) - 1).bit_length()))
+            return {name: max(WARP, 1 << (count - 1).bit_length()) for name, count in counts.items()}
         counts |= dict.fromkeys(("work_directions", "work_pulled"), shape.d)
         return {name: max(1, count) for name, count in counts.items()}
 

@@ -154,7 +154,7 @@ def _solve_one(rows: DenseRows, build: Callable[[DenseRows], ConicProgram], tole
             tol_feas=tolerance,
         )
         gap = abs(tried.obj_val - tried.obj_val_dual) / max(abs(tried.obj_val), 1e-300)
-        error = np.nan_to_num(max(gap, tried.r_prim, tried.r_dual), nan=1e300, posinf=1e300)
+        error = np.nan_to_num(np.max([gap, tried.r_prim, tried.r_dual]), nan=1e300, posinf=1e300)
         if tried.status == clarabel.SolverStatus.PrimalInfeasible:
             error = 0.0
         if error < least or tried.status == clarabel.SolverStatus.Solved:

@@ -1,4 +1,4 @@
-"""One nuclear attention SVM from start to polish, compiled for the CPU, or for a warp of a GPU.
+"""One nuclear attention SVM from start to polish, compiled for the CPU, or for some threads of a GPU.
 
 Stages of the interior point, each to a hundredth of the gap before, and after each an attempt to polish: at a moderate
 gap the rank of W and the active rows can usually be read off, and with both known the optimality conditions are smooth

@@ -28,7 +28,7 @@ _PATIENCE, _LIMIT = 16, 1e4  # iterations of a stage, and normalised dual value,
 _LAST = 60  # iterations of a stage where none was found
 _PER_INPUT = 2  # working rows of an input at the start, and at most as many more in every round
 _ROUNDS = 50  # of working sets
-_FEWEST, _MOST_ROWS = 512, 128  # problems for which a GPU is worth it, and rows that a warp of it can bear
+_FEWEST, _MOST_ROWS = 512, 128  # problems for which a GPU is worth it, and rows that a block of it can bear
 _CHUNK = 2**17  # problems at a time
 
 
@@ -37,7 +37,7 @@ class NuclearInteriorPoint(Solver):
     """Primal-dual interior point, then a Newton polish on the identified rank and active rows, compiled.
 
     Problems with more than `most_rows` rows are solved by working sets: a subset of rows, then the rows its solution
-    violates. On a GPU a warp solves a problem; fewer problems than are worth it, or larger ones, stay on the CPU.
+    violates. On a GPU two warps share a problem; fewer problems than are worth it, or larger ones, stay on the CPU.
 
     Arguments:
         most_rows: rows handled at once; their Schur matrix has this order squared.
