@@ -121,7 +121,7 @@ def test_nobody_answers(tmp_path, address, word):
 
 def test_no_workers(tmp_path):
     with distributed.LocalCluster(
-        n_workers=0, processes=False, dashboard_address=None, protocol="tcp", silence_logs=50
+        n_workers=0, processes=False, dashboard_address=":0", protocol="tcp", silence_logs=50
     ) as empty, pytest.raises(ValueError, match="has no workers; start some with `dask worker tcp://"):  # fmt: skip
         run(TINY, folder=tmp_path, backend=DaskCluster(empty.scheduler_address, patience=0.5))
 
@@ -130,7 +130,7 @@ def test_the_last_worker_goes(tmp_path, whole, monkeypatch):
     """It is said, and the sweep goes on when a worker comes; or it gives up where a time was given."""
     monkeypatch.setenv("TINY_DELAY", "0.05")
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp", silence_logs=50
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0", protocol="tcp", silence_logs=50
     ) as cluster:  # fmt: skip
         said: list[str] = []
 

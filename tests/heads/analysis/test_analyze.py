@@ -232,7 +232,7 @@ class TestCache:
     def test_a_dask_cluster_finds_the_same(self, report):
         distributed = pytest.importorskip("distributed")
         with distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp", silence_logs=50
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0", protocol="tcp", silence_logs=50
         ) as cluster:  # fmt: skip
             found = analyze(MODEL, heads=[1], queries=60, seed=1, backend=DaskCluster(cluster.scheduler_address))
         assert to_plain(replace_times(found["L0H1"])) == to_plain(replace_times(report["L0H1"]))
