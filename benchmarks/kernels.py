@@ -2,6 +2,10 @@
 
 Each line is one kernel: seconds to compile, thousands of 2000-step runs a second, registers of a thread and bytes that
 did not fit into them. With several jobs kernels are compiled side by side; they are timed one after the other.
+
+``--compile`` needs no GPU: it compiles for an H100 or H200 all that would run there, the nuclear kernels too, and lets
+``ptxas`` say how many registers each takes and how many bytes it spills, where it is on the PATH and no older than the
+compiler (package nvidia-cuda-nvcc).
 """
 
 from __future__ import annotations
@@ -9,12 +13,17 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import re
+import shutil
+import subprocess
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -60,10 +69,73 @@ def measured(task: Task, **variant: Any) -> dict[str, Any]:
     return found
 
 
-def variants() -> dict[str, tuple[Task, dict[str, Any]]]:
+def launched(task: Task, starts: int = 1, **variant: Any) -> tuple[Any, tuple[np.ndarray, ...]]:
+    """The kernel for a task on the CPU, and the arguments that it would be given; it is not run."""
+    given: list[Any] = []
+    start = {name: torch.full((starts, task.data.batch_shape[0], *shape), 0.01, dtype=torch.float64)
+             for name, shape in task.parameterization.shapes(task.data).items()}  # fmt: skip
+    launch = Launch(task, starts, None, **variant)
+    kernel, launch._kernel = launch._kernel, mock.MagicMock()
+    launch._kernel.__getitem__.return_value = lambda *arguments: given.extend(arguments)
+    launch.advance(Progress.beginning(start, task.optimizer), 0, np.full(2, 0.1))
+    return kernel, tuple(given)
+
+
+def assembly(kernel: Any, arguments: tuple[Any, ...], optimized: bool = True) -> str:
+    """PTX for compute capability 9.0, compiled without a GPU; for arguments like these."""
+    numba_sees_gpu()  # loads what Numba needs
+    from numba import cuda, typeof, types
+
+    kinds = (typeof(each) for each in arguments)
+    signature = tuple(types.Array(each.dtype, each.ndim, "C") if isinstance(each, types.Array) else each
+                      for each in kinds)  # fmt: skip
+    device = SimpleNamespace(compute_capability=(9, 0))  # functions that a kernel calls are compiled for that of here
+    with mock.patch("numba.cuda.dispatcher.get_current_device", return_value=device):
+        text, _ = cuda.compile_ptx(kernel.py_func, signature, cc=(9, 0), opt=optimized)
+    return text
+
+
+def nuclear_arguments() -> tuple[Any, ...]:
+    """What a nuclear kernel is given for problems of (2, 3, 4)."""
+    shapes = [(1, 4, 4), (1, 2, 2), (1, 4)]
+    inputs = [*(np.zeros(shape) for shape in shapes), np.zeros((1, 4), dtype=np.int8)]
+    outputs = [np.zeros(shape) for shape in ((1, 4, 2), (1, 4), (1, 4))]
+    return (*inputs, 1e4, 16, *outputs, np.zeros(1, dtype=np.int64), np.zeros((1, 1)), np.zeros((1, 1), dtype=np.int64))
+
+
+def compiled(name: str) -> dict[str, Any]:
+    """How one kernel comes out of the compiler."""
+    try:
+        if name.startswith("nuclear"):
+            from attsvm.svm.solvers.nuclear import device
+
+            kernel, arguments = device._KERNELS[name.endswith("near")], nuclear_arguments()
+        else:
+            task, variant = variants("cpu", 8)[name]
+            kernel, arguments = launched(task, **{"unrolled": True, **variant})
+        began = time.perf_counter()
+        text = assembly(kernel, arguments)
+        found: dict[str, Any] = {"compile_s": round(time.perf_counter() - began, 1)}
+        if shutil.which("ptxas"):
+            most = f"-maxrregcount={kernel.targetoptions['max_registers']}"
+            with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+                file.write(text)
+                file.flush()
+                command = ["ptxas", "-v", "-arch=sm_90", most, "-o", "/dev/null", file.name]
+                said = subprocess.run(command, capture_output=True, text=True)
+            if said.returncode:
+                return found | {"error": said.stderr[:600]}
+            for word, number in (("registers", "Used (.*?) registers"), ("bytes_spilled", "(.*?) bytes spill stores")):
+                found[word] = int(re.findall(number, said.stderr)[-1].split()[-1])
+        return found
+    except Exception as error:
+        return {"error": repr(error)[:600]}
+
+
+def variants(device: str = "cuda", runs: int = RUNS) -> dict[str, tuple[Task, dict[str, Any]]]:
     """What is compared, by name."""
-    data = random_sphere(6, 8, 10, batch=RUNS, seed=Counter(1), device="cuda")
-    width = random_sphere(1, 10, 10, batch=RUNS, seed=Counter(2), device="cuda").tokens[:, 0].mT
+    data = random_sphere(6, 8, 10, batch=runs, seed=Counter(1), device=device)
+    width = random_sphere(1, 10, 10, batch=runs, seed=Counter(2), device=device).tokens[:, 0].mT
     parts = (data, attsvm.LinearHead(data.head), attsvm.Logistic(), attsvm.Weights())
     linear = Task(*parts, attsvm.NormalizedGradientDescent(0.1))
     relu = Task(data, attsvm.ReluHead(width), *parts[2:], attsvm.NormalizedGradientDescent(0.1))
@@ -107,16 +179,19 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--compile", action="store_true", help="compile only, without a GPU")
     options = parser.parse_args()
-    rows = {}
+    rows: dict[str, Any] = {}
+    names, work = ((*NAMES, "nuclear, far", "nuclear, near"), compiled) if options.compile else (NAMES, row)
+    said = f"python -m benchmarks.kernels{' --compile' if options.compile else ''} --jobs {options.jobs}"
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        working = {pool.submit(row, name): name for name in NAMES if options.only in name}
+        working = {pool.submit(work, name): name for name in names if options.only in name}
         for done in as_completed(working):
             rows[working[done]] = done.result()
             print(working[done], json.dumps(done.result()), flush=True)
             if options.out is not None:
-                ordered = {name: rows[name] for name in NAMES if name in rows}
-                found = {"command": f"python -m benchmarks.kernels --jobs {options.jobs}", "machine": machine()}
+                ordered = {name: rows[name] for name in names if name in rows}
+                found = {"command": said, "machine": machine()}
                 options.out.write_text(json.dumps(found | {"rows": ordered}, indent=1) + "\n")
 
 
