@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -152,9 +152,8 @@ def _encoded(
     if outside := [i for i in ids if not 0 <= i < vocabulary]:
         raise ValueError(f"{label} has token number {outside[0]}; {name} knows 0..{vocabulary - 1}")
     special = tokenizer.special if tokenizer is not None else frozenset()
-    closing = 0  # special tokens at the end, which a longer text keeps
-    while closing < min(len(ids), positions) and ids[-1 - closing] in special:
-        closing += 1
+    # Special tokens at the end, which a longer text keeps.
+    closing = len(list(takewhile(special.__contains__, reversed(ids[-positions:]))))
     kept = ids if len(ids) <= positions else ids[: positions - closing] + ids[len(ids) - closing :]
     tokens = tokenizer.tokens(kept) if tokenizer is not None else [str(i) for i in kept]
     said, marks = text if isinstance(text, str) else " ".join(tokens), torch.tensor([i in special for i in kept])
