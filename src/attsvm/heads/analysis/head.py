@@ -55,15 +55,9 @@ def analyze_head(task: HeadTask) -> HeadReport:
     drawn, tested = task.draw(confident, "own", settings.queries)
     known = confident.within(~task.held_out).draw(MOST_QUERIES, task.stream("rules"))
     rule, rule_agreement = best_rule(views, known, tested) if len(drawn) else ("", math.nan)
-    comparisons: list[Comparison] = []
-    support: tuple[SupportToken, ...] = ()
-    examples: tuple[Example, ...] = ()
-    for norm in settings.norms if len(drawn) else ():
-        comparison, own = _compare(task, confident, sharp.confident, norm)
-        if not comparisons:
-            support = _support_tokens(own.drawn, own.shares, views)
-            examples = _examples(form, views, found, own, settings.examples)
-        comparisons.append(comparison)
+    made = [_compare(task, confident, sharp.confident, norm) for norm in settings.norms if len(drawn)]
+    comparisons = tuple(comparison for comparison, _ in made)
+    first = made[0][1] if made else None  # tokens and examples are shown in the first norm
     return HeadReport(
         *task.place,
         outcome=_outcome(comparisons, len(confident), settings),
@@ -75,12 +69,12 @@ def analyze_head(task: HeadTask) -> HeadReport:
         rule_agreement=rule_agreement,
         confident_queries=len(confident),
         held_out_queries=len(tested),
-        comparisons=tuple(comparisons),
+        comparisons=comparisons,
         untrained_selectivity=tuple(
             selectivity(choices(seen, twin), seen, settings.confidence) for twin, seen in task.twins
         ),
-        support_tokens=support,
-        examples=examples,
+        support_tokens=() if first is None else _support_tokens(first.drawn, first.shares, views),
+        examples=() if first is None else _examples(form, views, found, first, settings.examples),
     )
 
 
