@@ -129,8 +129,9 @@ def trace(model: HeadModel, sentence: Sentence, upstream: bool = True) -> Trace:
             with in_float64(model), ExitStack() as hooks, quiet():
                 states = model.states(sentence)
                 if upstream and model._layers[0].norms is None:
-                    _follow(model, writes, inputs, hooks)
+                    read = _follow(model, writes, hooks)
                     model._architecture.run(model._core, model._inputs(sentence))
+                    inputs = list(zip(*read, strict=True))
         except RuntimeError:  # a few models compute nothing in float64
             states = model.states(sentence)
     return Trace(model, sentence, [states.layer(row) for row in range(model.layers)], inputs, writes)
@@ -153,13 +154,12 @@ def in_float64(model: TransformersModel) -> Iterator[None]:
             model._heard = model._heard.float()
 
 
-def _follow(model: TransformersModel, writes: list[_Write], inputs: list[Any], hooks: ExitStack) -> None:
+def _follow(model: TransformersModel, writes: list[_Write], hooks: ExitStack) -> tuple[list[Tensor], list[Tensor]]:
     """Hooks that make leaves of what modules write, freeze norms, and keep what key and query projections read."""
     core, architecture = model._core, model._architecture
     blocks = architecture.blocks(core) if callable(architecture.blocks) else attrgetter(architecture.blocks)(core)
     inside = {module for block in blocks for module in block.modules()}
-    sides = {layer.key.module: 0 for layer in model._layers} | {layer.query.module: 1 for layer in model._layers}
-    fused = {layer.key.module for layer in model._layers if layer.key.module is layer.query.module}
+    readers = {layer.key.module for layer in model._layers}, {layer.query.module for layer in model._layers}
     read: tuple[list[Tensor], list[Tensor]] = [], []
 
     def leaf(tensor: Tensor, name: str, given: Tensor | None = None, module: Any = None) -> Tensor:
@@ -168,11 +168,9 @@ def _follow(model: TransformersModel, writes: list[_Write], inputs: list[Any], h
         return made
 
     def before(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        for side in (0, 1):
-            if module in fused or sides.get(module) == side:
-                read[side].append(given[0][0])
-                if len(read[0]) > len(inputs) and len(read[1]) > len(inputs):
-                    inputs.append((read[0][-1], read[1][-1]))
+        for modules, states in zip(readers, read, strict=True):
+            if module in modules:
+                states.append(given[0][0])
         return given[0].detach(), *given[1:]
 
     def freeze(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -202,3 +200,4 @@ def _follow(model: TransformersModel, writes: list[_Write], inputs: list[Any], h
             hooks.callback(module.register_forward_hook(mapped).remove)
         elif "Norm" in type(module).__name__ and not list(module.children()):
             hooks.callback(module.register_forward_hook(freeze).remove)
+    return read
