@@ -144,8 +144,9 @@ def _model(read: _Read, device: torch.device | None, audio: Tensor | None, image
     if audio is not None and architecture.reads is not Reads.SPEECH:
         raise ValueError(f"audio_features are for Whisper; {name} is {kind}")
     if architecture.reads is Reads.SPEECH:
-        silent = ("the decoder listens to silence",) if audio is None else ()
-        return ListeningModel(core, architecture, read.words, name, (*notes, *silent), audio)
+        if audio is None:
+            return ListeningModel(core, architecture, read.words, name, (*notes, "the decoder listens to silence"))
+        return ListeningModel(core, architecture, read.words, name, notes, (audio,))
     if architecture.reads is Reads.TEXTS:
         return TransformersModel(core, architecture, read.words, name, notes)
     if images is None:

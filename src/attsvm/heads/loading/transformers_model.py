@@ -33,12 +33,16 @@ _SILENCE = -1.5
 class TransformersModel(HeadModel):
     """A model that reads texts: a float32 copy with eager attention, in evaluation mode; its `core` is its own."""
 
-    _extra: tuple[Tensor, ...] = ()  # what the states depend on besides weights, sentence and tokenizer
-
     def __init__(
-        self, core: Any, architecture: Architecture, tokenizer: Tokenizer | None, name: str, notes: tuple[str, ...] = ()
+        self,
+        core: Any,
+        architecture: Architecture,
+        tokenizer: Tokenizer | None,
+        name: str,
+        notes: tuple[str, ...] = (),
+        extra: tuple[Tensor, ...] = (),  # what the states depend on besides weights, sentence and tokenizer
     ) -> None:
-        self._architecture, self._tokenizer, self.notes = architecture, tokenizer, notes
+        self._architecture, self._tokenizer, self.notes, self._extra = architecture, tokenizer, notes, extra
         self._attach(core, name)
         first = self._layers[0]
         self.layers, self.heads, self.width = len(self._layers), first.heads, first.query.weight.shape[0]
@@ -170,33 +174,21 @@ def recorded(layers: Sequence[Layer]) -> Iterator[Mapping[nn.Module, list[Any]]]
 
 
 class ListeningModel(TransformersModel):
-    """The decoder of Whisper: it reads texts while it listens to its encoder's ``[frames, d]``, or to silence."""
-
-    def __init__(
-        self,
-        core: Any,
-        architecture: Architecture,
-        tokenizer: Tokenizer | None,
-        name: str,
-        notes: tuple[str, ...] = (),
-        audio_features: Tensor | None = None,
-    ) -> None:
-        self._extra = () if audio_features is None else (audio_features,)
-        super().__init__(core, architecture, tokenizer, name, notes)
-        for given in self._extra:
-            if given.ndim != 2 or given.shape[1] != self.width or not bool(given.isfinite().all()):
-                shape = list(given.shape)
-                raise ValueError(f"audio_features must be finite and of shape [frames, {self.width}]; got {shape}")
+    """The decoder of Whisper: it reads texts while it listens to `extra`, its encoder's ``[frames, d]``, or silence."""
 
     def _attach(self, core: Any, name: str) -> None:
         super()._attach(core, name)
-        if self._extra:
-            self._heard = self._extra[0].to(self._device, torch.float32)
+        if not self._extra:
+            frames = 2 * core.config.max_source_positions  # the second convolution halves the length
+            mel = torch.full((1, core.config.num_mel_bins, frames), _SILENCE, device=self._device)
+            with torch.no_grad():
+                self._heard = core.encoder(mel).last_hidden_state[0]
             return
-        frames = 2 * core.config.max_source_positions  # the second convolution halves the length
-        mel = torch.full((1, core.config.num_mel_bins, frames), _SILENCE, device=self._device)
-        with torch.no_grad():
-            self._heard = core.encoder(mel).last_hidden_state[0]
+        (given,), width = self._extra, self._layers[0].query.weight.shape[0]
+        if given.ndim != 2 or given.shape[1] != width or not bool(given.isfinite().all()):
+            shape = list(given.shape)
+            raise ValueError(f"audio_features must be finite and of shape [frames, {width}]; got {shape}")
+        self._heard = given.to(self._device, torch.float32)
 
     def _inputs(self, sentence: Sentence) -> Mapping[str, Any]:
         return {"input_ids": super()._inputs(sentence)["input_ids"], "encoder_hidden_states": self._heard[None]}
