@@ -129,10 +129,19 @@ def _from_file(path: Path, tokenizer: object) -> _Read:
 
 
 def _from_live(module: Any, tokenizer: object) -> _Read:
+    """A float32 copy of the core of a live model, without adapters, that computes its attention eagerly."""
     name = str(getattr(module.config, "name_or_path", "") or type(module).__name__)
     architecture_of(module.config, name)  # refused before it is copied
-    notes = _precision_notes(dict(module.named_parameters()))
-    return _Read(_eager_copy(module, name), choose_tokenizer(tokenizer, None, module.config), name, notes)
+    core, notes = module.base_model, _precision_notes(dict(module.named_parameters()))
+    held = {key: tensor.detach().clone() for key, tensor in core.state_dict().items()}
+    made, unknown = _loaded(type(core), core.config, held, name)
+    if strange := sorted(key for key in unknown if not key.startswith(_UNUSED)):
+        raise ValueError(
+            f"{name} has weights that {type(core).__name__} does not know, such as {strange[0]}; merge adapters into"
+            " the weights first"
+        )
+    made = made.to(next(core.parameters()).device)
+    return _Read(made, choose_tokenizer(tokenizer, None, module.config), name, notes)
 
 
 def _model(read: _Read, device: torch.device | None, audio: Tensor | None, images: Any, most_images: int) -> HeadModel:
@@ -171,19 +180,6 @@ def _precision_notes(weights: dict[str, Tensor]) -> tuple[str, ...]:
         )
     half = sorted(str(kind).removeprefix("torch.") for kind in kinds & {torch.float16, torch.bfloat16})
     return (f"half precision weights ({', '.join(half)}) were upcast to float32",) if half else ()
-
-
-def _eager_copy(module: Any, name: str) -> Any:
-    """A float32 copy of the core of a live model, without adapters, that computes its attention eagerly."""
-    core = module.base_model
-    held = {key: tensor.detach().clone() for key, tensor in core.state_dict().items()}
-    made, unknown = _loaded(type(core), core.config, held, name)
-    if strange := sorted(key for key in unknown if not key.startswith(_UNUSED)):
-        raise ValueError(
-            f"{name} has weights that {type(core).__name__} does not know, such as {strange[0]}; merge adapters into"
-            " the weights first"
-        )
-    return made.to(next(core.parameters()).device)
 
 
 def _from_state(config: Any, state: Mapping[str, Tensor], name: str) -> Any:
