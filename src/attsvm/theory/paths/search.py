@@ -30,6 +30,7 @@ _NEWTON, _GRADIENT = 100, 4000  # the most steps at a radius
 _LOOSE, _GUIDE = 1e-3, 1e-2  # residual times radius: called converged, aimed at on the way
 _TIGHT, _TIGHTEST = 1e-4, 1e-7  # aimed at where a radius was asked for; on the cap of a cone, where steps are cheap
 
+_Joint = tuple[Tensor, float]  # trained heads of all chains, and the length that they may have
 Found = dict[str, Any]  # the best point of one radius: tensors by the names that `RegularizationPath` gives them
 
 
@@ -144,16 +145,16 @@ class Search:
         head: Tensor | None = None
         found = []
         for done, radius in enumerate(stages):
-            wanted, limit = radius in asked, None
-            if shares is not None:
-                limit = radius * math.exp(np.interp(math.log(radius), np.log(asked), shares))
+            wanted, joint = radius in asked, None
             start = self._starting_weights(radius, past)
             landscape, theta = self.landscape, _coordinates(self.landscape, start)
-            if limit is None:
+            if shares is None:
                 theta = self._solve(landscape, theta, radius, wanted)
             else:
+                limit = radius * math.exp(np.interp(math.log(radius), np.log(asked), shares))
                 theta, head, landscape = self._solve_joint(theta, radius, head, limit, wanted)
-            point, chains = self._best(landscape, theta, radius, self.count, head, limit)
+                joint = head, limit
+            point, chains = self._best(landscape, theta, radius, self.count, joint)
             if self.hard.numel():
                 point = self._searched_widely(point, chains, radius, wanted)
             past = [*past[-1:], (radius, chains, point["weights"])]
@@ -245,17 +246,12 @@ class Search:
         return torch.where(still, 0.0, torch.where(bound, residual, inside)), bound, edge
 
     def _best(
-        self,
-        landscape: WeightsLandscape,
-        theta: Tensor,
-        radius: float,
-        count: int,
-        head: Tensor | None = None,
-        limit: float | None = None,
+        self, landscape: WeightsLandscape, theta: Tensor, radius: float, count: int, joint: _Joint | None = None
     ) -> tuple[Found, Tensor]:
         """The lowest of the chains for each element, what became of the others, and all chains' weights."""
-        lead, value = (len(theta) // count, count), landscape.value(theta[None])
-        if head is not None and limit is not None:
+        lead, value, vector = (len(theta) // count, count), landscape.value(theta[None]), None
+        if joint is not None:
+            head, limit = joint
             value = HeadLandscape.at(landscape, theta, limit).value(head[None])
         value = value.reshape(lead)
         weights = landscape.chart.weights(theta[None])[0]
@@ -268,8 +264,8 @@ class Search:
         part, own = landscape[chosen], theta[chosen]
         attended = part.attend(own[None])
         residual, bound, edge = self._residual(part, own, radius, chosen)
-        vector = None if head is None else head[chosen]
-        if vector is not None and limit is not None:
+        if joint is not None:
+            vector = head[chosen]
             off, _ = solvers.tangent_part(vector, HeadLandscape.at(part, own, limit).gradient(vector[None])[0])
             residual = torch.maximum(residual, off.square().sum(-1))
         every = weights.reshape(*lead, self.data.d, self.data.dq)
