@@ -185,10 +185,8 @@ def _compare_lifted(
         return Compared(result(solved=False), drawn, shares)
     shares[pairs.query, pairs.token] = lam / lam.sum()
     margins = found.margins(found.pairs.logits()).cpu()
-    others = torch.ones(len(pairs), dtype=torch.bool)
-    others[found.selected.cpu()] = False
-    smallest = margins.new_full((len(drawn),), torch.inf)
-    smallest = smallest.scatter_reduce(0, pairs.query[others], margins[others], "amin")
+    others = margins.index_fill(0, found.selected.cpu(), torch.inf)
+    smallest = margins.new_full((len(drawn),), torch.inf).scatter_reduce(0, pairs.query, others, "amin")
     product = float(lam @ margins)  # of W and the direction of W_mm
     hits = math.nan
     if len(held_out):
