@@ -80,8 +80,7 @@ class Pairs:
 
     def __getitem__(self, index: Tensor) -> Pairs:
         parts = {name: getattr(self, name) for name in ("query", "token", "place", "phases", "buckets")}
-        chosen: dict[str, Any] = {name: None if part is None else part[index] for name, part in parts.items()}
-        return replace(self, **chosen)
+        return replace(self, **{name: part[index] for name, part in parts.items() if part is not None})
 
     def to(self, device: torch.device | str) -> Pairs:
         """The same pairs on a device."""
