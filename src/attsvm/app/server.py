@@ -163,8 +163,6 @@ class Handler(BaseHTTPRequestHandler):
             self.handle_one_request()
         except RefusedError as refused:
             self._send(refused.status, JSON, _error(str(refused)))
-        except _SentNothingError:
-            return
         self._let_go()
 
     def do_GET(self) -> None:
@@ -257,10 +255,6 @@ class Handler(BaseHTTPRequestHandler):
                     break
 
 
-class _SentNothingError(Exception):
-    """The connection brought no request; browsers open some in advance."""
-
-
 class _WithinSeconds(io.RawIOBase):
     """Reads from a connection for so many seconds in all, however slowly the bytes arrive."""
 
@@ -276,8 +270,8 @@ class _WithinSeconds(io.RawIOBase):
         try:
             count = self._connection.recv_into(buffer)
         except TimeoutError:
-            if not self._anything:
-                raise _SentNothingError from None
+            if not self._anything:  # browsers open connections in advance; one that brings no request is at its end
+                return 0
             late = f"the request did not come within {self._seconds:g} seconds"
             raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, late) from None
         self._anything = True
