@@ -54,9 +54,7 @@ def solved(problem: AttentionSVM, solve: Callable[..., None]) -> tuple[np.ndarra
 
 
 def alone(inputs: Any, limits: Any, outputs: Any, size: tuple[int, ...]) -> None:
-    sizes = workers.shapes(*size)
-    work = workers.Workspace(*(np.zeros(each, np.int64 if each is sizes.rows else float) for each in sizes))
-    kernel.solve_many(*inputs, *limits, *outputs, work)
+    kernel.solve_many(*inputs, *limits, *outputs, workers.workspace(workers.shapes(*size)))
 
 
 def shared(lanes: int, columns: int, order: str, *, warps: int = 1, near: bool = True) -> Callable[..., None]:

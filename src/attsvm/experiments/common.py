@@ -74,10 +74,10 @@ def stacked(parts: Sequence[Mapping[str, object]]) -> dict[str, np.ndarray]:
     whole = []
     for part in parts:
         columns = {name: as_array(value) for name, value in part.items()}
-        lengths = {array.size for array in columns.values() if array.ndim}
+        lengths = {array.size for array in columns.values() if array.ndim} or {1}
         if len(lengths) > 1:
             raise ValueError(f"the columns of a table must have one length; got {sorted(lengths)}")
-        whole.append({name: np.broadcast_to(array.reshape(-1), *(lengths or {1})) for name, array in columns.items()})
+        whole.append({name: np.broadcast_to(array.reshape(-1), tuple(lengths)) for name, array in columns.items()})
     return {name: np.concatenate([part[name] for part in whole]) for name in whole[0]}
 
 

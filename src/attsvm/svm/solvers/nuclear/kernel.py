@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from numba import njit
 
 from attsvm.svm.solvers.base import ABSENT, EQUALITY, INEQUALITY
@@ -19,7 +20,7 @@ from attsvm.svm.solvers.nuclear.rows import FACE
 
 from attsvm.svm.solvers.nuclear.workers import (  # isort: skip
     COLUMNS, LINES, PLAIN, TINY, WORKERS, add_matrix, barrier, combine, dot, factor, greater, highest, jacobi,
-    margins, mine, multiply, my_column, my_line, smaller, solve_any, total,
+    margins, mine, multiply, my_column, my_line, shapes, smaller, solve_any, total, workspace,
 )  # fmt: skip
 
 _STAGES, _FIRST = 5, 1e-3  # how often a polish is tried, first at this gap, then at a hundredth each time
@@ -356,3 +357,10 @@ def solve_many(d, z, b, kind, limit, patience, weights, duals, report, work):
     """`solve_one` for problem after problem."""
     for i in range(len(d)):
         solve_one(d[i], z[i], b[i], kind[i], limit, patience, weights[i], duals[i], report[i], work)
+
+
+def solve_none() -> None:
+    """A batch without problems, of the types that all others have: compiles `solve_many`, and stores it on disk."""
+    d, z, b, kind = np.empty((0, 4, 4)), np.empty((0, 2, 2)), np.empty((0, 4)), np.empty((0, 4), dtype=np.int8)
+    weights, duals, report = np.empty((0, 4, 2)), np.empty((0, 4)), np.empty((0, 4))
+    solve_many(d, z, b, kind, 1.0, 1, weights, duals, report, workspace(shapes(4, 2, 4, 2)))

@@ -10,10 +10,14 @@ subset: an infeasible subset settles the whole. When no row is violated, the pai
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -146,8 +150,7 @@ def _solve(problem: AttentionSVM, tolerance: float) -> _Found:
 
 def _run(rows: ReducedRows, limit: float, patience: int) -> tuple[Tensor, Tensor, Tensor]:
     """Weights, duals and report of `solve_one` for every problem, on the rows' device."""
-    from attsvm.svm.solvers.nuclear.kernel import solve_many  # Numba starts only where it is used
-    from attsvm.svm.solvers.nuclear.workers import Workspace, shapes
+    from attsvm.svm.solvers.nuclear.workers import shapes, workspace  # Numba starts only where it is used
 
     queries = rows.queries if rows.input_queries is None else rows.input_queries
     inputs = rows.differences, queries, rows.right_hand_side, row_kinds(rows)
@@ -161,11 +164,30 @@ def _run(rows: ReducedRows, limit: float, patience: int) -> tuple[Tensor, Tensor
         return outputs
     arrays, answers = ([x.cpu().contiguous().numpy() for x in group] for group in (inputs, outputs))
 
+    solve_many, sizes = _kernel(), shapes(m, n, rx, rz)
+
     def solve_share(part: slice) -> None:
-        sizes = shapes(m, n, rx, rz)
-        work = Workspace._make(np.empty(shape, np.int64 if shape is sizes.rows else float) for shape in sizes)
-        solve_many(*(x[part] for x in arrays), limit, patience, *(x[part] for x in answers), work)
+        solve_many(*(x[part] for x in arrays), limit, patience, *(x[part] for x in answers), workspace(sizes))
 
     in_shares(solve_share, batch)
     weights, duals, report = (torch.from_numpy(x).to(rows.differences.device) for x in answers)
     return weights, duals, report
+
+
+@cache
+def _kernel() -> Any:
+    """The kernel, read from Numba's cache on disk; where it is not there yet, a process of its own compiles it.
+
+    Calls inside a kernel that was just compiled go to the functions as they were compiled by themselves, in one that
+    was read to copies of them that were optimized once more: the last bits of solutions would depend on who came first.
+    """
+    from attsvm.svm.solvers.nuclear import kernel
+
+    solve_many: Any = kernel.solve_many
+    with contextlib.suppress(Exception):  # where there is no cache, or Numba looks different, it is compiled here
+        processor = solve_many.targetctx.codegen().magic_tuple()
+        if not any(processor in key for key in solve_many._cache._cache_file._load_index()):
+            command = [sys.executable, "-c", f"from {kernel.__name__} import solve_none; solve_none()"]
+            path = os.pathsep.join(filter(None, sys.path))
+            subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True)
+    return solve_many

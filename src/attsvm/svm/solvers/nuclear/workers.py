@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import njit
 
 TINY = 1e-300
@@ -53,6 +54,11 @@ def shapes(m: int, n: int, rx: int, rz: int) -> Workspace:
         (size, size + 1), matrix, matrix, matrix, matrix, matrix, (rx, m), (2 * m, rx), (2 * LINES, m), (2 * most, p),
         (2 * n, m), (2 * n, n), (3 * rz, rx), (rz, rz + p), (rz, p), (14, longest), (3, m + 1),
     )  # fmt: skip
+
+
+def workspace(sizes: Workspace) -> Workspace:
+    """Arrays of these shapes for one worker."""
+    return Workspace(*(np.empty(shape, np.int64 if shape is sizes.rows else float) for shape in sizes))
 
 
 # The words of this text that mean something else on a GPU. Entry j of a vector belongs to worker j modulo WORKERS, an
