@@ -8,7 +8,10 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -64,6 +67,20 @@ def test_rows_are_those_of_fit_and_solve(finished: Path) -> None:
     margin = torch.from_numpy(result.column("solutions", "margin", norm="nuclear", **cell))
     torch.testing.assert_close(margin, 1 / attsvm.Nuclear().value(solution.weights), rtol=1e-6, atol=0)
     assert (result.arrays["selected-n3-T3-d4"][30:] == run.selected.numpy()).all()
+
+
+def test_a_relu_head_is_drawn_as_the_page_says(tmp_path: Path) -> None:
+    text = 'n = 2\nT = [3, 4]\nd = 4\nruns = 5\nhead = "relu"\nsteps = 200\nstream = "counter"\nstore = "weights"'
+    assert invoke("sweep", written(tmp_path, text), "--out", tmp_path / "out", "--json").exit_code == 0
+    weights = SweepResult.load(tmp_path / "out").arrays["weights-n2-T4-d4"]
+    element = 2**32 * 1 + 3
+    data = attsvm.data.random_sphere(2, 4, 4, batch=1, seed=attsvm.data.Counter(0, first=element))
+    columns = attsvm.data.random_sphere(1, 4, 4, batch=1, seed=[(0, element + 2**31)])
+    run = attsvm.fit(
+        data, attsvm.ReluHead(columns.tokens[:, 0].mT), initial="zeros", steps=200,
+        stop=attsvm.descent.Saturated(1e-3, 50),
+    )  # fmt: skip
+    assert weights[3].tolist() == pytest.approx(run.weights[0].numpy(), abs=1e-9)
 
 
 @pytest.mark.parametrize("initial", ["zeros", "drawn"])
@@ -169,11 +186,14 @@ def test_cells_of_one_size_share_their_data() -> None:
         ("seed = 9223372036854775806\nseeds = 3", "seed must be below 2^63"),
         ("runs = 1000000000000", "at most 1,000,000 chunks, and make 1,000,000,000: enlarge chunk"),
         ('data = "orthonormal"\nd = [10, 5]', "T must be at most d for orthonormal tokens; got 8 and 5"),
-        ('norm = ["frobenius", "projective"]\nd = [10, 20]', "no solver knows the norm Projective()"),
+        (
+            'norm = ["frobenius", "projective"]\nd = [10, 20]',
+            "norm must have a solver for every d; projective has none for d = 20",
+        ),
         ('loss = "log"', "loss must be defined for margins of either sign"),
-        ('store = "diagnosis"\noptimizer = "lion"', "no limit is known for the optimizer"),
+        ('store = "diagnosis"\noptimizer = "lion"', 'store = "diagnosis" needs a known limit for optimizer lion: '),
         ('parameterization = ["kq", "key-query"]\ninitial = "drawn"', "key-query means the same as one before it"),
-        ("n = []", "n must be a list with something in it; got []"),
+        ("n = []", "n must have a value; got an empty list"),
         ("n = [2, 3, 2]", "n must list every value once; got [2, 3, 2]"),
         ('norm = ["l2", "l2"]', "norm must list every value once"),
         ("saturated = 2.0", "saturated must lie strictly between 0 and 1; got 2.0"),
@@ -239,6 +259,43 @@ def test_saturation_is_judged_as_exactly_as_it_stops_runs(tmp_path: Path) -> Non
     result = SweepResult.load(tmp_path / "out")
     assert (result.column("runs", "steps") == 500).all()
     assert not result.column("runs", "saturated").any()
+    assert next(cells(result))["steps"] is None  # they need more
+
+
+def test_everything_is_counted() -> None:
+    """Four runs of a cell in two norms, one not solved, one proved infeasible; two of them saturate."""
+    cell = {"n": 2, "T": 3, "d": 4, "seed": 0, "head": "linear", "parameterization": "w", "optimizer": "ngd"}
+    runs = [{**cell, "optimal": True, "locally_optimal": True, "undecided": False, "saturated": saturated,
+             "steps": steps} for saturated, steps in ((True, 10), (True, 20), (False, 50), (False, 7))]  # fmt: skip
+    solutions = [{**cell, "norm": norm, "solved": solved, "infeasible": infeasible, "margin": margin, "cosine": margin}
+                 for norm in ("a", "b") for solved, infeasible, margin in (
+                     (True, False, 1.0), (True, False, 2.0), (norm == "a", False, 4.0 if norm == "a" else np.nan),
+                     (False, norm == "a", np.nan))]  # fmt: skip
+    tables = {"runs": pa.Table.from_pylist(runs), "solutions": pa.Table.from_pylist(solutions)}
+    (found,) = cells(SimpleNamespace(tables=tables))
+    assert (found["saturated"], found["steps"]) == (0.5, None)
+    assert [found[f"{name}_a"] for name in ("solved", "infeasible", "margin")] == [3, 1, 2.0]
+    assert [found[f"{name}_b"] for name in ("solved", "infeasible", "margin")] == [2, 0, 1.5]
+    tables["runs"] = pa.Table.from_pylist([*runs, {**runs[0], "steps": 30}])
+    assert next(cells(SimpleNamespace(tables=tables)))["steps"] == 30
+
+
+def test_directions_that_are_none_and_problems_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One token leaves W = 0; a solver that stops at once leaves every problem of the second norm."""
+    text = "n = 2\nT = [1, 3]\nd = 3\nruns = 20\nsteps = 100\nnorm = ['frobenius', 'l3']"
+    solve, lazy = attsvm.solve, attsvm.svm.Conic(tolerance=0.5)
+    monkeypatch.setattr(attsvm, "solve", lambda problem, norm: solve(
+        problem, norm, solver=None if isinstance(norm, attsvm.Frobenius) else lazy))  # fmt: skip
+    result = invoke("sweep", written(tmp_path, text), "--out", tmp_path / "out")
+    found = SweepResult.load(tmp_path / "out")
+    alone, several = cells(found)
+    assert (alone["solved_frobenius"], alone["cosine_frobenius"], several["solved_frobenius"]) == (20, None, 20)
+    assert np.isnan(found.column("solutions", "cosine", T=1)).all()
+    left = 20 - several["solved_l3"]
+    assert left > 0
+    assert f"40 runs in 2 cells in {tmp_path / 'out'}; {left} problems neither solved" in result.output
+    assert sum(found.counts.values()) == left
+    assert "solved, l3" in result.output
 
 
 def test_a_file_of_notepad(tmp_path: Path) -> None:

@@ -56,5 +56,6 @@ def sweep(
         return
     if not quiet:
         print_cells(found)
-    left, total = (sum(cell[name] for cell in found) for name in ("undecided", "runs"))
-    typer.echo(f"{plural(total, 'run')} in {plural(len(found), 'cell')} in {folder}; {left:,} selections undecided")
+    left, total = sum(result.counts.values()), sum(cell["runs"] for cell in found)
+    said = f"{plural(left, 'problem')} neither solved nor proved infeasible"
+    typer.echo(f"{plural(total, 'run')} in {plural(len(found), 'cell')} in {folder}; {said}")

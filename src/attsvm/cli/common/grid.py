@@ -89,8 +89,12 @@ class Grid(Configuration):
         if self.data == "orthonormal" and max(self.T) > min(self.d):
             raise ValueError(f"T must be at most d for orthonormal tokens; got {max(self.T)} and {min(self.d)}")
         norms = [registry.norm_named(name) for name in self.norm]
-        for norm, d in itertools.product(norms, self.d):  # a norm may have no solver for matrices of this size
-            choose_solver(None, attsvm.AttentionSVM(attsvm.data.random_sphere(1, 2, d, batch=1, seed=0), [[0]]), norm)
+        for (name, norm), d in itertools.product(zip(self.norm, norms, strict=True), self.d):
+            tiny = attsvm.data.random_sphere(1, 2, d, batch=1, seed=0)
+            try:  # a norm may have no solver for matrices of this size
+                choose_solver(None, attsvm.AttentionSVM(tiny, [[0]]), norm)
+            except ValueError:
+                raise ValueError(f"norm must have a solver for every d; {name} has none for d = {d}") from None
         kinds = [self.parameterization_of(kind) for kind in self.parameterization]
         factors = [kind for kind in kinds if isinstance(kind, attsvm.KeyQuery)]
         if factors and self.initial == "zeros":
@@ -105,8 +109,11 @@ class Grid(Configuration):
         for made, names in ((norms, self.norm), (kinds, self.parameterization), (rules, self.optimizer)):
             if twice := [name for k, name in enumerate(names) if made[k] in made[:k]]:
                 raise ValueError(f"every value must be listed once; {twice[0]} means the same as one before it")
-        for kind, rule in itertools.product(kinds, rules if "diagnosis" in self.store else ()):
-            attsvm.theory.implicit_bias(kind, rule)  # refuses those about which nothing is known
+        for kind, (name, rule) in itertools.product(kinds, zip(self.optimizer, rules, strict=True)):
+            try:  # refuses those about which nothing is known
+                _ = "diagnosis" in self.store and attsvm.theory.implicit_bias(kind, rule)
+            except ValueError as error:
+                raise ValueError(f'store = "diagnosis" needs a known limit for optimizer {name}: {error}') from None
         chunks = math.prod(len(getattr(self, name)) for name in CELL if name != "seed") * self.seeds
         chunks *= -(-self.runs // self.chunk)
         if chunks > _MOST_CHUNKS:
@@ -133,7 +140,7 @@ def read_grid(path: Path) -> Grid:
     if unknown := [name for name in given if name not in kinds]:
         raise ValueError(f"{path} sets {unknown[0]!r}, which a sweep does not have; it has {', '.join(kinds)}")
     if empty := [name for name, value in given.items() if value == []]:
-        raise ValueError(f"{path}: {empty[0]} must be a list with something in it; got []")
+        raise ValueError(f"{path}: {empty[0]} must have a value; got an empty list")
     spanning = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
     try:
         return Grid(**given | {name: tuple(spanning[name]) for name in given if kinds[name].startswith("tuple")})
@@ -183,14 +190,13 @@ def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
     norms = [registry.norm_named(name) for name in configuration.norm]
     solved = [attsvm.solve(attsvm.AttentionSVM(data, selected), norm) for norm in norms]
     local = attsvm.is_locally_optimal(data, head, selected, norms[0], solved[0])
+    left = int(sum((~one.solved & ~one.infeasible).sum() for one in solved))
     solutions = {
         **cell, "element": rows.repeat(len(norms)), "norm": np.repeat(configuration.norm, len(rows)),
         "solved": torch.cat([one.solved for one in solved]), "margin": torch.cat([_margin(one) for one in solved]),
         "infeasible": torch.cat([one.infeasible for one in solved]),
         "gap": torch.cat([one.certificate.relative_gap for one in solved]),
-        "cosine": torch.cat([
-            attsvm.direction_cosine(run.weights, one.weights).masked_fill(~one.solved, math.nan) for one in solved
-        ]),
+        "cosine": torch.cat([_cosine(run.weights, one) for one in solved]),
     }  # fmt: skip
     runs = {
         **cell, "element": rows, "optimal": best, "saturated": stop.done(run.weights[None], attended, {})[0],
@@ -203,7 +209,7 @@ def compute(configuration: Grid, task: Task, device: torch.device) -> Piece:
         if training["initial"] is None:
             training["initial"] = attsvm.initial_parameters(data, training["parameterization"], seed=seeds)
         tables |= _diagnosed(attsvm.diagnose(data, head, **training), {**cell, "element": rows}, selected)
-    return Piece(tables, arrays, {"not solved and not proved infeasible": int(local.undecided.sum())})
+    return Piece(tables, arrays, {"not solved and not proved infeasible": left})
 
 
 def _diagnosed(diagnosis: Any, own: Mapping[str, Any], selected: torch.Tensor) -> dict[str, dict[str, Any]]:
@@ -226,15 +232,26 @@ def _margin(solution: attsvm.SVMSolution) -> torch.Tensor:
     return (1 / solution.certificate.primal_value).masked_fill(~solution.solved, math.nan)
 
 
+def _cosine(weights: torch.Tensor, solution: attsvm.SVMSolution) -> torch.Tensor:
+    """NaN where it is not solved, or where either is zero and has no direction."""
+    directed = (weights != 0).any(-1).any(-1) & (solution.weights != 0).any(-1).any(-1)
+    return attsvm.direction_cosine(weights, solution.weights).masked_fill(~(solution.solved & directed), math.nan)
+
+
 def cells(result: SweepResult) -> Iterator[dict[str, Any]]:
-    """One row for each cell of a result: shares with Wilson's 95 % intervals, medians of what was solved."""
+    """One row for each cell of a result: shares with Wilson's 95 % intervals, and medians.
+
+    Medians of margins and cosines are those of what was solved, whose number stands beside them. That of the steps is
+    over all runs, of which those that did not saturate need more than were taken: None if it is one of them.
+    """
     from scipy.stats import binomtest
 
     shares = ("optimal", "saturated", "locally_optimal")
     solved: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in _grouped(result.tables["solutions"], (*CELL, "norm"), ("margin", "cosine")):
+    for row in _grouped(result.tables["solutions"], (*CELL, "norm"), ("margin", "cosine", "solved", "infeasible")):
         one = solved.setdefault(tuple(row[name] for name in CELL), {})
         one |= {f"{name}_{row['norm']}": _median(row[name]) for name in ("margin", "cosine")}
+        one |= {f"{name}_{row['norm']}": int(row[name].sum()) for name in ("solved", "infeasible")}
     for row in _grouped(result.tables["runs"], CELL, (*shares, "undecided", "steps")):
         found: dict[str, Any] = {name: row[name] for name in CELL}
         found |= {"runs": len(row["steps"]), "undecided": int(row["undecided"].sum())}
@@ -242,7 +259,8 @@ def cells(result: SweepResult) -> Iterator[dict[str, Any]]:
             hits = int(row[name].sum())
             interval = binomtest(hits, found["runs"]).proportion_ci(method="wilson")
             found |= {name: hits / found["runs"], f"{name}_interval": tuple(map(float, interval))}
-        found["steps"] = _median(row["steps"][row["saturated"]])
+        middle = np.median(np.where(row["saturated"], row["steps"], np.inf))
+        found["steps"] = float(middle) if np.isfinite(middle) else None
         yield found | solved[tuple(row[name] for name in CELL)]
 
 
@@ -250,15 +268,19 @@ def print_cells(found: Sequence[Mapping[str, Any]]) -> None:
     """One line for each cell: what tells them apart, shares with their intervals, medians."""
     differ = [name for name in CELL if len({cell[name] for cell in found}) > 1] or ["n", "T", "d"]
     medians = {"steps": "steps"} | {name: name.replace("_", ", ") for name in found[0] if name.startswith("margin_")}
+    counts = {name: name.replace("_", ", ") for name in found[0] if name.startswith("solved_")}
+    counts = counts if any(cell[name] < cell["runs"] for cell in found for name in counts) else {}
     rows = []
     for cell in found:
         intervals = {name: cell[f"{name}_interval"] for name in ("optimal", "locally_optimal")}
         shares = [
             f"{100 * cell[name]:.2f} ({100 * low:.2f} to {100 * high:.2f}) %" for name, (low, high) in intervals.items()
         ]
+        shares.append(f"{100 * cell['saturated']:.2f} %")
         middle = ["none" if cell[name] is None else number(cell[name], 4) for name in medians]
-        rows.append([*(str(cell[name]) for name in differ), f"{cell['runs']:,}", *shares, *middle])
-    named = [*differ, "runs", "optimal", "locally optimal", *medians.values()]
+        solved = [f"{cell[name]:,}" for name in counts]
+        rows.append([*(str(cell[name]) for name in differ), f"{cell['runs']:,}", *shares, *middle, *solved])
+    named = [*differ, "runs", "optimal", "locally optimal", "saturated", *medians.values(), *counts.values()]
     print_table("Shares of runs with 95 % intervals, and medians", [(name, "right") for name in named], rows)
 
 
@@ -307,7 +329,7 @@ SOLUTIONS = {
     "infeasible": "proved by a certificate",
     "margin": "1 / norm of the max-margin solution; NaN where it is not solved",
     "gap": "relative gap of the certificate",
-    "cosine": "between trained weights and solution; NaN where it is not solved",
+    "cosine": "between trained weights and solution; NaN where it is not solved, or one of them is zero",
 }
 DIAGNOSES = {
     **_CELL_COLUMNS,
