@@ -116,13 +116,11 @@ class _Search:
 
     def values(self, owner: Tensor, selected: Tensor, asked: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """N of choices ``[k, n]`` (inf where not solved), and a proved lower bound; inputs not `asked` make no rows."""
-        upper, lower = [], []
-        for start in range(0, len(owner), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            where, chosen = owner[part].to(self.sets.device), selected[part].to(self.sets.device)
+        upper, lower, device = [], [], self.sets.device
+        for where, chosen in zip(owner.to(device).split(_CHUNK), selected.to(device).split(_CHUNK), strict=True):
             rows = ~self.sets[where]  # the other tokens of the set make no rows
             if asked is not None:
-                rows = rows & asked.to(rows.device).unsqueeze(-1)
+                rows = rows & asked.to(device).unsqueeze(-1)
             solution = solve(AttentionSVM(self.data[where], chosen, rows=rows), self.norm)
             size = self.norm.value(solution.weights.nan_to_num(0.0))
             upper.append(size.masked_fill(~solution.solved, torch.inf))
