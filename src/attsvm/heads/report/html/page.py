@@ -108,7 +108,8 @@ def _detail(report: HeadsReport, examples: int | None) -> dict[str, Any]:
     """
     heads, texts = {}, {}
     for head in report.heads:
-        plain = {"name": head.name, **_four_digits(to_plain(head))}
+        rounded = json.loads(json.dumps(to_plain(head)), parse_float=lambda digits: float(f"{float(digits):.4g}"))
+        plain = {"name": head.name, **rounded}
         plain["examples"] = plain["examples"][:examples]
         for token in plain["support_tokens"]:
             texts[token["sentence"]] = token.pop("text")
@@ -119,14 +120,6 @@ def _detail(report: HeadsReport, examples: int | None) -> dict[str, Any]:
     # What `attsvm why` is asked about; it reads texts with models of the transformers library.
     asked = None if report.architecture in ("arrays", "TransformerLens", "vit") else report.model
     return {"quantile": report.settings.quantile, "heads": heads, "texts": texts, "asked": asked}
-
-
-def _four_digits(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _four_digits(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_four_digits(part) for part in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 FRAME = {"width": 412, "height": 418, "left": 58, "right": 398, "top": 30, "bottom": 370}
