@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import time
@@ -15,7 +14,7 @@ import torch
 from torch import nn
 
 from attsvm.data.checks import check_count
-from attsvm.data.files import write_atomically
+from attsvm.data.files import replacing
 from attsvm.heads.analysis.lifted import solve_lifted
 from attsvm.heads.analysis.selections import Views, choices, layers_of, selectivity
 from attsvm.heads.form import HeadWeights
@@ -103,9 +102,8 @@ class Watch:
                 found = self._measured(form, [own.of(form) for own in view.views])
                 self.rows.append({"step": step, "head": f"L{layer}H{head}", **found})
         if self._path is not None:
-            held = io.BytesIO()
-            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(self.rows), held)
-            write_atomically(self._path, held.getvalue())
+            with replacing(self._path) as temporary:
+                pyarrow.parquet.write_table(pyarrow.Table.from_pylist(self.rows), temporary)
         self.seconds += time.perf_counter() - began
 
     def _measured(self, form: HeadWeights, views: Views) -> dict[str, float]:
