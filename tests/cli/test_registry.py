@@ -161,7 +161,7 @@ def test_unknown_names_get_the_near_one(call, near):
         (lambda: registry.optimizer_named("steepest", OptimizerOptions()), "needs --norm"),
         (lambda: registry.optimizer_named("mirror", OptimizerOptions()), "needs --p"),
         (lambda: registry.optimizer_named("gd", OptimizerOptions(growth=2.0)), "belong to --schedule geometric"),
-        (lambda: registry.norm_named("l0.5"), "strictly between 1 and infinity"),
+        (lambda: registry.norm_named("l0.5"), "needs p of at least 1, or inf; got l0.5"),
         (lambda: registry.svm_norm_named("entrywise", None), "needs --p"),
         (lambda: registry.svm_norm_named("entrywise", 1.0), "strictly between 1 and infinity"),
         (lambda: registry.svm_norm_named("l3", 4.0), "--p does nothing with --norm l3"),

@@ -245,7 +245,7 @@ def test_names_that_are_not_there(file, out):
     refused(
         invoke("solve", file, "--norm", "nucular", "--out", out), "no norm is called 'nucular'", "did you mean nuclear?"
     )
-    refused(invoke("solve", file, "--norm", "l0.5", "--out", out), "strictly between 1 and infinity")
+    refused(invoke("solve", file, "--norm", "l0.5", "--out", out), "needs p of at least 1, or inf; got l0.5")
     refused(invoke("solve", file, "--norm", "entrywise", "--out", out), "--norm entrywise needs --p")
     refused(invoke("solve", file, "--norm", "nuclear", "--p", 3, "--out", out), "--p does nothing with --norm nuclear")
     refused(invoke("solve", "two-input", "--out", out), "did you mean two-inputs?")

@@ -136,8 +136,8 @@ def test_it_goes_on_where_it_was_stopped(finished: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_an_interrupted_sweep_goes_on_to_the_same_bytes(tmp_path: Path, jobs: int) -> None:
+@pytest.mark.parametrize(("jobs", "ending"), [(1, signal.SIGINT), (2, signal.SIGTERM)])
+def test_an_interrupted_sweep_goes_on_to_the_same_bytes(tmp_path: Path, jobs: int, ending: signal.Signals) -> None:
     config = written(tmp_path, "n = 2\nT = 3\nd = [3, 4]\nruns = 400\nchunk = 4\nsteps = 100")
     options = ("sweep", config, "--jobs", jobs, "--out", tmp_path / "cut")
     process = subprocess.Popen([*COMMAND, *map(str, options)], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
@@ -146,7 +146,7 @@ def test_an_interrupted_sweep_goes_on_to_the_same_bytes(tmp_path: Path, jobs: in
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(ending)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert said == "attsvm: interrupted; finished chunks are kept, add --resume\n"
@@ -208,6 +208,7 @@ def test_cells_of_one_size_share_their_data() -> None:
         ("n = 2.5", "every part of n must be an integer"),
         ('optimizer = "adm"', "did you mean adam"),
         ('norm = "nucler"', "did you mean nuclear"),
+        ('norm = "l0.5"', "norm l<p> needs p of at least 1, or inf; got l0.5"),
         ('data = "cube"', "data must be one of sphere"),
         ('parameterization = "kq"', 'initial must be "drawn"'),
     ],
@@ -218,7 +219,13 @@ def test_bad_input(tmp_path: Path, text: str, words: str) -> None:
 
 
 def test_a_grid_that_fits_into_no_memory_is_one_sentence(tmp_path: Path) -> None:
-    refused(invoke("sweep", written(tmp_path, "n = 1999999999"), "--out", tmp_path / "out"), "not enough memory")
+    config = written(tmp_path, "n = [2, 1999999999]")
+    words = (
+        "a chunk of 1,000 data sets of n, T, d = 1999999999, 8, 10 needs at least",
+        "make chunk or the sizes smaller",
+    )
+    refused(invoke("sweep", config, "--out", tmp_path / "out"), *words)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_holds_something_else(finished: Path, tmp_path: Path) -> None:
@@ -326,3 +333,7 @@ def test_a_row_is_drawn_again_as_the_page_says(tmp_path: Path) -> None:
     assert result.arrays["selected-n3-T3-d4"][3].tolist() == run.selected[0].tolist()
     margin = result.column("solutions", "margin", n=3, d=4, element=3)
     assert float(margin[0]) == pytest.approx(1 / float(solution.certificate.primal_value[0]))
+
+
+def test_a_folder_without_a_name(tmp_path: Path) -> None:
+    refused(invoke("sweep", written(tmp_path, "runs = 3"), "--out", ""), "--out", "it must name a folder")

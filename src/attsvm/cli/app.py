@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated
 
 import typer
@@ -58,5 +59,6 @@ app.add_typer(figure, name="figure")
 
 
 def main() -> None:
-    """Run the command line of this process."""
+    """Run the command line of this process; what a scheduler's SIGTERM ends is told as after Ctrl-C."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     app(prog_name="attsvm")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,10 +37,16 @@ def sweep(
     """
     from attsvm.cli.common.experiments import progress_bars
     from attsvm.cli.common.grid import GRID, cells, print_cells, read_grid
+    from attsvm.data.machine import check_fits
     from attsvm.sweep import check_folder, run
 
     configuration = read_grid(config)
     computing, where = checked_backend(backend, scheduler, jobs, worker_timeout), backend_device(device, backend)
+    if backend == "loky":
+        sizes = [max(getattr(configuration, name)) for name in ("n", "T", "d")]
+        count = min(configuration.runs, configuration.chunk)
+        what = f"a chunk of {plural(count, 'data set')} of n, T, d = {', '.join(map(str, sizes))}"
+        check_fits(8 * count * math.prod(sizes), where, what, "make chunk or the sizes smaller")
     folder = checked_folder(out)
     told: dict[str, Any] = {"folder": folder, "resume": resume, "overwrite": overwrite, "device": where}
     check_folder(GRID, configuration, **told, also=["cells.json"])

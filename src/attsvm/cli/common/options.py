@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
 
 from attsvm.cli.common.registry import EXAMPLES, LOSSES, NORMS, OPTIMIZERS, SCHEDULES
 
@@ -15,7 +15,15 @@ MODEL, STEPS = "Model", "Descent"  # panels of the help of `train` and `diagnose
 
 def option(name: str, value: str, text: str, panel: str | None = None) -> Any:
     """An option: its name, what its value is called, its help, and the panel of the help it stands in."""
-    return Option(name, metavar=value, help=text, rich_help_panel=panel)
+    parser = _folder if value == "FOLDER" else None
+    return Option(name, metavar=value, help=text, rich_help_panel=panel, parser=parser)
+
+
+def _folder(name: str | Path) -> Path:
+    """A folder: ``~`` is that of the user, and an empty name, as of a variable that is not set, is none."""
+    if not str(name).strip():
+        raise BadParameter("it must name a folder; . is the one you are in")
+    return Path(name).expanduser()
 
 
 def flag(name: str, text: str, panel: str | None = None) -> Any:

@@ -189,6 +189,8 @@ def _numbered_norm(name: str) -> Norm | None:
         return None
     if match[1]:
         return attsvm.norms.SpectralOfRank(int(match[1]))
+    if float(match[2]) < 1:
+        raise ValueError(f"norm l<p> needs p of at least 1, or inf; got {name}")
     ends: dict[float, Norm] = {1.0: attsvm.SumEntry(), 2.0: attsvm.Frobenius(), math.inf: attsvm.MaxEntry()}
     return ends.get(float(match[2])) or attsvm.Entrywise(float(match[2]))
 

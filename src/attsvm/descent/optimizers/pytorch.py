@@ -243,7 +243,8 @@ def _tried(factory: Callable[..., Any], settings: Mapping[str, Any]) -> tuple[to
         held, own = made.state[probe], dict(made.param_groups[0])
     except Exception as error:
         wanted = "an optimizer of PyTorch that steps without a closure, such as torch.optim.Muon"
-        raise ValueError(f"factory must make {wanted}; {' '.join(str(error).split())}") from None
+        given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        raise ValueError(f"factory must make {wanted}; given {given}: {' '.join(str(error).split())}") from None
     for name, value in held.items():
         if not isinstance(value, Tensor | int | float | None):
             kinds = type(made).__name__, type(value).__name__
