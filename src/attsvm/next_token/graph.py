@@ -83,9 +83,8 @@ class PriorityGraph:
     @cached_property
     def component_last(self) -> Int[np.ndarray, " components"]:
         """The last token to whose graph each component belongs."""
-        owner = np.empty(len(self.level), dtype=np.int64)
-        owner[self.component] = self.node_last
-        return owner
+        _, first = np.unique(self.component, return_index=True)
+        return self.node_last[first]
 
     @property
     def last_tokens(self) -> list[int]:

@@ -44,8 +44,7 @@ def effective_scores(data: TokenDataset, head: object, selected: ArrayOrList) ->
 
 def chosen_values(data: TokenDataset, chosen: Int[Tensor, "batch n"]) -> Float[Tensor, "batch n dv"]:
     """The value of the chosen token of every input, for data of one batch axis."""
-    index = chosen[..., None, None].expand(-1, -1, 1, data.dv)
-    return data.input_values.gather(2, index).squeeze(2)
+    return data.input_values.take_along_dim(chosen[..., None, None], 2).squeeze(2)
 
 
 def solve_or_retry(problem: AttentionSVM, norm: Norm | None = None) -> SVMSolution:

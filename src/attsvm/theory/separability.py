@@ -122,10 +122,6 @@ def rank_bound(data: TokenDataset, selected: ArrayLike | None = None) -> Int[Ten
         asking = (data.real.sum(-1) > 1).sum(-1)
         return asking.clamp(max=min(data.d, data.dq))
     problem = AttentionSVM(data, selected)
-
-    def rank(rows: Tensor) -> Tensor:
-        values = torch.linalg.svdvals(rows)
-        return ((values > 1e-10 * values[..., :1]) & (values > 0)).sum(-1)
-
     asking = problem.data.queries * problem.rows.any(-1).unsqueeze(-1)
-    return torch.minimum(rank(problem.differences().flatten(-3, -2)), rank(asking))
+    spans = problem.differences().flatten(-3, -2), asking
+    return torch.minimum(*(torch.linalg.matrix_rank(vectors, rtol=1e-10) for vectors in spans))

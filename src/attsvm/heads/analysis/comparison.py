@@ -241,13 +241,12 @@ def spectrum(weights: Float[Tensor, "d dq"]) -> Spectrum:
     total = float(values.sum())
     if total == 0:
         return Spectrum((), 0, 0.0)
-    share = values / total
-    entropy = -float(torch.special.xlogy(share, share).sum())
+    entropy = float(torch.special.entr(values / total).sum())
     relative = values / values[0]
     return Spectrum(
         values=tuple(round(value, 9) for value in relative[relative > _SPAN].tolist()),
         rank=int((relative > _RANK).sum()),
-        effective_rank=round(float(torch.tensor(entropy, dtype=torch.float64).exp()), 9),
+        effective_rank=round(math.exp(entropy), 9),
     )
 
 

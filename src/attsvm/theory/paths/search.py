@@ -306,14 +306,13 @@ def _extrapolated(radius: float, past: list[tuple[float, Tensor]]) -> Tensor:
 
 def _lowest_apart(weights: Tensor, value: Tensor, many: int) -> Tensor:
     """The `many` points ``[starts, elements, d, dq]`` of lowest value, none in the direction of a lower one."""
-    order = value.argsort(0)
-    index = order[..., None, None].expand_as(weights)
-    weights, value = weights.gather(0, index), value.gather(0, order)
+    value, order = value.sort(0)
+    weights = weights.take_along_dim(order[..., None, None], 0)
     near = direction_distance(weights.unsqueeze(0), weights.unsqueeze(1)) <= _ELSEWHERE
     lower = torch.ones(near.shape[:2], dtype=torch.bool, device=near.device).tril(-1).unsqueeze(-1)
     repeated = (near & lower).any(1)
     keep = (value + torch.where(repeated, torch.inf, 0.0)).argsort(dim=0, stable=True)[:many]
-    return weights.gather(0, keep[..., None, None].expand(-1, *weights.shape[1:]))
+    return weights.take_along_dim(keep[..., None, None], 0)
 
 
 def _stages(radii: list[float], rows: float) -> list[float]:
