@@ -101,13 +101,11 @@ def _compare(task: HeadTask, confident: Choices, share: float, norm: Norm) -> tu
             return own.closeness
         return compare_with_max_margin(form, views, other, tested, norm, settings).closeness
 
-    def random(name: str, seed: int) -> Closeness | None:
-        return matched(same_spectrum(form, task.stream(name), seed), views, name)
-
-    draws = range(settings.draws)
+    draws, first = range(settings.draws), settings.draws * settings.seed
+    random = [(same_spectrum(form, task.stream(f"random {k}"), first + k), views) for k in draws]
     comparison = Comparison(
         head=own.closeness,
-        random_weights=_kept(random(f"random {k}", settings.draws * settings.seed + k) for k in draws),
+        random_weights=_kept(matched(*control, f"random {k}") for k, control in enumerate(random)),
         shuffled=_kept(mixed(f"shuffled {k}") for k in draws),
         untrained=_kept(matched(*twin, f"untrained {k}") for k, twin in enumerate(task.twins)),
     )
