@@ -130,10 +130,9 @@ def _together(limits: Sequence[LimitPrediction]) -> tuple[TokenDataset, Tensor, 
     if not one_size or any(one.finite is None for one in limits):
         raise ValueError("several limits are trained at once only if all have a solution and their data one size")
     names = ("tokens", "queries", "labels", "values", "head")
-    tokens, queries, labels, *rest = (torch.stack([getattr(one.dataset, name) for one in each]) for name in names)
+    parts: dict[str, Any] = {name: torch.stack([getattr(one.dataset, name) for one in each]) for name in names}
     pairs = SharedPairs(torch.cat([one.pairs.embeddings for one in each]), torch.cat([one.pairs.pair for one in each]))
-    data = TokenDataset(tokens, queries, labels, None, rest[0], rest[1])
-    return data, torch.stack([one.graph.kept for one in limits]), pairs
+    return TokenDataset(**parts), torch.stack([one.graph.kept for one in limits]), pairs
 
 
 def respond(data: NextTokenData, weights: ArrayLike, context: str | Sequence[str] | Sequence[int]) -> dict[str, float]:
