@@ -3,9 +3,10 @@
 Each line is one kernel: seconds to compile, thousands of 2000-step runs a second, registers of a thread and bytes that
 did not fit into them. With several jobs kernels are compiled side by side; they are timed one after the other.
 
-``--compile`` needs no GPU: it compiles for an H100 or H200 all that would run there, the nuclear kernels too, and lets
-``ptxas`` say how many registers each takes and how many bytes it spills, where it is on the PATH and no older than the
-compiler (package nvidia-cuda-nvcc).
+``--compile`` needs no GPU: it compiles for an H100 or H200 all that would run there, the nuclear kernels too, and
+counts in `benchmarks.emulator` the instructions that warps are given: for a step of a run, those of a block shared
+among its runs, or for a nuclear problem. ``ptxas`` says how many registers each takes and how many bytes it spills,
+where it is on the PATH and no older than the compiler (package nvidia-cuda-nvcc).
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,14 +33,18 @@ import numpy as np
 import torch
 
 import attsvm
-from attsvm.data import Counter, random_sphere
+from attsvm.data import random_sphere
 from attsvm.data.machine import numba_sees_gpu
 from attsvm.descent.engines.base import Progress
 from attsvm.descent.engines.cuda.engine import Launch
 from attsvm.descent.task import Task
+from attsvm.svm.solvers.base import row_kinds
+from attsvm.svm.solvers.nuclear.rows import normalise
+from benchmarks.emulator import Counts, emulate
+from benchmarks.ptx import Program
 from benchmarks.record import machine
 
-RUNS, STEPS = 132 * 8 * 4 * 5 * 8, 2000
+RUNS, STEPS, PROBLEMS = 132 * 8 * 4 * 5 * 8, 2000, 8
 
 
 def measured(task: Task, **variant: Any) -> dict[str, Any]:
@@ -69,19 +77,7 @@ def measured(task: Task, **variant: Any) -> dict[str, Any]:
     return found
 
 
-def launched(task: Task, starts: int = 1, **variant: Any) -> tuple[Any, tuple[np.ndarray, ...]]:
-    """The kernel for a task on the CPU, and the arguments that it would be given; it is not run."""
-    given: list[Any] = []
-    start = {name: torch.full((starts, task.data.batch_shape[0], *shape), 0.01, dtype=torch.float64)
-             for name, shape in task.parameterization.shapes(task.data).items()}  # fmt: skip
-    launch = Launch(task, starts, None, **variant)
-    kernel, launch._kernel = launch._kernel, mock.MagicMock()
-    launch._kernel.__getitem__.return_value = lambda *arguments: given.extend(arguments)
-    launch.advance(Progress.beginning(start, task.optimizer), 0, np.full(2, 0.1))
-    return kernel, tuple(given)
-
-
-def assembly(kernel: Any, arguments: tuple[Any, ...], optimized: bool = True) -> str:
+def assembly(kernel: Any, arguments: Sequence[Any], optimized: bool = True) -> str:
     """PTX for compute capability 9.0, compiled without a GPU; for arguments like these."""
     numba_sees_gpu()  # loads what Numba needs
     from numba import cuda, typeof, types
@@ -95,31 +91,92 @@ def assembly(kernel: Any, arguments: tuple[Any, ...], optimized: bool = True) ->
     return text
 
 
-def nuclear_arguments() -> tuple[Any, ...]:
-    """What a nuclear kernel is given for problems of (2, 3, 4)."""
-    shapes = [(1, 4, 4), (1, 2, 2), (1, 4)]
-    inputs = [*(np.zeros(shape) for shape in shapes), np.zeros((1, 4), dtype=np.int8)]
-    outputs = [np.zeros(shape) for shape in ((1, 4, 2), (1, 4), (1, 4))]
-    return (*inputs, 1e4, 16, *outputs, np.zeros(1, dtype=np.int64), np.zeros((1, 1)), np.zeros((1, 1), dtype=np.int64))
+class Emulated:
+    """In place of a CUDA kernel: compiled as for a GPU, and run in NumPy.
+
+    Arguments:
+        kernel: of Numba; its last argument but one is scratch that nobody has written on.
+        optimized: whether the compiler may optimize, which takes it twice as long.
+        most_blocks: how many blocks are run at most.
+    """
+
+    def __init__(self, kernel: Any, optimized: bool = True, most_blocks: int | None = None) -> None:
+        self.kernel, self._optimized, self._most = kernel, optimized, most_blocks
+        self.text, self.counts = "", Counts()
+
+    def __getitem__(self, sizes: tuple[Any, ...]) -> Callable[..., None]:
+        def run(*arguments: Any) -> None:
+            if not self.text:
+                self.text = assembly(self.kernel, arguments, self._optimized)
+                self._program = Program(self.text)
+            blocks, threads, _, shared = sizes
+            blocks = min(blocks, self._most or blocks)
+            fresh = {len(arguments) - 2}
+            self.counts = emulate(self._program, arguments, threads, shared=shared, blocks=blocks, fresh=fresh)
+
+        return run
+
+
+def steps_of(task: Task, **variant: Any) -> tuple[Emulated, Counts]:
+    """The kernel for a task on the CPU, and what its warps are given for a step of the runs of one block."""
+    launch, runs = Launch(task, 1, None, **variant), task.data.batch_shape[0]
+    launch._kernel = emulated = Emulated(launch._kernel, most_blocks=1)
+    start = {name: torch.full((1, runs, *shape), 0.01, dtype=torch.float64)
+             for name, shape in task.parameterization.shapes(task.data).items()}  # fmt: skip
+    found = []
+    for steps in (2, 6):
+        launch.advance(Progress.beginning(start, task.optimizer), 0, np.full(steps, 0.1))
+        found.append(emulated.counts.instructions)
+    share = 4 * min(runs, launch._plan.runs)
+    return emulated, Counts(Counter({name: count / share for name, count in (found[1] - found[0]).items()}))
+
+
+def solved(problem: attsvm.AttentionSVM, solve: Callable[..., None]) -> tuple[np.ndarray, ...]:
+    """Weights, duals, report of normalised problems; `solve` is given inputs, limits, outputs, (m, n, rx, rz)."""
+    _, _, rows, _ = normalise(problem)
+    assert rows is not None
+    queries = rows.queries if rows.input_queries is None else rows.input_queries
+    inputs = [x.contiguous().numpy() for x in (rows.differences, queries, rows.right_hand_side, row_kinds(rows))]
+    (batch, m, rx), (n, rz) = inputs[0].shape, inputs[1].shape[1:]
+    outputs = tuple(np.full(shape, np.nan) for shape in ((batch, rx, rz), (batch, m), (batch, 4)))
+    solve(inputs, (1e4, 16), outputs, (m, n, rx, rz))
+    return outputs
+
+
+def nuclear_launch(kernel: Any, near: bool, inputs: Any, limits: Any, outputs: Any, sizes: tuple[int, ...]) -> None:
+    """One block of the nuclear kernel, called as by `device.launch`."""
+    from attsvm.svm.solvers.nuclear import device
+
+    count = device._BOARD + sum(rows * (columns | 1) for rows, columns in device._sizes(*sizes))
+    far, turn = np.full((1, 1 if near else count), np.nan), np.zeros(1, dtype=np.int64)
+    launch = kernel[1, device._LANES, 0, 8 * (count if near else device._BOARD)]
+    launch(*inputs, *limits, *outputs, turn, far, far.view(np.int64))
 
 
 def compiled(name: str) -> dict[str, Any]:
-    """How one kernel comes out of the compiler."""
+    """How one kernel comes out of the compiler, and what it then gives the warps of a GPU to do."""
     try:
+        began = time.perf_counter()
         if name.startswith("nuclear"):
             from attsvm.svm.solvers.nuclear import device
 
-            kernel, arguments = device._KERNELS[name.endswith("near")], nuclear_arguments()
+            near = name.endswith("near")
+            data = random_sphere(6, 8, 10, batch=PROBLEMS, seed=1)
+            emulated = Emulated(device._KERNELS[near])
+            problem = attsvm.AttentionSVM(data, attsvm.optimal_tokens(data))
+            _, _, report = solved(problem, partial(nuclear_launch, emulated, near))
+            counts = Counts(Counter({name: n / PROBLEMS for name, n in emulated.counts.instructions.items()}))
+            found: dict[str, Any] = {"of": "a problem", "largest_error": float(report[:, 0].max())}
         else:
-            task, variant = variants("cpu", 8)[name]
-            kernel, arguments = launched(task, **{"unrolled": True, **variant})
-        began = time.perf_counter()
-        text = assembly(kernel, arguments)
-        found: dict[str, Any] = {"compile_s": round(time.perf_counter() - began, 1)}
+            task, variant = variants("cpu", 20)[name]
+            emulated, counts = steps_of(task, **{"unrolled": True, **variant})
+            found = {"of": "a step of a run"}
+        found |= {"seconds": round(time.perf_counter() - began, 1), "instructions_of_a_warp": round(counts.total)}
+        found |= {kind: round(number) for kind, number in counts.by_kind().items()}
         if shutil.which("ptxas"):
-            most = f"-maxrregcount={kernel.targetoptions['max_registers']}"
+            most = f"-maxrregcount={emulated.kernel.targetoptions['max_registers']}"
             with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
-                file.write(text)
+                file.write(emulated.text)
                 file.flush()
                 command = ["ptxas", "-v", "-arch=sm_90", most, "-o", "/dev/null", file.name]
                 said = subprocess.run(command, capture_output=True, text=True)
@@ -134,8 +191,8 @@ def compiled(name: str) -> dict[str, Any]:
 
 def variants(device: str = "cuda", runs: int = RUNS) -> dict[str, tuple[Task, dict[str, Any]]]:
     """What is compared, by name."""
-    data = random_sphere(6, 8, 10, batch=runs, seed=Counter(1), device=device)
-    width = random_sphere(1, 10, 10, batch=runs, seed=Counter(2), device=device).tokens[:, 0].mT
+    data = random_sphere(6, 8, 10, batch=runs, seed=attsvm.data.Counter(1), device=device)
+    width = random_sphere(1, 10, 10, batch=runs, seed=attsvm.data.Counter(2), device=device).tokens[:, 0].mT
     parts = (data, attsvm.LinearHead(data.head), attsvm.Logistic(), attsvm.Weights())
     linear = Task(*parts, attsvm.NormalizedGradientDescent(0.1))
     relu = Task(data, attsvm.ReluHead(width), *parts[2:], attsvm.NormalizedGradientDescent(0.1))

@@ -5,7 +5,8 @@ whichever order is chosen here; a number that depends on it is a race. Threads t
 places of the text, or for one that has gone, are an error.
 
 Threads that exchange numbers by a shuffle or a vote wait for each other here, and what they wrote before is seen after
-it. On a GPU that takes a barrier: a write and a read that only a shuffle separates are a race which is not found here.
+it. On a GPU that takes a barrier: a write and a read that only a shuffle separates are a race which is not found here,
+but in `benchmarks.emulator`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from types import CellType, FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
+
+from attsvm.data.machine import numba_sees_gpu
 
 WARP = 32
 Order = Callable[[list[int]], int]
@@ -170,6 +174,13 @@ def _low_word(value: float) -> int:
 
 def _joined(high: int, low: int) -> float:
     return float(struct.unpack("<d", struct.pack("<II", int(low) % 2**32, int(high) % 2**32))[0])
+
+
+def can_compile() -> None:
+    """Skip a test where NVIDIA's compiler is missing: it needs no GPU."""
+    numba_sees_gpu()  # loads numba-cuda with any NumPy
+    pytest.importorskip("numba_cuda", reason="needs numba-cuda")
+    pytest.importorskip("nvidia", reason="needs NVIDIA's compiler, package cuda-toolkit[nvrtc,nvvm]")
 
 
 def in_python(function: Any, words: dict[str, Any]) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from benchmarks.kernels import Emulated
 
 import attsvm
 from attsvm.attention.prediction_heads import as_head
@@ -14,7 +16,7 @@ from attsvm.descent import CudaEngine, TorchEngine
 from attsvm.descent.engines.base import Progress, choose_engine
 from attsvm.descent.engines.cuda.engine import Launch
 from attsvm.descent.task import Task
-from lockstep import ORDERS, Order, run_block
+from lockstep import ORDERS, Order, can_compile, run_block
 
 MUON = attsvm.SteepestDescent(attsvm.Spectral(), 0.1)
 STEPS = 2  # in plain Python; the second step starts from what the first left
@@ -121,6 +123,11 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+TWO = ("upwards", "downwards")
+COMPILED = ("two_warps", "shifted", "relu_key_query", "adam_key_query", "spectral_key_query", "parts_ridge", "loops",
+            "loops_parts", "loops_spectral", "memory_key_query", "overflowed", "stalled_two_warps")  # fmt: skip
+
+
 class Lockstep:
     """In place of the kernel of a launch: its blocks one after the other, in an order of threads."""
 
@@ -137,8 +144,8 @@ class Lockstep:
         return run
 
 
-def taken(case: str, order: str | None) -> tuple[Progress, Progress]:
-    """Where a case begins and where it ends, taken by TorchEngine or, in an order of threads, by the kernel."""
+def taken(case: str, kernel: Callable[[Launch], Any] | None = None) -> tuple[Progress, Progress]:
+    """Where a case begins and where it ends, taken by TorchEngine or by what stands in place of the kernel."""
     options = dict(CASES[case])
     data = random_data(**options.pop("data", {}))
     threads, norm = options.pop("threads", 32), options.pop("norm", 1.0)
@@ -150,23 +157,18 @@ def taken(case: str, order: str | None) -> tuple[Progress, Progress]:
         progress.active[0, 0] = False
         if huge is not None:
             progress.parameters["weights"][:, 1] = huge
-    if order is None:
+    if kernel is None:
         TorchEngine().prepare(task, 2)(after, 0, sizes)
     else:
         launch = Launch(task, 2, threads, unrolled=unrolled)
-        launch._kernel = Lockstep(launch, ORDERS[order]())
+        launch._kernel = kernel(launch)
         launch.advance(after, 0, sizes)
     return before, after
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_kernel_takes_the_steps_of_torch(case: str) -> None:
-    """In two orders of its threads, which must not differ in a bit."""
-    before, theirs = taken(case, None)
-    (_, ours), (_, again) = taken(case, "upwards"), taken(case, "downwards")
-    for name, value in ours.parameters.items():
-        assert torch.equal(value, again.parameters[name]), "a race"
+def assert_same_steps(case: str, ours: Progress) -> None:
+    """As TorchEngine takes them, and what stalls or overflows there."""
+    before, theirs = taken(case)
     way, apart = (
         max(float((theirs.parameters[name] - other.parameters[name]).abs().max()) for name in theirs.parameters)
         for other in (before, ours)
@@ -184,6 +186,24 @@ def test_kernel_takes_the_steps_of_torch(case: str) -> None:
         assert way > 1e-3 or case.startswith(("small", "shifted"))
         # Logits of size 1e4 carry a round-off of 1e-12, and so do exponents.
         assert apart <= (1e-9 if case.startswith("shifted") else 1e-12) * way
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_kernel_takes_the_steps_of_torch(case: str) -> None:
+    """In two orders of its threads, which must not differ in a bit."""
+    (_, ours), (_, again) = (taken(case, lambda launch, o=order: Lockstep(launch, ORDERS[o]())) for order in TWO)
+    for name, value in ours.parameters.items():
+        assert torch.equal(value, again.parameters[name]), "a race"
+    assert_same_steps(case, ours)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", COMPILED)
+def test_compiled_kernel_takes_the_steps_of_torch(case: str) -> None:
+    """What NVIDIA's compiler makes of it, run in NumPy, where every access to memory is watched."""
+    can_compile()
+    assert_same_steps(case, taken(case, lambda launch: Emulated(launch._kernel))[1])
 
 
 # ------------------------------------------------------------------- refusals

@@ -141,6 +141,11 @@ def nuclear_speed() -> Iterator[str]:
     assert before["solved"] == after["solved"] == 100_000
     yield f"{after['microseconds_each']:.0f} microseconds each, largest gap {power(after['largest_gap'])}"
     yield f"({before['microseconds_each']:.0f} microseconds before there was a kernel: `svm_gpu_before.json`)"
+    older, newer = (results(name)["rows"]["nuclear, near"] for name in ("kernels_compiled_before", "kernels_compiled"))
+    assert newer["largest_error"] < 1e-12
+    instructions = [round(each["instructions_of_a_warp"], -3) for each in (newer, older)]
+    yield f"{instructions[0]:,} instructions per problem, {round(newer['float64'], -3):,} of them arithmetic of numbers"
+    yield f"they were {instructions[1]:,} before"
 
 
 @claims("docs/engines.md")
@@ -149,6 +154,26 @@ def kernels() -> Iterator[str]:
     rows = results("kernels_h200")["rows"]
     for name, key in said.items():
         yield f"| {name} | {1000 * rows[key]['thousand_runs_a_second']:,} |"
+
+
+@claims("docs/engines.md")
+def instructions() -> Iterator[str]:
+    rows = results("kernels_compiled")["rows"]
+    linear, relu, factors, loops = (
+        rows[name]["instructions_of_a_warp"] for name in ("linear", "relu", "factors", "linear, loops")
+    )
+    yield f"{linear} with a linear head, {relu} with a ReLU head, {factors} for (K, Q), and {loops} in the kernel"
+
+
+@claims("docs/engines.md")
+def one_set() -> Iterator[str]:
+    rows = results("descent_one_set")["rows"]
+    assert {(each["head"], each["trained"], each["threads"], each["turns"]) for each in rows} == {
+        (head, trained, threads, 7) for head in ("linear", "ReLU") for trained in ("W", "(K,Q)") for threads in (1, 2)
+    }
+    assert min(each["cosine"] for each in rows) > 1 - 1e-12
+    assert min(each["least_times_faster_in_a_turn"] for each in rows) > 1
+    yield span([each["times_faster"] for each in rows], lambda value: f"{value:.1f}") + " times less wall time"
 
 
 @claims("docs/engines.md")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType
+from functools import partial
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from benchmarks.kernels import Emulated, nuclear_launch, solved
 
 from attsvm.data import random_sphere
 from attsvm.svm import AttentionSVM
-from attsvm.svm.solvers.base import row_kinds
 from attsvm.svm.solvers.nuclear import device, kernel, workers
-from attsvm.svm.solvers.nuclear.rows import normalise
-from lockstep import ORDERS, run_block
+from lockstep import ORDERS, can_compile, run_block
 
 from .checks import dataset
 
@@ -38,19 +38,6 @@ def problems() -> dict[str, AttentionSVM]:
         "ragged": AttentionSVM(ragged, [[0, 1]]),
         "infeasible": AttentionSVM(opposite, [[0]]),
     }
-
-
-def solved(problem: AttentionSVM, solve: Callable[..., None]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Weights, duals and report of the kernel's normalised problems; what it writes on begins as NaN."""
-    _, _, reduced, _ = normalise(problem)
-    assert reduced is not None
-    queries = reduced.queries if reduced.input_queries is None else reduced.input_queries
-    d, z = reduced.differences.contiguous().numpy(), queries.contiguous().numpy()
-    b, kind = reduced.right_hand_side.contiguous().numpy(), row_kinds(reduced).contiguous().numpy()
-    (batch, m, rx), (n, rz) = d.shape, z.shape[1:]
-    outputs = tuple(np.full(shape, np.nan) for shape in ((batch, rx, rz), (batch, m), (batch, 4)))
-    solve((d, z, b, kind), (1e4, 16), outputs, (m, n, rx, rz))
-    return outputs
 
 
 def alone(inputs: Any, limits: Any, outputs: Any, size: tuple[int, ...]) -> None:
@@ -87,10 +74,15 @@ def shared(lanes: int, columns: int, order: str, *, warps: int = 1, near: bool =
 
 
 def test_every_word_that_a_gpu_has_of_its_own_is_used() -> None:
-    own = {name: value for name, value in vars(device).items() if hasattr(value, "py_func") and name in device._text}
-    assert {"mine", "gather", "factor"} <= set(own)
-    for name, value in own.items():
-        assert device._words[name] is value
+    def home(function: Any) -> Any:
+        return getattr(getattr(function, "py_func", function), "__code__", SimpleNamespace(co_filename="")).co_filename
+
+    own = {name for name, value in vars(device).items() if name in device._text and home(value) == device.__file__}
+    assert {"mine", "my_line", "my_column", "barrier", "gather", "factor"} <= own
+    assert {name for name, value in device._words.items() if home(value) == device.__file__} == own | {
+        "total",
+        "highest",
+    }
 
 
 @pytest.mark.slow
@@ -120,3 +112,19 @@ def test_whole_warps(lanes: int, warps: int, near: bool) -> None:
     several = solved(problem, shared(lanes, 16, "downwards", warps=warps, near=near))
     assert (several[2][:, 0] < 1e-8).all()
     np.testing.assert_allclose(several[0], weights, rtol=0, atol=1e-7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("near", [False, True])
+def test_compiled_for_a_gpu(near: bool) -> None:
+    """What NVIDIA's compiler makes of it, run in NumPy, where every access to memory is watched."""
+    can_compile()
+    emulated = Emulated(device._KERNELS[near])
+    for name, problem in problems().items() if near else [("random", problems()["random"][:1])]:
+        weights, duals, report = solved(problem, alone)
+        ours = solved(problem, partial(nuclear_launch, emulated, near))
+        assert ours[2][:, 1:].tolist() == report[:, 1:].tolist(), name
+        sure = report[:, 0] < 1e-8
+        np.testing.assert_allclose(ours[0][sure], weights[sure], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(ours[1][sure], duals[sure], rtol=0, atol=1e-12)
+    print(f"near {near}: {round(emulated.counts.total)} instructions of a warp, the last time")

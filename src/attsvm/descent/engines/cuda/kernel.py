@@ -17,6 +17,7 @@ from typing import Any
 from numba import cuda, float64, uint64
 
 from attsvm.data import TokenDataset
+from attsvm.data.kernel_text import counting_text
 from attsvm.descent.engines import kernel_task, matrices, step
 from attsvm.descent.engines.cuda.source import SIZES, body_text, helper_text
 from attsvm.descent.engines.numba import lanes
@@ -303,13 +304,13 @@ def _built(text: str, constants: tuple[tuple[str, float | None], ...], alone: bo
     words = {**_common_words(), **_words(alone), "SPACE": space}
     for name in _HELPERS:
         _define(words, name, dict(constants))
-    exec(text, words)
+    exec(counting_text(text), words)
     return cuda.jit(words["kernel"], lto=False, max_registers=registers)  # optimized once, not again when linked
 
 
 def _define(words: dict[str, Any], name: str, constants: Mapping[str, float | None]) -> None:
     """Make a function of the text one of the words for the GPU."""
-    exec("\n    ".join(helper_text(_TEXT[name], constants, (*_HELPERS, *_WITHOUT_SIZES))), words)
+    exec(counting_text("\n    ".join(helper_text(_TEXT[name], constants, (*_HELPERS, *_WITHOUT_SIZES)))), words)
     words[name] = cuda.jit(words[name], device=True)
 
 

@@ -2,30 +2,24 @@
 
 A compiler keeps numbers in registers only if it knows each by a name of its own. `Specializer` therefore works on the
 syntax tree: ``shape.n`` becomes 6, ``for t in range(7)`` its body seven times, and ``load(work.logits, 3)``, where
-``work.logits`` is to be kept in registers, the variable ``work_logits_3``. All other arrays are indexed as usual. Sizes
-that are no constants become variables, ``shape.n`` then is ``shape_n``.
+``work.logits`` is to be kept in registers, the variable ``work_logits_3``. All other arrays are indexed as usual;
+other loops are left to `data.kernel_text`. Sizes that are no constants become variables, ``shape.n`` is ``shape_n``.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
-import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from attsvm.data.kernel_text import tree_of
 
 _EVALUATED = (ast.BinOp, ast.Compare, ast.UnaryOp, ast.BoolOp)
 SIZES = ("n", "length", "d", "dq", "rank", "width", "parts")
 # The numbers of `shape` and `place` that may be no constants, and what else words of `lanes` are told on a GPU.
 _NUMBERS = {"shape": SIZES, "place": ("first", "part", "worker", "workers")}
 _TOLD = {"over_parts": ("parts",), "highest_over_parts": ("parts",), "run_sum": ("n", "parts"), "anywhere": ("n",)}
-
-
-def tree_of(function: Any) -> ast.FunctionDef:
-    """The definition of a function that Numba has compiled."""
-    found = ast.parse(inspect.getsource(function.py_func)).body[0]
-    assert isinstance(found, ast.FunctionDef)
-    return found
 
 
 class Specializer(ast.NodeTransformer):
@@ -118,8 +112,6 @@ class Specializer(ast.NodeTransformer):
             if number < held:
                 return ast.Name(f"{array.id}_{number}", context)
             index = ast.Constant(number - held)
-        if not isinstance(index, ast.Constant):  # without a sign no code is needed for numbers that count from the end
-            index = ast.Call(ast.Name("uint64", ast.Load()), [index], [])
         return ast.Subscript(array, index, context)
 
     # -------------------------------------------------------------- statements
@@ -160,16 +152,7 @@ class Specializer(ast.NodeTransformer):
             self.known.pop(name, None)
             return made
         self.known.pop(name, None)
-        skips = any(isinstance(each, ast.Continue) for each in ast.walk(node))
-        if skips or all(isinstance(each, ast.Constant) for each in bounds):
-            return [ast.For(self.visit(node.target), ast.Call(node.iter.func, bounds, []), self.body(node.body), [])]
-        # NVIDIA's compiler leaves half of Numba's iterator in the code; all steps are positive.
-        begin, end, step = [ast.Constant(0), *bounds, ast.Constant(1)][-3:] if len(bounds) < 3 else bounds
-        at = ast.unparse(self.visit(node.target))
-        onward = ast.parse(f"{at} += {ast.unparse(step)}").body
-        head = ast.parse(f"{at}_end = {ast.unparse(end)}\n{at} = {ast.unparse(begin)}").body
-        test = ast.parse(f"{at} < {at}_end", mode="eval").body
-        return [*head, ast.While(test, [*self.body(node.body), *onward], [])]
+        return [ast.For(self.visit(node.target), ast.Call(node.iter.func, bounds, []), self.body(node.body), [])]
 
     def _call(self, node: ast.Call) -> list[ast.stmt]:
         name = ast.unparse(node.func)

@@ -13,10 +13,11 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from numba import cuda, float64, int64, types
+from numba import cuda, float64, int64, types, uint64
 from numba.cuda.extending import intrinsic
 from torch import Tensor
 
+from attsvm.data.kernel_text import counting
 from attsvm.svm.solvers.nuclear import interior, kernel, workers
 from attsvm.svm.solvers.nuclear.workers import Workspace, shapes
 
@@ -90,7 +91,6 @@ def over_threads(joined):
     return over
 
 
-@cuda.jit(device=True)
 def gather(x, y, count, begin, end, out):
     """out[j] = sum_k x[k] y[k, j] for begin <= j < end, the sums in registers; no barrier."""
     for j in range(my_column(begin), end, _COLUMNS):
@@ -103,7 +103,6 @@ def gather(x, y, count, begin, end, out):
         out[j] = even + odd
 
 
-@cuda.jit(device=True)
 def factor(a, size, width, pivots):
     """Eliminate below the diagonal of a symmetric matrix, as on the CPU, but the sums in registers."""
     for i in range(size):
@@ -128,11 +127,12 @@ def factor(a, size, width, pivots):
 # The functions of the kernel once more, its words with the meaning that they have here.
 _text = vars(workers) | vars(interior) | vars(kernel)
 _words: dict[str, Any] = _text | {"WORKERS": _LANES, "LINES": _LANES // _COLUMNS, "COLUMNS": _COLUMNS}
-for _name, _function in _text.items():
-    if hasattr(_function, "py_func"):
-        _words[_name] = cuda.jit(FunctionType(_function.py_func.__code__, _words), device=True)
+_words |= {"_LANES": _LANES, "_COLUMNS": _COLUMNS, "uint64": uint64}
+for _name, _function in (_text | {"gather": gather, "factor": factor}).items():
+    if hasattr(_function, "py_func") or _function in (gather, factor):
+        _words[_name] = cuda.jit(counting(_function, _words), device=True)
 _words |= {"mine": mine, "my_line": my_line, "my_column": my_column, "barrier": barrier}
-_words |= {"total": over_threads(added), "highest": over_threads(larger), "gather": gather, "factor": factor}
+_words |= {"total": over_threads(added), "highest": over_threads(larger)}
 _sizes: Any = FunctionType(shapes.__code__, _words)
 _solve_one, _shapes = _words["solve_one"], cuda.jit(_sizes, device=True)
 

@@ -264,9 +264,8 @@ def jacobi(x, count, length, width, s):
                 if sin != 0.0:
                     turned = 1.0
                     for c in range(width):
-                        f = x[i, c]
-                        x[i, c] = cos * f - sin * x[j, c]
-                        x[j, c] = sin * f + cos * x[j, c]
+                        f, g = x[i, c], x[j, c]
+                        x[i, c], x[j, c] = cos * f - sin * g, sin * f + cos * g
             barrier()
         if highest(turned) == 0.0:
             break
