@@ -52,7 +52,8 @@ class Counting(ast.NodeTransformer):
         self.generic_visit(node)
         several = isinstance(node.slice, ast.Tuple)
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        parts = [part if isinstance(part, ast.Slice | ast.Constant) else _unsigned(part) for part in parts]
+        kept = (ast.Slice, ast.Constant, ast.UnaryOp)  # -1 is an operation on 1
+        parts = [part if isinstance(part, kept) else _unsigned(part) for part in parts]
         node.slice = ast.copy_location(ast.Tuple(parts, ast.Load()), node) if several else parts[0]
         return node
 
