@@ -11,7 +11,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from attsvm.experiments.base import CATALOGUE, Check, Experiment, Verdict
+from attsvm.experiments.base import CATALOGUE, STUDIES, Check, Experiment, Verdict
 from attsvm.experiments.seeds import AcrossSeeds, Judged, run_seeds
 from attsvm.sweep.backends import Backend, DaskCluster, Processes
 from attsvm.sweep.result import SweepResult, describe_columns
@@ -29,10 +29,12 @@ _NAMES = (
     " regularization cones"  # from the papers
     " geometry next_token factor_laws fused_heads"  # new
 )
-_FILES = [vars(import_module(f"attsvm.experiments.{name}")) for name in _NAMES.split()]
-_ALL = {each.id: each for file in _FILES for each in file.values() if isinstance(each, Experiment)}
+for _name in _NAMES.split():
+    import_module(f"attsvm.experiments.{_name}")
 
-EXPERIMENTS: Mapping[str, Experiment[Any]] = MappingProxyType({name: _ALL[name] for name in CATALOGUE})
+EXPERIMENTS: Mapping[str, Experiment[Any]] = MappingProxyType(
+    {name: STUDIES[name]().experiment(name) for name in CATALOGUE}
+)
 """Every experiment by its id."""
 
 

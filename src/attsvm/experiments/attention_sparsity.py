@@ -20,7 +20,7 @@ _CLASSES, _SIDE = 10, 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionSparsity(Study):
+class AttentionSparsity(Study, identity="attention-sparsity"):
     """scikit-learn's 1,797 digits of 8 x 8 pixels; Adam without weight decay, from PyTorch's default start."""
 
     patch: int = 2
@@ -150,9 +150,6 @@ def _kept(model: VisionTransformer, images: Tensor) -> dict[str, Tensor]:
         for each in model.attentions
     ]
     return {name: torch.stack([moment[name] for moment in moments]).float().cpu() for name in moments[0]}
-
-
-ATTENTION_SPARSITY = AttentionSparsity().experiment("attention-sparsity")
 
 
 class Attention(nn.Module):

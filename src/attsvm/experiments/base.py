@@ -27,6 +27,14 @@ CATALOGUE: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("c
 """What every experiment is called and shows, and what its columns hold, by its id."""
 
 
+STUDIES: dict[str, type[Study]] = {}
+"""What computes each experiment, by its id."""
+
+_SOLVERS = (ActiveSet(), NuclearInteriorPoint(), InteriorPoint(), LinearProgram(), Conic())
+_TOLERANCES = {type(each).__name__: each.accuracy for each in _SOLVERS}
+"""By solver, the relative gap that a certificate must reach for an SVM to count as solved."""
+
+
 class Verdict(enum.Enum):
     """What a check says; its value is what the summary prints."""
 
@@ -57,12 +65,6 @@ class Check:
     why: str = ""  # printed below `what`, as `fails_if` is, unless the check holds
 
 
-def _tolerances() -> dict[str, float]:
-    """By solver, the relative gap that a certificate must reach for an SVM to count as solved."""
-    solvers = (ActiveSet(), NuclearInteriorPoint(), InteriorPoint(), LinearProgram(), Conic())
-    return {type(each).__name__: each.accuracy for each in solvers}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Experiment(Sweep[C]):
     """One figure of the papers, or one of ours: a sweep, and what its result must show.
@@ -79,15 +81,22 @@ class Experiment(Sweep[C]):
     public_tasks: str = ""  # what the names of the tasks that do the same work start with
     public_factor: float | None = None  # how many times less CPU time is expected, if something is
     imports: Sequence[str] = ("numba",)
-    tolerances: Mapping[str, float] = field(default_factory=_tolerances)
+    tolerances: Mapping[str, float] = field(default_factory=lambda: _TOLERANCES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study(Configuration):
-    """A configuration with the methods that make it an experiment; those of a `Sweep` are described there."""
+    """A configuration with the methods that make it an experiment; those of a `Sweep` are described there.
+
+    A class that states the `identity` of an experiment computes it; others are bases of several.
+    """
 
     smaller: ClassVar[Mapping[str, Any]] = {}  # what `quick` changes
     imports: ClassVar[Sequence[str]] = ("numba",)  # modules that `compute` imports late
+
+    def __init_subclass__(cls, identity: str | None = None) -> None:
+        if identity is not None:
+            STUDIES[identity] = cls
 
     def quick(self) -> Self:
         return self.with_values(**self.smaller)

@@ -39,7 +39,7 @@ _LOG_SLOPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointTraining(Study):
+class JointTraining(Study, identity="joint-training"):
     """Prompt and head from p(0) = (0, -1) and v(0) = (-1, 0), each normalized by its own gradient.
 
     Every input supports the label margin (tight), or the third does not (relaxed).
@@ -127,7 +127,7 @@ def _probabilities(data: TokenDataset, prompts: Tensor, heads: Tensor, selected:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LossComparison(Study):
+class LossComparison(Study, identity="loss-comparison"):
     """From p(0) = 0; `scores` are the values of C, and the largest needs more `steps` than the paper's 1000."""
 
     scores: tuple[float, ...] = (*(float(score) for score in range(1, 11)), 100.0)
@@ -194,7 +194,3 @@ def finite_part(loss: str, scores: np.ndarray) -> np.ndarray:
     """The second coordinate of p in the limit: C |l'(C)| exp(-p_1 - p_2) = |l'(1)| exp(-p_1 + p_2) holds p there."""
     log_slope = _LOG_SLOPES[loss]
     return (np.log(scores) + log_slope(scores) - log_slope(np.ones_like(scores))) / 2
-
-
-JOINT_TRAINING = JointTraining().experiment("joint-training")
-LOSS_COMPARISON = LossComparison().experiment("loss-comparison")

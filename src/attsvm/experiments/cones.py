@@ -24,7 +24,7 @@ KINDS = ("global", "local", "not local")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cones(DataSets):
+class Cones(DataSets, identity="cones"):
     """Random data on the sphere; normalized descent with step 0.1 from directions around W_mm."""
 
     n: int = 4
@@ -114,6 +114,3 @@ def _selections(data: TokenDataset, seed: tuple[int, int]) -> dict[str, Tensor]:
     if len(control := torch.nonzero(local.feasible & ~local.holds)):
         found["not local"] = drawn[int(control[0])]
     return found
-
-
-CONES = Cones().experiment("cones")

@@ -65,7 +65,7 @@ class _Dimensions(DataSets):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvergenceTypes(_Dimensions):
+class ConvergenceTypes(_Dimensions, identity="convergence-types"):
     """W(0) = 0 and W(0) random."""
 
     dimensions: tuple[int, ...] = (2, 5, 10, 20, 40, 60, 84, 120, 160, 240, 320)
@@ -141,7 +141,7 @@ def _listed(shares: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstGradient(_Dimensions):
+class FirstGradient(_Dimensions, identity="first-gradient"):
     """Normalized descent with step 0.1."""
 
     dimensions: tuple[int, ...] = (5, 10, 20, 40, 80, 160, 320)
@@ -200,7 +200,7 @@ class FirstGradient(_Dimensions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rank(Study):
+class Rank(Study, identity="rank"):
     """Random data on the sphere with the optimal selection; first n varies, then T.
 
     Solutions are certified; what cannot be separated is counted, not ranked.
@@ -306,8 +306,3 @@ def _task(stage: str, n: int, T: int, d: int, first: int, last: int) -> Task:
 
 def _named(n: int, T: int, d: int, reason: str) -> str:
     return f"n={n} T={T} d={d}: {reason}"
-
-
-CONVERGENCE_TYPES = ConvergenceTypes().experiment("convergence-types")
-FIRST_GRADIENT = FirstGradient().experiment("first-gradient")
-RANK = Rank().experiment("rank")

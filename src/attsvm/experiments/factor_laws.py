@@ -53,7 +53,7 @@ def optimizer(rule: str, schedule: Schedule, decay: float = 0.0) -> Optimizer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogitGrowth(Laws):
+class LogitGrowth(Laws, identity="logit-growth"):
     """Steps of `step_size` / sqrt(t + 1); beside them constant ones, decay, and a threshold as of QK-clip."""
 
     step_size: float = 0.3
@@ -131,7 +131,7 @@ class LogitGrowth(Laws):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightDecay(Laws):
+class WeightDecay(Laws, identity="weight-decay"):
     """Steps that fall from .3 by `shrink` each; the decay is chosen for each radius."""
 
     radii: tuple[float, ...] = (1.0, 4.0, 16.0)
@@ -193,7 +193,3 @@ class WeightDecay(Laws):
                              f"median {np.median(cosine):.6f}, least {cosine.min():.4f}"),
                 ]  # fmt: skip
         return found
-
-
-LOGIT_GROWTH = LogitGrowth().experiment("logit-growth")
-WEIGHT_DECAY = WeightDecay().experiment("weight-decay")

@@ -79,7 +79,7 @@ def _side_by_side(parts: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FusedConfiguration(DataSets):
+class FusedConfiguration(DataSets, identity="fused-heads"):
     """Random data on the sphere, `n` inputs for each head, K_h and Q_h with d columns."""
 
     heads: int = 2
@@ -165,6 +165,3 @@ class FusedConfiguration(DataSets):
                   f"median {np.median(price):.3f}, from {price.min():.3f} to {price.max():.3f}",
                   price.min() >= 1 - 1e-6 and price.max() <= self.heads + 1e-6, "it lies outside on a data set"),
         ]  # fmt: skip
-
-
-FUSED_HEADS = FusedConfiguration().experiment("fused-heads")

@@ -22,7 +22,7 @@ from attsvm import descent
 from attsvm.attention import KeyQuery, Parameterization, Weights, optimal_tokens
 from attsvm.data import random_sphere
 from attsvm.descent import InverseSqrt, NormalizedGradientDescent, SteepestDescent, fit
-from attsvm.experiments.base import Check, DataSets, Experiment, claim, reported
+from attsvm.experiments.base import STUDIES, Check, DataSets, Experiment, claim, reported
 from attsvm.experiments.common import stacked
 from attsvm.norms import Entrywise, Frobenius, LargestColumn, LargestRow, MaxEntry, Norm, Spectral, SpectralOfRank
 from attsvm.svm import AttentionSVM
@@ -145,7 +145,7 @@ class Geometry(DataSets):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizerGeometry(Geometry):
+class OptimizerGeometry(Geometry, identity="optimizer-geometry"):
     """Seven optimizers of W."""
 
     n: int = 6
@@ -194,7 +194,7 @@ class OptimizerGeometry(Geometry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactorGeometry(Geometry):
+class FactorGeometry(Geometry, identity="factor-geometry"):
     """The optimizers of transformers on W and on (K, Q).
 
     Rules that move every entry alike have a tenth of the step: larger ones leave K and Q in bad attractors. On W, whose
@@ -234,7 +234,7 @@ class FactorGeometry(Geometry):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamGeometry(Geometry):
+class AdamGeometry(Geometry, identity="adam"):
     """Adam on W and on (K, Q) for some beta_1, beta_2 and epsilon; without memory it is sign descent."""
 
     step_size: float = 0.03
@@ -257,7 +257,6 @@ class AdamGeometry(Geometry):
         return {name: NORMS[name] for name in ("Frobenius", "nuclear", "spectral", "l_3", "max entry", "projective")}
 
 
-OPTIMIZER_GEOMETRY = OptimizerGeometry().experiment("optimizer-geometry")
-FACTOR_GEOMETRY = FactorGeometry().experiment("factor-geometry")
-ADAM = AdamGeometry().experiment("adam")
-GEOMETRIES: Mapping[str, Experiment[Any]] = {each.id: each for each in (OPTIMIZER_GEOMETRY, FACTOR_GEOMETRY, ADAM)}
+GEOMETRIES: Mapping[str, Experiment[Any]] = {
+    name: study().experiment(name) for name, study in STUDIES.items() if issubclass(study, Geometry)
+}

@@ -58,7 +58,7 @@ _JUDGED = 5  # draws of a kind
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiToken(Study):
+class MultiToken(Study, identity="multi-token"):
     """Random data on the sphere, head 1^T relu(V^T x) with V Gaussian of Frobenius norm 1, W from PyTorch's start."""
 
     n: int = 3
@@ -296,6 +296,3 @@ def followed(result: SweepResult, silent: float, column: str = "distance_outside
 
 def _listed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.3g}" for value in values)
-
-
-MULTI_TOKEN = MultiToken().experiment("multi-token")

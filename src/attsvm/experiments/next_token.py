@@ -78,7 +78,7 @@ GRADIENTS = tuple(_RULES)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomSamples(DataSets):
+class RandomSamples(DataSets, identity="next-token-acyclic"):
     """Embeddings on the sphere, windows drawn evenly, labels by levels of priority."""
 
     shapes: tuple[tuple[int, int, int, int], ...] = ((4, 4, 8, 4), (8, 8, 16, 4), (16, 24, 32, 6), (8, 5, 16, 4))
@@ -216,7 +216,14 @@ class RandomSamples(DataSets):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BundledText(Study):
+class CyclicSamples(RandomSamples, identity="next-token-cyclic"):
+    """Several tokens in a level."""
+
+    alike: int = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundledText(Study, identity="next-token-text"):
     """The first words of the text that comes with the package; the words after them give fresh windows."""
 
     words: int = 1000  # how many of the text are learned
@@ -335,8 +342,3 @@ def _asked(limit: LimitPrediction, weights: Tensor, fresh: list[list[str]]) -> t
         "largest_by_svm": float(distance[kind == 1].max(initial=0.0)),
         **{name: float((kind == place).sum()) for place, name in enumerate(("by_graph", "by_svm", "open"))},
     }, np.array([row for *_, rows in asked for row in rows])
-
-
-NEXT_TOKEN_ACYCLIC = RandomSamples(alike=1).experiment("next-token-acyclic")
-NEXT_TOKEN_CYCLIC = RandomSamples(alike=3).experiment("next-token-cyclic")
-NEXT_TOKEN_TEXT = BundledText().experiment("next-token-text")

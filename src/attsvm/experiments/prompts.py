@@ -27,7 +27,7 @@ _RULES = ("gradient", "normalized")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SingleInput(Study):
+class SingleInput(Study, identity="single-input"):
     """One input, six starts p(0) = (0, c): token 1 ties with its neighbour (global), or is locally optimal (local)."""
 
     steps: int = 1000
@@ -88,7 +88,7 @@ class SingleInput(Study):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiInput(DataSets):
+class MultiInput(DataSets, identity="multi-input"):
     """Three inputs of seven tokens; the first data set is the picture's, the others say whether it is typical."""
 
     steps: int = 1000
@@ -141,7 +141,7 @@ class MultiInput(DataSets):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescentVsNormalized(DataSets):
+class DescentVsNormalized(DataSets, identity="descent-vs-normalized"):
     """The data and the six starts of `multi-input`; the paper's curves start at p(0) = 0 on the first data set."""
 
     steps: int = 1000
@@ -196,8 +196,3 @@ class DescentVsNormalized(DataSets):
                   f" {lengths[1][picture]:.2f}", (lengths[1] > lengths[0]).all(),
                   "gradient descent has the longer prompt on a data set"),
         ]  # fmt: skip
-
-
-SINGLE_INPUT = SingleInput().experiment("single-input")
-MULTI_INPUT = MultiInput().experiment("multi-input")
-DESCENT_VS_NORMALIZED = DescentVsNormalized().experiment("descent-vs-normalized")

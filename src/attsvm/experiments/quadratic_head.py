@@ -21,7 +21,7 @@ from attsvm.theory import quadratic_attention
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuadraticSweep(Study):
+class QuadraticSweep(Study, identity="quadratic-head"):
     """Tokens e_1..e_T in random order, queries e_1..e_n, labels +1, v uniform on the sphere.
 
     Every entry of W is then a logit of its own, so that the head alone decides what is kept. Signed steps that shrink
@@ -83,6 +83,3 @@ class QuadraticSweep(Study):
                   all(after >= before for before, after in pairwise(counts)) and counts[-1] > counts[0],
                   "it falls from one lambda to the next, or is no larger in the end"),
         ]  # fmt: skip
-
-
-QUADRATIC_HEAD = QuadraticSweep().experiment("quadratic-head")

@@ -31,7 +31,7 @@ PATHS = ("W", "KQ", "joint tight", "joint relaxed", "relu")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegularizationPaths(Study):
+class RegularizationPaths(Study, identity="regularization-path"):
     """Small random data on the sphere for W, (K, Q) and the ReLU head; the paper's examples for joint training."""
 
     n: int = 3
@@ -156,6 +156,3 @@ def _at_end(result: SweepResult, name: str, source: str, end: int) -> np.ndarray
     """Distances of all data sets at the first (0) or last (-1) radius of a path, or step of descent."""
     points = np.unique(result.column("points", "point", path=name, source=source))
     return result.column("points", "distance", path=name, source=source, point=points[end] if len(points) else 0)
-
-
-REGULARIZATION_PATH = RegularizationPaths().experiment("regularization-path")

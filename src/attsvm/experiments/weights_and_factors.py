@@ -152,7 +152,7 @@ def _unchosen(result: SweepResult, column: str, kind: str, step: int) -> np.ndar
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hyperplanes(PlaneRuns):
+class Hyperplanes(PlaneRuns, identity="hyperplanes"):
     """First tokens (1, .5) and (1, -.5), the others 0.5 N around (-1, 0), random unit queries and head."""
 
     picture_seed: int = 13
@@ -160,7 +160,7 @@ class Hyperplanes(PlaneRuns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trajectories(PlaneRuns):
+class Trajectories(PlaneRuns, identity="trajectories"):
     """Tokens 0.3 N around (-1, 0) and (1, 0), random unit queries and head."""
 
     picture_seed: int = 29
@@ -168,7 +168,7 @@ class Trajectories(PlaneRuns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalConvergence(DataSets):
+class LocalConvergence(DataSets, identity="local-convergence"):
     """Random data on the sphere; normalized descent with step 0.1 from PyTorch's default start.
 
     `steps` is the paper's figure; `long_steps` follows the same runs further, and K and Q also with the public ridge.
@@ -264,7 +264,7 @@ class LocalConvergence(DataSets):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Causal(DataSets):
+class Causal(DataSets, identity="causal"):
     """Sequences on the sphere, fair labels at every position, normalized descent with step 0.1."""
 
     sequences: int = 2
@@ -319,9 +319,3 @@ class Causal(DataSets):
                   f"{local.sum()} of {len(local)}", local.sum() > 0.95 * len(local), "95 % of them or fewer are",
                   enough=len(local) > 0),
         ]  # fmt: skip
-
-
-TRAJECTORIES = Trajectories().experiment("trajectories")
-HYPERPLANES = Hyperplanes().experiment("hyperplanes")
-LOCAL_CONVERGENCE = LocalConvergence().experiment("local-convergence")
-CAUSAL = Causal().experiment("causal")
