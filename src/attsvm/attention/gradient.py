@@ -111,7 +111,7 @@ def risk_gradient(
     log_slope = loss.log_slope(attended.margin)
     # Tokens tied with the winner have no gap of their own, so they must not set the scale.
     exponent = parts.log_losers.masked_fill(parts.gap == 0, -math.inf) + log_slope.unsqueeze(-1)
-    scale = _finite(exponent.flatten(2).amax(-1))
+    scale = exponent.flatten(2).amax(-1).nan_to_num(0.0, 0.0, 0.0)  # 0 where it is not finite
     pull = (exponent - scale[..., None, None]).exp() * parts.gap
     entries = (pull - parts.log_losers.exp() * pull.sum(-1, keepdim=True)) / data.n
     rows = entries.scatter(-1, attended.winner.unsqueeze(-1), -entries.sum(-1, keepdim=True))
@@ -126,7 +126,7 @@ def _outside(data: TokenDataset, attended: Attended, parts: _Parts, log_slope: T
     """The gradient at the tokens outside `kept`: |loss'_i| s_it (gap_it - delta_i) / n at their own scale."""
     delta = (parts.log_losers.exp() * parts.gap).sum(-1, keepdim=True)
     exponent = (attended.log_attention + log_slope.unsqueeze(-1)).masked_fill(kept | ~data.real, -math.inf)
-    scale = _finite(exponent.flatten(2).amax(-1))
+    scale = exponent.flatten(2).amax(-1).nan_to_num(0.0, 0.0, 0.0)
     return ScaledTensor((exponent - scale[..., None, None]).exp() * (parts.gap - delta) / data.n, scale)
 
 
@@ -173,11 +173,7 @@ def fixed_scores(data: TokenDataset, head: Head) -> Float[Tensor, "1 batch n T"]
 
 
 def _head_gradient(data: TokenDataset, head: Head, attended: Attended, log_slope: Tensor) -> dict[str, ScaledTensor]:
-    scale = _finite(log_slope.amax(-1))
+    scale = log_slope.amax(-1).nan_to_num(0.0, 0.0, 0.0)
     weights = -data.labels * (log_slope - scale.unsqueeze(-1)).exp() / data.n
     gradients = head.parameter_gradient(attended.values, weights)
     return {name: ScaledTensor(value, scale) for name, value in gradients.items()}
-
-
-def _finite(scale: Tensor) -> Tensor:
-    return torch.where(torch.isfinite(scale), scale, torch.zeros_like(scale))

@@ -69,7 +69,6 @@ class ScaledTensor:
             return size + (math.log(factor) if factor > 0 else -math.inf)
 
         mine, theirs = scale_of(self, own), scale_of(other, others)
-        top = torch.maximum(mine, theirs)
-        scale = torch.where(torch.isfinite(top), top, torch.zeros_like(top))
+        scale = torch.maximum(mine, theirs).nan_to_num(0.0, 0.0, 0.0)
         first, second = self._spread((mine - scale).exp()), self._spread((theirs - scale).exp())
         return ScaledTensor(self.mantissa * first + other.mantissa * second, scale)
