@@ -14,20 +14,22 @@ _LOCK_EVENT = "numba:compiler_lock"  # held while Numba compiles, and while it l
 
 
 class Clock:
-    """Charges every CPU second of this process to what was begun last; `spent` holds the seconds by kind."""
+    """Charges every CPU second of this process to what its own thread began last; `spent` holds the seconds by kind."""
 
     def __init__(self, doing: str) -> None:
         self.spent = dict.fromkeys(KINDS, 0.0)
         self.doing = [doing]
-        self._mark = time.process_time()
+        self._mark, self._thread = time.process_time(), threading.get_ident()
 
     def begin(self, what: str) -> None:
-        self._charge()
-        self.doing.append(what)
+        if threading.get_ident() == self._thread:
+            self._charge()
+            self.doing.append(what)
 
     def end(self) -> None:
-        self._charge()
-        self.doing.pop()
+        if threading.get_ident() == self._thread:
+            self._charge()
+            self.doing.pop()
 
     def _charge(self) -> None:
         now = time.process_time()
@@ -43,20 +45,11 @@ def clocked(imports: Sequence[str] = ()) -> Iterator[Clock]:
     later counts as computing. From then on Numba's own events tell compiling apart from computing, provided that Numba
     is loaded; the clock does not load it.
     """
-    clock, thread = Clock("importing"), threading.get_ident()
+    clock = Clock("importing")
     for name in imports:
         importlib.import_module(name)
-
-    def begin() -> None:
-        if threading.get_ident() == thread:
-            clock.begin("compiling")
-
-    def end() -> None:
-        if threading.get_ident() == thread:
-            clock.end()
-
     clock.begin("computing")
-    with numba_events(_LOCK_EVENT, begin, end):
+    with numba_events(_LOCK_EVENT, lambda: clock.begin("compiling"), clock.end):
         yield clock
     clock.end()
 

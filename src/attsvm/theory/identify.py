@@ -12,12 +12,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from attsvm.attention import KeyQuery, Parameterization, Weights
-from attsvm.data import random_sphere
+from attsvm.data import Seed, random_sphere
 from attsvm.data.checks import check_count, check_kind
-from attsvm.data.streams import Seed
 from attsvm.descent import Optimizer, fit
-from attsvm.norms import Entrywise, Frobenius, MaxEntry, Norm, Nuclear, Projective, Spectral, direction_cosine
-from attsvm.norms.semidefinite import Gamma2
+from attsvm.norms import Entrywise, Frobenius, Gamma2, MaxEntry, Norm, Nuclear, Projective, Spectral, direction_cosine
 from attsvm.norms.singular import SpectralOfRank
 from attsvm.svm import AttentionSVM, SVMSolution, margin_efficiency, solve
 from attsvm.sweep.manifest import to_plain

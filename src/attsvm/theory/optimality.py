@@ -17,8 +17,6 @@ from attsvm.data.checks import ArrayOrList, check_kind, check_shape, place
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import ActiveSet, AttentionSVM, SVMSolution, solve
 
-_SECOND_ACCURACY = 1e-8
-
 
 def effective_scores(data: TokenDataset, head: object, selected: ArrayOrList) -> Float[Tensor, "*batch n T"]:
     """What each token is worth to a model that has selected alpha: ``u_it = Y_i x_it^T grad h(x_i,alpha_i)``.
@@ -55,7 +53,7 @@ def solve_or_retry(problem: AttentionSVM, norm: Norm | None = None) -> SVMSoluti
     norm = norm or Frobenius()
     found = solve(problem, norm)
     if isinstance(norm, Frobenius) and bool((~found.solved & ~found.barred).any()):
-        found = solve(problem, norm, solver=ActiveSet(accuracy=_SECOND_ACCURACY))
+        found = solve(problem, norm, solver=ActiveSet(accuracy=1e-8))
     return found
 
 
