@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -33,7 +34,7 @@ class DecadePlane:
     >>> plane = DecadePlane(radius=1.0, decade=0.5)
     >>> plane.shown(np.array([[0.6, 0.8], [0.3, 0.4]])).round(12).tolist()
     [[0.6, 0.8], [0.3, 0.4]]
-    >>> round(plane.distance(1e9) - plane.distance(1e8), 6)
+    >>> round(float(plane.distance(1e9) - plane.distance(1e8)), 6)
     0.5
     """
 
@@ -49,24 +50,21 @@ class DecadePlane:
         decades = max(float(np.log10(max(farthest / radius, 1.0))), 1e-9)
         return cls(radius, min(0.5, 1.1 / decades) * radius)
 
-    def distance(self, true: float) -> float:
-        """Where a point at distance `true` from the origin is shown."""
-        return float(self._distances(np.asarray(true)))
+    def distance(self, true: Any) -> Any:
+        """How far from the origin points at distance `true` are shown, a number or an array."""
+        scale = self.decade / np.log(10.0)
+        return np.minimum(true, self.radius) + scale * np.log1p(np.maximum(true - self.radius, 0.0) / scale)
 
     def shown(self, points: np.ndarray) -> np.ndarray:
         """Where `points` ``[..., 2]`` are shown."""
         true = np.linalg.norm(points, axis=-1, keepdims=True)
-        return np.asarray(points * (self._distances(true) / np.where(true > 0, true, 1.0)))
+        return np.asarray(points * (self.distance(true) / np.where(true > 0, true, 1.0)))
 
     def powers(self, farthest: float) -> range:
         """Exponents k of the rings 10^k between the disc and `farthest`."""
         # A ring closer than a third of a factor of ten to the disc would touch it.
         first = int(np.ceil(np.log10(self.radius) + 1 / 3))
         return range(first, int(np.floor(np.log10(max(farthest, self.radius)))) + 1)
-
-    def _distances(self, true: np.ndarray) -> np.ndarray:
-        scale = self.decade / np.log(10.0)
-        return np.asarray(np.minimum(true, self.radius) + scale * np.log1p(np.maximum(true - self.radius, 0.0) / scale))
 
 
 @dataclass(frozen=True)
@@ -254,7 +252,9 @@ def _draw_rings(axes: Axes, plane: DecadePlane, walked: np.ndarray, angle: float
 def _draw_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, width: float, starts: bool) -> None:
     """Every path with an arrow at its end, and a ring at its start where `starts` are shown."""
     for path in paths:
-        shown = plane.shown(_refined(path.points))
+        # More points on each segment, which the logarithmic scale bends.
+        between = np.linspace(path.points[:-1], path.points[1:], 8, endpoint=False, axis=1)
+        shown = plane.shown(np.concatenate([between.reshape(-1, 2), path.points[-1:]]))
         axes.plot(*shown.T, linestyle=path.line, color=path.colour, linewidth=width, zorder=3, gid="path")
         if starts:
             axes.plot(
@@ -267,12 +267,6 @@ def _draw_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, width:
                 "arrowstyle": "-|>,head_width=0.28,head_length=0.55", "color": path.colour,
                 "mutation_scale": 7 * width, "linewidth": 0, "shrinkA": 0, "shrinkB": 0,
             })  # fmt: skip
-
-
-def _refined(points: np.ndarray) -> np.ndarray:
-    """More points on each segment, which the logarithmic scale bends."""
-    between = np.linspace(points[:-1], points[1:], 8, endpoint=False, axis=1)
-    return np.concatenate([between.reshape(-1, 2), points[-1:]])
 
 
 def _name_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, size: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -197,16 +198,19 @@ def plot_path(
             converged = path.converged[:, solved].reshape(len(radii), -1).all(-1).cpu().numpy()
             alone = isinstance(paths, RegularizationPath)
             middle = curves.band("" if alone else label_of(name), radii, gaps, colour, line=LINES[order % len(LINES)])
-            for filled in (True, False):
-                here = converged == filled
-                curves.axes.plot(
-                    radii[here], middle[here], linestyle="", marker=style.marker_of(order), markersize=4.5, gid="path",
-                    markerfacecolor=colour if filled else "white", markeredgecolor=colour,
-                )  # fmt: skip
+            _mark(
+                curves.axes, radii, middle, converged, colour, marker=style.marker_of(order), markersize=4.5, gid="path"
+            )
         curves.label(0.075, xscale="log", yscale="log", xlabel="radius $R$ of the ball",
                      ylabel=r"1 - cosine of $W_R$ and $W_\mathrm{mm}$")  # fmt: skip
         settle(figure, title)
     return figure
+
+
+def _mark(axes: Axes, x: np.ndarray, y: np.ndarray, filled: np.ndarray, colour: str, **look: Any) -> None:
+    """Marks at these points, hollow where they are not `filled`."""
+    for face, here in ((colour, filled), ("white", ~filled)):
+        axes.plot(x[here], y[here], linestyle="", markerfacecolor=face, markeredgecolor=colour, **look)
 
 
 def plot_margins(
@@ -292,14 +296,9 @@ def _draw_margins(
     axes.axhline(0.0, color=style.HAIRLINE, linewidth=0.9, zorder=0)
     axes.step(places, best, where="mid", color=FAINT, linewidth=1.2, zorder=2, gid="solution")
     for series, margins in enumerate(measured.values()):
-        colour = colour_of(series)
         for i in np.unique(inputs):
-            for filled in (True, False):
-                here = (inputs == i) & (support == filled)
-                axes.plot(
-                    places[here], margins[here], linestyle="", marker=style.marker_of(i), markersize=5.5, zorder=3,
-                    markerfacecolor=colour if filled else "white", markeredgecolor=colour, gid="margins",
-                )  # fmt: skip
+            own, look = inputs == i, {"marker": style.marker_of(i), "markersize": 5.5, "zorder": 3, "gid": "margins"}
+            _mark(axes, places[own], margins[own], support[own], colour_of(series), **look)
     keys = [
         (Line2D([], [], linestyle="", marker="o", color=colour_of(row)), f"{label_of(name)}: least {margins.min():.3f}")
         for row, (name, margins) in enumerate(measured.items())

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import matplotlib as mpl
@@ -36,36 +35,34 @@ FAINT = "#8A8A8A"
 HAIRLINE = "#D5D5D5"
 DISC = "#F5F5F2"
 
-STYLE: Mapping[Any, Any] = MappingProxyType(
-    {
-        "font.family": "DejaVu Sans",
-        "font.size": 9.5,
-        "mathtext.fontset": "dejavusans",
-        "text.usetex": False,  # names of runs hold what TeX would take for commands
-        "axes.titlesize": 12,
-        "axes.titleweight": "bold",
-        "axes.titlelocation": "left",
-        "axes.labelsize": 9.5,
-        "axes.edgecolor": FAINT,
-        "axes.labelcolor": INK,
-        "axes.linewidth": 0.8,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "text.color": INK,
-        "xtick.color": FAINT,
-        "ytick.color": FAINT,
-        "xtick.labelcolor": INK,
-        "ytick.labelcolor": INK,
-        "lines.linewidth": 2.0,
-        "lines.solid_capstyle": "round",
-        "legend.frameon": False,
-        "figure.facecolor": "white",
-        "figure.constrained_layout.w_pad": 0.12,
-        "figure.constrained_layout.h_pad": 0.10,
-        "savefig.dpi": 200,
-        "svg.hashsalt": "attsvm",
-    }
-)
+STYLE: Mapping[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "mathtext.fontset": "dejavusans",
+    "text.usetex": False,  # names of runs hold what TeX would take for commands
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.5,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": INK,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "lines.linewidth": 2.0,
+    "lines.solid_capstyle": "round",
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    "figure.constrained_layout.w_pad": 0.12,
+    "figure.constrained_layout.h_pad": 0.10,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "attsvm",
+}
 
 
 def house_style() -> AbstractContextManager[None]:
