@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -145,49 +144,34 @@ def _panel(title: str, measure: table.Measure, heads: Sequence[HeadReport]) -> d
     ]
     if not points:
         return None
-    axis = _Axis.of([value for _, _, own, other in points for value in (own, other.low, other.high)])
+    place, ticks = _axis([value for _, _, own, other in points for value in (own, other.low, other.high)])
 
     def between(first: str, last: str, value: float) -> float:
-        return round(FRAME[first] + (FRAME[last] - FRAME[first]) * axis.place(value), 1)
+        return round(FRAME[first] + (FRAME[last] - FRAME[first]) * place(value), 1)
 
     x, y = partial(between, "left", "right"), partial(between, "bottom", "top")
-    ticks = [(f"{tick:g}", x(tick), y(tick)) for tick in axis.ticks()]
     marks = [
         {"head": head, "control": control, "x": x(other.median), "low": x(other.low), "high": x(other.high),
          "y": y(own), "text": f"{head}: {own:.3g}, {control} {table.shown(other)}"}
         for head, control, own, other in points
     ]  # fmt: skip
-    return {"title": title, "ticks": ticks, "marks": marks, "frame": FRAME}
+    return {"title": title, "ticks": [(f"{t:g}", x(t), y(t)) for t in ticks], "marks": marks, "frame": FRAME}
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """From numbers to places; logarithmic where all numbers are positive and span more than a decade."""
+def _axis(values: Sequence[float]) -> tuple[Callable[[float], float], list[float]]:
+    """From numbers to places between 0 and 1 on an axis that holds `values`, and its ticks.
 
-    low: float
-    high: float
-    logarithmic: bool
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> _Axis:
-        low, high = min(values), max(values)
-        if low > 0 and high > 10 * low:
-            return cls(10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high)), True)
-        pad = 0.05 * ((high - low) or 1.0)
-        return cls(low - pad, high + pad, False)
-
-    def place(self, value: float) -> float:
-        """Between 0 and 1."""
-        if self.logarithmic:
-            return math.log(value / self.low) / math.log(self.high / self.low)
-        return (value - self.low) / (self.high - self.low)
-
-    def ticks(self) -> list[float]:
-        if self.logarithmic:
-            first, last = round(math.log10(self.low)), round(math.log10(self.high))
-            return [10.0**power for power in range(first, last + 1)]
-        raw = (self.high - self.low) / 4
-        step = 10 ** math.floor(math.log10(raw))
-        step *= next(factor for factor in (1, 2, 5, 10) if factor * step >= raw)
-        first = math.ceil(self.low / step)
-        return [round(step * k, 12) for k in range(first, math.floor(self.high / step) + 1)]
+    It is logarithmic where all numbers are positive and span more than a decade.
+    """
+    low, high = min(values), max(values)
+    if low > 0 and high > 10 * low:
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        low, high = 10.0 ** powers[0], 10.0 ** powers[-1]
+        return lambda value: math.log(value / low) / math.log(high / low), [10.0**power for power in powers]
+    pad = 0.05 * ((high - low) or 1.0)
+    low, high = low - pad, high + pad
+    raw = (high - low) / 4
+    step = 10 ** math.floor(math.log10(raw))
+    step *= next(factor for factor in (1, 2, 5, 10) if factor * step >= raw)
+    ticks = [round(step * k, 12) for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return lambda value: (value - low) / (high - low), ticks
