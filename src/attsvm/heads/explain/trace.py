@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.architectures import Reads
 from attsvm.heads.loading.folder import quiet
-from attsvm.heads.loading.transformers_model import ListeningModel, TransformersModel
+from attsvm.heads.loading.transformers_model import TransformersModel
 from attsvm.heads.model import HeadModel, Sentence
 
 _AT_ONCE = 500  # tokens times columns of a head that are followed back together
@@ -145,13 +145,9 @@ def in_float64(model: TransformersModel) -> Iterator[None]:
         return
     nn.Module.double(model._core)  # the library refuses its own where weights were read from GGUF
     try:
-        if isinstance(model, ListeningModel):
-            model._heard = model._heard.double()
         yield
     finally:
         nn.Module.float(model._core)
-        if isinstance(model, ListeningModel):
-            model._heard = model._heard.float()
 
 
 def _follow(model: TransformersModel, writes: list[_Write], hooks: ExitStack) -> tuple[list[Tensor], list[Tensor]]:

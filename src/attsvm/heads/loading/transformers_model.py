@@ -191,7 +191,8 @@ class ListeningModel(TransformersModel):
         self._heard = given.to(self._device, torch.float32)
 
     def _inputs(self, sentence: Sentence) -> Mapping[str, Any]:
-        return {"input_ids": super()._inputs(sentence)["input_ids"], "encoder_hidden_states": self._heard[None]}
+        ids, heard = super()._inputs(sentence)["input_ids"], self._heard[None].to(self._core.dtype)
+        return {"input_ids": ids, "encoder_hidden_states": heard}
 
 
 class ImagesModel(TransformersModel):
