@@ -223,8 +223,7 @@ def solve_lifted(form: HeadWeights, views: Views, drawn: Choices, settings: Sett
     gap = math.inf
     for _ in range(settings.rounds):
         rows = torch.nonzero(work)[:, 0]
-        problem = _rows_problem(_row_products(pairs, selected, rows))
-        solution = solve(problem, solver=BatchedFrobenius() if rows.is_cuda else None)
+        solution = solve(_problem(pairs, selected, rows), solver=BatchedFrobenius() if rows.is_cuda else None)
         if bool(solution.barred):
             return found(torch.zeros_like(multipliers), status=_BARRED)
         multipliers.zero_()[rows] = solution.duals[:, 1].clamp(min=0.0)
@@ -244,16 +243,6 @@ def solve_lifted(form: HeadWeights, views: Views, drawn: Choices, settings: Sett
     return found(multipliers, math.nan, gap, "not converged: the rounds ran out")
 
 
-def _row_products(pairs: Pairs, selected: Int[Tensor, " n"], rows: Int[Tensor, " S"]) -> Float[Tensor, "S S"]:
-    """Products of some rows, each given by the number of the pair that is not selected."""
-    asked, place = torch.unique(pairs.query[rows], return_inverse=True)
-    both = pairs[torch.cat([selected[asked], rows])]._needed()
-    kernel = both.kernel(both)
-    own = torch.arange(len(rows), device=rows.device) + len(asked)
-    kernel = kernel[place] - kernel[own]
-    return kernel[:, place] - kernel[:, own]
-
-
 def _worst(margins: Float[Tensor, " R"], query: Int[Tensor, " R"], most: int) -> Tensor:
     """The row with the smallest finite margin of each query, at most `most` of them, as a mask."""
     least = margins.new_full((int(query.max()) + 1,), torch.inf).scatter_reduce(0, query, margins, "amin")
@@ -261,8 +250,17 @@ def _worst(margins: Float[Tensor, " R"], query: Int[Tensor, " R"], most: int) ->
     return (margins == least[query]) & margins.isfinite() & (margins <= bound)
 
 
-def _rows_problem(gram: Float[Tensor, "S S"]) -> AttentionSVM:
-    """Rows with these products: one input for each, with two tokens, the row and zero."""
+def _problem(pairs: Pairs, selected: Int[Tensor, " n"], rows: Int[Tensor, " S"]) -> AttentionSVM:
+    """The problem of some rows, each given by the number of the pair that is not selected.
+
+    It has an input for each, with two tokens: a vector, whose products with the others are those of the rows, and zero.
+    """
+    asked, place = torch.unique(pairs.query[rows], return_inverse=True)
+    both = pairs[torch.cat([selected[asked], rows])]._needed()
+    kernel = both.kernel(both)
+    own = torch.arange(len(rows), device=rows.device) + len(asked)
+    kernel = kernel[place] - kernel[own]
+    gram = kernel[:, place] - kernel[:, own]
     factor, failed = torch.linalg.cholesky_ex(gram)
     if bool(failed):  # rows that depend on each other
         values, vectors = torch.linalg.eigh(gram)

@@ -173,7 +173,8 @@ class Choices:
 
 def choices(views: Views, form: HeadWeights) -> Choices:
     """Every query's choice under the form."""
-    parts: list[tuple[Tensor, ...]] = []
+    none = torch.zeros(0, dtype=torch.int64)
+    parts: list[tuple[Tensor, ...]] = [(none, none, none, none.double(), none.double(), none, none.bool())]
     for index, view in enumerate(views):
         options = view.allowed.sum(-1)
         position = torch.nonzero(options > 1)[:, 0]
@@ -189,9 +190,6 @@ def choices(views: Views, form: HeadWeights) -> Choices:
             log_attention.gather(-1, top.indices[:, :1])[:, 0].exp(), entropy.clamp(min=0.0), options[position],
             top.values[:, 0] - top.values[:, 1] <= _TIE * size,
         ))  # fmt: skip
-    if not parts:
-        none = torch.zeros(0, dtype=torch.int64)
-        return Choices(none, none, none, none.double(), none.double(), none, none.bool())
     return Choices(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 

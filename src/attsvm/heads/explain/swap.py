@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -30,12 +30,7 @@ from attsvm.heads.report.records import Settings
 _SOFTMAX = (torch.softmax, torch.nn.functional.softmax, Tensor.softmax)
 KINDS = ("W_mm", "random", "removed")
 
-
-class Attends(Protocol):
-    """Anything that attends: `HeadWeights`, `MaxMargin`."""
-
-    def attention(self, seen: LayerStates) -> Float[Tensor, "T T"]:
-        """The attention of every query over the tokens allowed to it."""
+Attends = HeadWeights | MaxMargin  # whose `attention` can stand in the place of a head's own
 
 
 @contextmanager

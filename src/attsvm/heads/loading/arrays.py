@@ -214,7 +214,6 @@ def _forms(
 
 def _seen(value: object, name: str, layers: int, d: int, notes: set[str]) -> Tensor:
     seen = _floats(value, name, notes)
-    if seen.ndim != 3 or seen.shape[0] != layers or seen.shape[2] != d or seen.shape[1] == 0:
-        raise ValueError(f"{name} must have shape [{layers}, T, {d}] (layers, T, d); got {list(seen.shape)}")
+    check_shape(seen, name, (layers, "T", d), "layers, T, d")
     check_finite(seen, name, ("layer", "token", "coordinate"))
     return seen.detach().to("cpu", torch.float64)

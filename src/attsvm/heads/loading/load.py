@@ -107,7 +107,7 @@ def _from_path(source: str | os.PathLike[str], tokenizer: object, model_type: st
     looks = architecture_of(config, name).reads is Reads.IMAGES
     weights = read_weights(folder)
     notes = _precision_notes(weights)
-    core = _from_state(config, weights, name)
+    core, _ = _loaded(config, weights, name)
     words = None if looks else choose_tokenizer(tokenizer, folder, config)
     if isinstance(words, SmilesTokenizer):
         notes += ("vocab.txt lists the reaction arrow >>: texts are read as reaction SMILES",)
@@ -122,7 +122,7 @@ def _from_file(path: Path, tokenizer: object) -> _Read:
         what = path.suffix or path.name
         raise ValueError(f"{path} must be a model folder, a .gguf file or a Whisper .pt file; got {what!r}")
     config, weights = read_openai_whisper(path)
-    core = _from_state(config, weights, path.name)
+    core, _ = _loaded(config, weights, path.name)
     beside = sorted(path.parent.glob("*.tiktoken"))
     words = choose_tokenizer(tokenizer or (beside[0] if len(beside) == 1 else None), None, config)
     return _Read(core, words, path.name, _precision_notes(weights))
@@ -134,7 +134,7 @@ def _from_live(module: Any, tokenizer: object) -> _Read:
     architecture_of(module.config, name)  # refused before it is copied
     core, notes = module.base_model, _precision_notes(dict(module.named_parameters()))
     held = {key: tensor.detach().clone() for key, tensor in core.state_dict().items()}
-    made, unknown = _loaded(type(core), core.config, held, name)
+    made, unknown = _loaded(core.config, held, name, type(core))
     if strange := sorted(key for key in unknown if not key.startswith(_UNUSED)):
         raise ValueError(
             f"{name} has weights that {type(core).__name__} does not know, such as {strange[0]}; merge adapters into"
@@ -182,15 +182,14 @@ def _precision_notes(weights: dict[str, Tensor]) -> tuple[str, ...]:
     return (f"half precision weights ({', '.join(half)}) were upcast to float32",) if half else ()
 
 
-def _from_state(config: Any, state: Mapping[str, Tensor], name: str) -> Any:
-    """The float32 core of this configuration with the weights `state`, none missing, in the names of a saved model."""
+def _loaded(config: Any, state: Mapping[str, Tensor], name: str, kind: Any = None) -> tuple[Any, Iterable[str]]:
+    """A float32 model with the weights `state`, none missing, and the names of those that it does not know.
+
+    By default its `kind` is the core of this configuration.
+    """
     from transformers import MODEL_MAPPING
 
-    return _loaded(MODEL_MAPPING[type(config)], config, state, name)[0]
-
-
-def _loaded(kind: Any, config: Any, state: Mapping[str, Tensor], name: str) -> tuple[Any, Iterable[str]]:
-    """A model with these weights, and the names of those that it does not know."""
+    kind = kind or MODEL_MAPPING[type(config)]
     config = copy.deepcopy(config)
     config.dtype = torch.float32  # the library would cast the weights to what was saved
     weights = {key: tensor.float() if tensor.is_floating_point() else tensor for key, tensor in state.items()}

@@ -218,8 +218,8 @@ class SmilesTokenizer(Tokenizer):
     def encode(self, text: str) -> list[int]:
         pieces = SMILES_PIECE.findall(text.strip())
         if "".join(pieces) != text.strip():
-            strange = [repr(letter) for letter in text.strip() if letter not in "".join(pieces)]
-            named = strange[0] if strange else "an unclosed bracket"
+            strange = (repr(letter) for letter in text.strip() if letter not in "".join(pieces))
+            named = next(strange, "an unclosed bracket")
             raise ValueError(f"{text!r} is not SMILES: {named} is not an atom, bond, ring or bracket")
         return [self._numbers.get(piece, self._numbers["[UNK]"]) for piece in ("[CLS]", *pieces, "[SEP]")]
 
