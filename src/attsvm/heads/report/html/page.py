@@ -60,9 +60,9 @@ def rendered(template: str, report: HeadsReport, **more: Any) -> str:
         for norm, measure in dict.fromkeys((found.norm, found.measure) for found in compared)
     ]
     return _templates().get_template(template).render(
-        report=report, title=f"Heads of {report.model}", subtitle=_subtitle(report), panels=panels(report.heads),
-        rules=[found for found in report.verdicts if found.control == table.RULE], controls=controls, compared=compared,
-        lines=lines, columns=table.COLUMNS, style=_read("style.css"), **more,
+        report=report, title=f"Heads of {report.model}", panels=panels(report.heads), compared=compared, lines=lines,
+        rules=[found for found in report.verdicts if found.control == table.RULE], controls=controls,
+        columns=table.COLUMNS, style=_read("style.css"), **more,
     )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def rendered(template: str, report: HeadsReport, **more: Any) -> str:
 def _templates() -> Environment:
     loader = PackageLoader("attsvm.heads.report", "html")
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    found.filters["sortable"] = _sortable
+    found.filters |= {"sortable": _sortable, "counted": counted, "in_mebibytes": table.in_mebibytes}
     return found
 
 
@@ -82,22 +82,6 @@ def _sortable(value: float | Interval) -> str:
 def _read(name: str) -> Markup:
     """A file beside this one that goes into the page as it is."""
     return Markup(files("attsvm.heads.report.html").joinpath(name).read_text(encoding="utf-8"))
-
-
-def _subtitle(report: HeadsReport) -> str:
-    asked = report.settings
-    parts = (
-        f"{report.architecture}, {counted(report.layers, 'layer')} of {counted(report.heads_per_layer, 'head')}, width"
-        f" {report.width}",
-        f"{counted(report.sentences, 'text')}, {counted(report.tokens, 'token')}",
-        f"analysed: {report.counts}",
-        f"norm: {', '.join(norm.name for norm in asked.norms)}",
-        f"confident above {asked.confidence:g}, up to {asked.queries} queries per head",
-        *([f"left out: {', '.join(map(str, asked.leave_out))}"] if asked.leave_out else []),
-        f"seed {asked.seed}",
-        f"{table.in_mebibytes(report.memory)} of states and rows at once",
-    )
-    return " · ".join(parts)
 
 
 def _detail(report: HeadsReport, examples: int | None) -> dict[str, Any]:
