@@ -66,10 +66,9 @@ class AttentionSparsity(Study, identity="attention-sparsity"):
         from sklearn.datasets import load_digits
 
         digits = load_digits()
-        side = _SIDE // self.patch
-        pixels = torch.from_numpy(digits.images).float() / 16
-        cut = pixels.reshape(-1, side, self.patch, side, self.patch).transpose(2, 3)
-        patches, classes = cut.reshape(len(pixels), side**2, -1), torch.from_numpy(digits.target)
+        pixels = torch.from_numpy(digits.images).float().unsqueeze(1) / 16
+        patches = nn.functional.unfold(pixels, self.patch, stride=self.patch).mT.contiguous()
+        classes = torch.from_numpy(digits.target)
         order = torch.randperm(len(patches), generator=draw)
         tested = int(len(order) * self.test_share)
         return [(patches[part].to(device), classes[part].to(device)) for part in (order[tested:], order[:tested])]

@@ -39,17 +39,17 @@ class FusedHeads(Parameterization):
 
     def factors(self, parameters: Mapping[str, Tensor], name: str) -> Tensor:
         """K_h or Q_h of all heads ``[starts, batch, H, d, rank]``."""
-        return _apart(parameters[name], self.heads)
+        return torch.stack(parameters[name].chunk(self.heads, -1), -3)
 
     def named(self, name: str, factors: Tensor) -> dict[str, Tensor]:
         """The parameters that hold these factors."""
-        return {name: _side_by_side(factors)}
+        return {name: torch.cat(factors.unbind(-3), -1)}
 
     def weights(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        return _side_by_side(self.factors(parameters, "key") @ self.factors(parameters, "query").mT)
+        return torch.cat((self.factors(parameters, "key") @ self.factors(parameters, "query").mT).unbind(-3), -1)
 
     def gradients(self, parameters: Mapping[str, Tensor], gradient: ScaledTensor) -> dict[str, ScaledTensor]:
-        own = _apart(gradient.mantissa, self.heads)
+        own = torch.stack(gradient.mantissa.chunk(self.heads, -1), -3)
         keys, queries = (self.factors(parameters, name) for name in ("key", "query"))
         found = self.named("key", own @ queries) | self.named("query", own.mT @ keys)
         return {name: gradient.map(value) for name, value in found.items()}
@@ -68,14 +68,6 @@ class SeparateHeads(FusedHeads):
 
     def named(self, name: str, factors: Tensor) -> dict[str, Tensor]:
         return {f"{name}{head}": value for head, value in enumerate(factors.unbind(-3))}
-
-
-def _apart(matrix: Tensor, heads: int) -> Tensor:
-    return matrix.unflatten(-1, (heads, -1)).movedim(-2, -3)
-
-
-def _side_by_side(parts: Tensor) -> Tensor:
-    return parts.movedim(-3, -2).flatten(-2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +116,11 @@ class FusedConfiguration(DataSets, identity="fused-heads"):
             best = proof.primal_value[:, None].expand(-1, self.heads) if stored == "fused" else alone.T
             weights, gap = run.weights, margins[-1].amin(-1)
             brackets, value = np.array([norm.bracket(each) for each in weights]), norm.value(weights)
+            largest = Spectral().value(torch.stack(weights.chunk(self.heads, -1))).amax(0)
             ends = {
                 "norm": value, "low": brackets[:, 0], "high": brackets[:, 1],
                 "efficiency_fused": gap / value * proof.primal_value,
-                "efficiency_per_head": gap / Spectral().value(_apart(weights, self.heads)).amax(-1) * alone.amax(0),
+                "efficiency_per_head": gap / largest * alone.amax(0),
                 "relative_gap": proof.relative_gap, "price": proof.primal_value / alone.amax(0),
             }  # fmt: skip
             history.append(long_table(

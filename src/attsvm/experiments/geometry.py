@@ -81,13 +81,12 @@ class Geometry(DataSets):
         best = (run.selected == optimal_tokens(data)).all(-1)
         tables: list[dict[str, object]] = []
         counts: dict[str, int] = {}
-        for label, found in in_every_norm(run.weights, problem, self.norms()):
-            solution = found.solution
+        for label, solution, cosine, efficiency in in_every_norm(run.weights, problem, self.norms()):
             counts[f"{label} SVM of the reached selection infeasible"] = int(solution.infeasible.sum())
             counts[f"{label} SVM not decided"] = int((~solution.solved & ~solution.infeasible).sum())
             tables.append({
-                "optimizer": name, "dataset": self.numbers(task), "norm": label, "cosine": found.cosine,
-                "efficiency": found.efficiency, "unique": solution.unique,
+                "optimizer": name, "dataset": self.numbers(task), "norm": label, "cosine": cosine,
+                "efficiency": efficiency, "unique": solution.unique,
                 "relative_gap": solution.certificate.relative_gap,
                 "least_attention": run.attention.amax(-1).amin(-1), "optimal": best,
             })  # fmt: skip

@@ -11,15 +11,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from attsvm.data.files import write_atomically
 from attsvm.experiments.base import Check, Experiment, Verdict
 from attsvm.sweep import SweepResult, check_folder, run
 from attsvm.sweep.manifest import to_plain
-from attsvm.sweep.task import Configuration, differences
-
-C = TypeVar("C", bound=Configuration)
+from attsvm.sweep.task import C, differences
 
 FILE = "seeds.json"
 _FOLDER = re.compile(r"seed-(\d+)")

@@ -1,8 +1,4 @@
-"""Samples of next-token prediction: a window of tokens, and the token that comes next.
-
-The query of a sample is its last token. The next token must occur in the window, since attention can only point at what
-is there: samples without it are counted and left out.
-"""
+"""Samples of next-token prediction. The next token occurs in the window: attention can only point at what is there."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -16,9 +16,7 @@ from attsvm.sweep.chunks import Chunk, DamagedChunkError
 from attsvm.sweep.clock import KINDS
 from attsvm.sweep.manifest import new_manifest, now, versions
 from attsvm.sweep.result import ARRAYS, ResultFolder, SweepResult
-from attsvm.sweep.task import Configuration, Done, Sweep, Task, differences
-
-C = TypeVar("C", bound=Configuration)
+from attsvm.sweep.task import C, Configuration, Done, Sweep, Task, differences
 
 Progress = Callable[[int, int], None]
 

@@ -238,23 +238,16 @@ def below_the_barrier(
 ) -> Condition:
     """Whether the risk at the start is so low that descent can only end at the optimal tokens (derived here).
 
-    With a linear head, a unique optimum o_i of lead ``g_i`` over the second-best score, shortfalls ``g_it = gamma_o -
-    gamma_t`` of the others, and attention s, let ``delta_i = sum_t s_t g_it``, so that the margin is ``gamma_o -
-    delta_i``; let U be any weights that separate the optimum, with margins ``m_it > 0``.
+    With a linear head, a unique optimum o_i of lead ``g_i`` over the second-best score, and weights that separate it,
 
-    1. An input with ``delta_i >= g_i`` adds at least ``E_i = loss(gamma_o - g_i) - loss(gamma_o)`` to ``n (L(W) -
-       L_*)``, and no input adds less than 0. So where ``n (L(W) - L_*) < E_i`` for every i, every ``delta_i < g_i``,
-       and a descent that never raises the risk keeps it so.
-    2. Along U the margin of input i grows at the rate ``Cov_s(gamma, X U z) = sum_{t != o} s_t m_it (g_it - delta_i)``.
-       There every term is positive, since ``g_it >= g_i > delta_i``.
-    3. So the gradient cannot vanish while some attention is spread. Steps of at most 1 / L that are not summable drive
-       it to zero along a subsequence, there attention tends to 1 on every optimal token and the risk to L_*, and as it
-       never rises the whole run follows.
+        n (L(W) - L_*) < E_i = loss(gamma_o - g_i) - loss(gamma_o)   for every input i
 
-    ``E_i`` is the risk of input i wholly on its second-best token: no larger barrier of this kind can be had. The start
-    itself may still have most of its attention elsewhere. It says nothing about selections that are not optimal, and
-    nothing where it fails. The head is linear, `weights` are the start W(0), the loss is strictly decreasing, and
-    `solution`, of the SVM of the optimal tokens, gives U where it is separable.
+    bars the way to other tokens: a descent that never raises the risk, in steps of at most 1 / L that are not summable,
+    brings attention to 1 on every optimal token. The proof is in docs/proved.md, (p). ``E_i`` is the risk of input i
+    wholly on its second-best token: no larger barrier of this kind can be had. The start itself may still have most of
+    its attention elsewhere. It says nothing about selections that are not optimal, and nothing where it fails. The head
+    is linear, `weights` are the start W(0), the loss is strictly decreasing, and `solution` is that of the SVM of the
+    optimal tokens.
 
     Margin: the logarithm of the smallest barrier over the excess risk of the start; inf where there is one token for
     each input. `certain` only where it holds: it is sufficient, not necessary.

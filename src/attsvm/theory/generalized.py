@@ -1,7 +1,4 @@
-"""Several tokens kept: the finite and the SVM component of trained weights, and what a quadratic head keeps.
-
-For the quadratic prediction head on orthonormal tokens the best attention has a closed form (`quadratic_attention`).
-"""
+"""Several tokens kept: the finite and the SVM component of trained weights, and what a quadratic head keeps."""
 
 from __future__ import annotations
 

@@ -30,22 +30,18 @@ NORMS: Mapping[str, Norm] = {norm.name.removesuffix(" entrywise"): norm for norm
 _EFFICIENCY, _SHARE, _DONE = 0.9, 0.5, 1e-6
 
 
-@dataclass(frozen=True, eq=False)
-class InNorm:
-    """Weights against the max-margin solution of what they select, in one norm."""
+def in_every_norm(
+    weights: Tensor, problem: AttentionSVM, norms: Mapping[str, Norm]
+) -> Iterator[tuple[str, SVMSolution, Tensor, Tensor]]:
+    """The solution of `problem` in each norm, with cosine and efficiency of weights ``[*records, *batch, d, dq]``.
 
-    solution: SVMSolution
-    cosine: Float[Tensor, "*lead"]
-    efficiency: Float[Tensor, "*lead"]  # margin over the best one; NaN where the problem is infeasible or undecided
-
-
-def in_every_norm(weights: Tensor, problem: AttentionSVM, norms: Mapping[str, Norm]) -> Iterator[tuple[str, InNorm]]:
-    """Solve `problem` in each norm, and compare the weights ``[*records, *batch, d, dq]`` with the solutions."""
+    The efficiency is the margin over the best one; NaN where the problem is infeasible or undecided.
+    """
     for name, norm in norms.items():
         solution = solve(problem, norm)
         efficiency = margin_efficiency(weights, problem, norm, solution=solution)
         efficiency = torch.where(solution.solved, efficiency, torch.nan)
-        yield name, InNorm(solution, direction_cosine(weights, solution.weights), efficiency)
+        yield name, solution, direction_cosine(weights, solution.weights), efficiency
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,10 +186,10 @@ def identify_norm(
         progress=progress,
     )  # fmt: skip
     assert run.history.weights is not None
-    found = dict(in_every_norm(run.history.weights, AttentionSVM(data, run.selected), norms))
-    gaps = [each.solution.certificate.relative_gap.masked_fill(~each.solution.solved, 0.0) for each in found.values()]
+    problem = AttentionSVM(data, run.selected)
+    names, solutions, cosines, efficiencies = zip(*in_every_norm(run.history.weights, problem, norms), strict=True)
+    gaps = [each.certificate.relative_gap.masked_fill(~each.solved, 0.0) for each in solutions]
     return NormReport(
-        repr(optimizer), repr(kind), tuple(norms), tuple(run.history.step.tolist()),
-        torch.stack([each.efficiency for each in found.values()], 1),
-        torch.stack([each.cosine for each in found.values()], 1), float(torch.stack(gaps).amax()),
+        repr(optimizer), repr(kind), names, tuple(run.history.step.tolist()), torch.stack(efficiencies, 1),
+        torch.stack(cosines, 1), float(torch.stack(gaps).amax()),
     )  # fmt: skip

@@ -1,7 +1,4 @@
-"""The results of the papers with all the conditions they rest on, and the conjectures, apart from them.
-
-Conditions are on head, loss, parameterization, optimizer, steps and start of a training; each is checked once.
-"""
+"""The results of the papers with all the conditions they rest on, and the conjectures, apart from them."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ _GLOBAL, _DESCENT, _PATH = "[TaSVM, global convergence]", "[TaSVM, descent]", "[
 
 @dataclass(eq=False)
 class Training:
-    """What is diagnosed, data in float64, and the conditions of theorems on it, each checked once."""
+    """What is diagnosed, data in float64, and the conditions of theorems on data and training, each checked once."""
 
     data: TokenDataset
     head: attention.Head

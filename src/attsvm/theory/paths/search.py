@@ -36,15 +36,13 @@ Found = dict[str, Any]  # the best point of one radius: tensors by the names tha
 
 @dataclass(eq=False)
 class Search:
-    """The search along a path: for every element, several chains of weights side by side.
+    """The search that `regularization_path` describes: for every element, several chains of weights side by side.
 
     One chain continues the path so far, one begins at the max-margin direction of the best tokens (or at the centre of
-    the cone), and `restarts` chains begin at random. At each radius every chain is solved, the lowest risk is kept, and
-    chains that end elsewhere are counted. Chains and elements share one axis, ``[starts * elements]``.
+    the cone), and `restarts` chains begin at random. Chains and elements share one axis, ``[starts * elements]``.
 
     Where no weights are known that separate the best tokens, the risk has no direction to tend to and many local minima
-    that compete as the ball grows. There `_searched_widely` adds `_FRESH` random starts at each radius, and carries the
-    `_CARRIED` lowest minima of different directions on to the next. Still, nothing proves that a minimum is the lowest.
+    that compete as the ball grows: there `_searched_widely` follows more of them.
     """
 
     data: TokenDataset
