@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from attsvm.next_token import PriorityGraph
-from attsvm.plots.style import FAINT, HAIRLINE, INK, PALETTE, house_style, new_figure, settle, text_of, tinted
+from attsvm.plots.style import FAINT, HAIRLINE, INK, PALETTE, drawing, text_of, tinted
 
 _COLUMN, _GAP = 2.2, 0.75  # inches: a box, and the way to the next one
 _LINE, _PAD, _APART = 0.19, 0.16, 0.22
@@ -46,14 +46,12 @@ def plot_priority_graph(
     heights = [layout.height + 0.45 for layout in layouts]
     top = 0.45 if title else 0.1
     below = 0.08
-    with house_style():
-        total = sum(heights) + top + below
-        figure = new_figure(wide, total)
+    total = sum(heights) + top + below
+    with drawing(wide, total, title) as figure:
         edge = total - top
         for layout, height in zip(layouts, heights, strict=True):
             edge -= height
             layout.draw(figure.add_axes((0.15 / wide, edge / total, layout.width / wide, (height - 0.4) / total)))
-        settle(figure, title)
     return figure
 
 

@@ -18,7 +18,7 @@ from attsvm.descent import Run
 from attsvm.norms import direction_cosine
 from attsvm.plots import style
 from attsvm.plots.curves import Curves
-from attsvm.plots.style import FAINT, LINES, LineStyle, by_name, colour_of, house_style, label_of, new_figure, settle
+from attsvm.plots.style import FAINT, LINES, LineStyle, by_name, colour_of, drawing, label_of
 from attsvm.svm import AttentionSVM, SVMSolution
 from attsvm.theory import RegularizationPath
 
@@ -52,8 +52,7 @@ def plot_attention(run: Run, *, element: int | tuple[int, ...] = (), title: str 
     inputs = attention.shape[1]
     wide = min(_WIDE, inputs)
     high = -(-inputs // wide)
-    with house_style():
-        figure = new_figure(1.2 + 2.9 * wide, (0.5 if title else 0.2) + 2.2 * high, layout="constrained")
+    with drawing(1.2 + 2.9 * wide, (0.5 if title else 0.2) + 2.2 * high, title, layout="constrained") as figure:
         for i, axes in enumerate(figure.subplots(high, wide, squeeze=False, sharey=True).flat):
             if i >= inputs:
                 axes.remove()
@@ -62,7 +61,6 @@ def plot_attention(run: Run, *, element: int | tuple[int, ...] = (), title: str 
             axes.set_title(f"input {i}", fontsize=9.5, fontweight="normal")
             axes.set_xlabel("step" if i >= inputs - wide else "")
             axes.set_ylabel("attention" if i % wide == 0 else "")
-        settle(figure, title)
     return figure
 
 
@@ -123,16 +121,14 @@ def plot_cosines(
             cosines, _ = _cosines(f"run {run_name!r}", run.history.weights, f"solution {name!r}", solution)
             label = ", ".join(map(label_of, parts))
             found.append((label, colour_of(order), LINES[row % len(LINES)], run.history.step.numpy(), cosines))
-    with house_style():
-        wide = 9.2 + 2 * _more_room(label for label, *_ in found)
-        figure = new_figure(wide, 3.6 if title is None else 3.9, layout="constrained")
+    wide = 9.2 + 2 * _more_room(label for label, *_ in found)
+    with drawing(wide, 3.6 if title is None else 3.9, title, layout="constrained") as figure:
         plain, gaps = map(Curves, figure.subplots(1, 2))
         for label, colour, line, steps, cosines in found:
             plain.band(label, steps, cosines, colour, line=line)
             gaps.band(label, steps[steps > 0], np.maximum(1 - cosines[:, steps > 0], _ROUND_OFF), colour, line=line)
         plain.label(0.075, xlabel="step", ylabel="direction cosine", ylim=(min(plain.axes.get_ylim()[0], 0.0), 1.02))
         gaps.label(0.075, xlabel="step", xscale="log", yscale="log", ylabel="1 - cosine")
-        settle(figure, title)
     return figure
 
 
@@ -188,9 +184,8 @@ def plot_path(
         if missing := [name for name in named if name not in own]:
             raise ValueError(f"solutions must have the names of paths; {missing[0]!r} is not among {', '.join(own)}")
     found = {name: _cosines(f"path {name!r}", path.weights, "the solution", own[name]) for name, path in named.items()}
-    with house_style():
-        wide = 5.6 + _more_room(map(label_of, named))
-        figure = new_figure(wide, 3.6 if title is None else 3.9, layout="constrained")
+    wide = 5.6 + _more_room(map(label_of, named))
+    with drawing(wide, 3.6 if title is None else 3.9, title, layout="constrained") as figure:
         curves = Curves(figure.subplots())
         for order, (name, path) in enumerate(named.items()):
             cosines, solved = found[name]
@@ -203,7 +198,6 @@ def plot_path(
             )
         curves.label(0.075, xscale="log", yscale="log", xlabel="radius $R$ of the ball",
                      ylabel=r"1 - cosine of $W_R$ and $W_\mathrm{mm}$")  # fmt: skip
-        settle(figure, title)
     return figure
 
 
@@ -251,15 +245,14 @@ def plot_margins(
     inputs, tokens = np.nonzero(rows)
     order = np.lexsort((tokens, inputs, best.round(9), ~support))
     measured = {name: _scaled(problem, solution, name, value)[rows][order] for name, value in named.items()}
-    with house_style():
-        figure = new_figure(min(4.6 + 0.16 * len(order), 12.0), 3.8 if title is None else 4.1, layout="constrained")
+    wide = min(4.6 + 0.16 * len(order), 12.0)
+    with drawing(wide, 3.8 if title is None else 4.1, title, layout="constrained") as figure:
         axes = figure.subplots()
         _draw_margins(axes, best[order], support[order], inputs[order], measured)
         if len(order) <= 40:
             axes.set_xticks(range(len(order)), [f"{i},{t}" for i, t in zip(inputs[order], tokens[order], strict=True)],
                             rotation=90, fontsize=7)  # fmt: skip
         axes.set_xlabel("row: input, token")
-        settle(figure, title)
     return figure
 
 

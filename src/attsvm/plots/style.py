@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -103,11 +103,15 @@ def picture(
     return lambda paint: Picture(ids, size, panels, options, paint)
 
 
-def settle(figure: Figure, title: str | None, size: float = 12) -> None:
-    """Put the title above, if there is one, and lay the figure out while the house style is in force."""
-    if title is not None:
-        figure.suptitle(text_of(title), x=0.02, ha="left", fontweight="bold", fontsize=size)
-    figure.canvas.draw()
+@contextmanager
+def drawing(width: float, height: float, title: str | None, size: float = 12, **options: Any) -> Iterator[Figure]:
+    """A new figure to draw into in the house style, laid out in the end, with the title above, if there is one."""
+    with house_style():
+        figure = new_figure(width, height, **options)
+        yield figure
+        if title is not None:
+            figure.suptitle(text_of(title), x=0.02, ha="left", fontweight="bold", fontsize=size)
+        figure.canvas.draw()
 
 
 T = TypeVar("T")

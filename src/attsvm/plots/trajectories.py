@@ -12,7 +12,7 @@ from attsvm.data import TokenDataset
 from attsvm.data.checks import check_kind
 from attsvm.descent import Run
 from attsvm.plots.plane import Path, PlaneScene, Tokens, rays_of
-from attsvm.plots.style import INK, LINES, by_name, colour_of, house_style, label_of, new_figure, settle, text_of
+from attsvm.plots.style import INK, LINES, by_name, colour_of, drawing, label_of, text_of
 from attsvm.svm import SVMSolution
 
 
@@ -60,8 +60,7 @@ def plot_trajectory_2d(
         raise ValueError(f"solutions must be a list of SVMSolution; it holds {type(wrong[0]).__name__}")
     _check(data, named)
     scene = PlaneScene(_tokens(data, head), _paths(data, named), rays_of(data, rays))
-    with house_style():
-        figure = new_figure(*(size or (8.4, 6.4)), layout="constrained")
+    with drawing(*(size or (8.4, 6.4)), title, 13, layout="constrained") as figure:
         axes = figure.add_subplot(anchor="W")
         scene.draw(axes)
         axes.legend(
@@ -76,7 +75,6 @@ def plot_trajectory_2d(
             wide = int(figure.get_figwidth() * 72 / (9.5 * 0.56))
             lines = text_of("\n".join(textwrap.fill(line, wide) for line in caption.splitlines()))
             figure.supxlabel(lines, x=0.02, ha="left", fontsize=9.5, linespacing=1.45)
-        settle(figure, title, 13)
     return figure
 
 
