@@ -28,7 +28,6 @@ STYLE = "style.css"
 IMPORT = re.compile(r'^import\s*\{([^}]*)\}\s*from\s*"([^"]+)"[ \t]*;?[ \t]*$\n?', re.MULTILINE)
 EXPORT = re.compile(r"^export[ \t]+(?=(?:async[ \t]+)?function\b|const\b|class\b)", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*.*?\*/[ \t]*)\n", re.MULTILINE | re.DOTALL)
-TITLE = "attsvm playground: drag a token, watch attention choose"
 MODULE_PATH = "/playground.js"
 START_PATH = "/start.js"
 CERTIFY_PATH = "/certify"
@@ -118,7 +117,7 @@ def _page(meta: str, script: str, state: Mapping[str, Any] | None, docs: str | N
 <meta charset="utf-8">
 {meta}<meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{TITLE}</title>
+<title>attsvm playground: drag a token, watch attention choose</title>
 <link rel="icon" href="data:,">
 <style>{_STYLE}</style>
 </head>

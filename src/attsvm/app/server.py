@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any, NoReturn
 
 from attsvm.app.certify import certify
@@ -49,8 +50,9 @@ class PlaygroundServer(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 128
-    # On Windows the option would let another program take the same port.
+    # On Windows the first would let another program take the same port, and elsewhere the second.
     allow_reuse_address = os.name == "posix"
+    allow_reuse_port = False
 
     def __init__(self, port: int = 0, state: Mapping[str, Any] | None = None, seconds: float = SECONDS) -> None:
         self.seconds = seconds
@@ -73,10 +75,7 @@ class PlaygroundServer(ThreadingHTTPServer):
 
     def server_bind(self) -> None:
         # HTTPServer asks the name service for its own name here, which can take seconds and tells us nothing.
-        if self.allow_reuse_address:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind((LOOPBACK, int(self.server_address[1])))
-        self.server_address = self.socket.getsockname()
+        TCPServer.server_bind(self)
         self.server_name, self.server_port = LOOPBACK, int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
