@@ -38,8 +38,7 @@ class SelectionProblem:
     """
 
     problem: AttentionSVM  # of all these inputs, sentence after sentence
-    inputs: Int[Tensor, " n"]  # which of them belong to the selections, in the order of `drawn`, ``[n]``
-    drawn: Choices  # the selections
+    inputs: Int[Tensor, " n"]  # which of them belong to the selections, in their order
     asked: float = 1.0  # by how much the logit of a selected token must exceed the others, fixed biases included
 
     @property
@@ -54,7 +53,7 @@ class SelectionProblem:
         return 8 * (data.tokens.numel() + data.queries.numel() + 4 * data.n * data.T)
 
     def contradiction(self) -> tuple[int, int] | None:
-        """Two selections (indices into `drawn`) that no weights can both make, if some are easily seen.
+        """Two selections, by their numbers, that no weights can both make, if some are easily seen.
 
         The same query asks for token a above b and elsewhere for b above a: embeddings repeat where neither token nor
         position differ. A solver would find out, but slowly.
@@ -108,7 +107,7 @@ def selection_problem(views: Views, drawn: Choices, form: HeadWeights | None = N
         least = min(float(row[token] - torch.cat([row[:token], row[token + 1 :]]).max()) for row, token in logits)
         asked = least if least > 0 else 1.0
     data = TokenDataset(tokens, queries, torch.ones(n, dtype=torch.float64), mask=mask, queries_per_sequence=shared)
-    return SelectionProblem(AttentionSVM(data, selected, right_hand_side=asked, offsets=offsets), inputs, drawn, asked)
+    return SelectionProblem(AttentionSVM(data, selected, right_hand_side=asked, offsets=offsets), inputs, asked)
 
 
 @dataclass(frozen=True, eq=False)

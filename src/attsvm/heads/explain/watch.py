@@ -92,9 +92,7 @@ class Watch:
         began = time.perf_counter()
         core: Any = self._live
         self._model._core.load_state_dict(core.base_model.state_dict(), strict=False)
-        verified = self._model._verified
         self._model._attach(self._model._core, self._model.name)  # nothing that it remembers is up to date
-        self._model._verified = verified
         self.rows = [row for row in self.rows if row["step"] < step]
         for view in layers_of(self._model, self.sentences, sorted({layer for layer, _ in self.places}), ()):
             for layer, head in (place for place in self.places if place[0] == view.index):

@@ -59,13 +59,13 @@ class TransformersModel(HeadModel):
         except AttributeError as error:
             kind = core.config.model_type
             raise ValueError(f"{name} is built differently from other {kind} models: {error}") from None
-        self._verified = False
         self._fingerprint: str | None = None
 
     def _with_core(self, core: Any, name: str) -> Self:
         """This model with other weights."""
         made = copy.copy(self)
         made._attach(core, name)
+        made._verified = False
         return made
 
     @property
