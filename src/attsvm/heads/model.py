@@ -1,9 +1,4 @@
-"""What the analysis of heads reads: sentences, hidden states, key-query weights, and the model that gives them.
-
-Where the key or query projections have biases, hidden states get a last coordinate of 1, so that biases are part of the
-weights and the logits of a head are bilinear in them (`attsvm.heads.form`). Where that form does not reproduce a
-model's own attention, `check_exact` says so.
-"""
+"""What the analysis of heads reads: sentences, hidden states, key-query weights, and the model that gives them."""
 
 from __future__ import annotations
 
@@ -92,7 +87,8 @@ def spaced(token: str) -> str:
 class SentenceStates:
     """What the heads of each layer see in one sentence, as `attsvm.heads.form.LayerStates` of all layers, in float64.
 
-    Hidden states have width d after the layer's own normalization, or d + 1 with a last coordinate of 1 for biases.
+    Hidden states have width d after the layer's own normalization, or d + 1 with a last coordinate of 1 where there are
+    biases, so that these are part of the weights.
     """
 
     keys: Float[Tensor, "layers T D"]

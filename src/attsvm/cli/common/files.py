@@ -62,10 +62,7 @@ def checked_file(path: Path, option: str) -> Path:
 
 
 def new_result(folder: Path, *, outdated: Sequence[str] = (MANIFEST,)) -> AbstractContextManager[Path]:
-    """A temporary folder whose files replace those in `folder` together, the manifest last.
-
-    Until all of them are written the old result stays whole. `outdated` names what does not belong beside the new one.
-    """
+    """A temporary folder whose files replace those in `folder` together, the manifest last, as `data/files.py` says."""
     return attsvm.data.files.replacing_together(folder, MANIFEST, outdated=outdated)
 
 

@@ -1,9 +1,4 @@
-"""What the heads of one layer see, and what each does with it.
-
-A `SentenceView` holds a sentence as the heads of a layer see it: hidden states, and the tokens that each query may
-select, its candidates. `Choices` say which token a head selects for every query, and with how much attention; what they
-are is said in words, as a `SelectionKind` or a fixed distance.
-"""
+"""What the heads of one layer see, which token each selects for every query, and what these choices are in words."""
 
 from __future__ import annotations
 
@@ -31,7 +26,7 @@ _WORD_MARKS = "Ġ▁#Ċ"  # how tokenizers write a space, a line end, or the mid
 
 @dataclass(frozen=True, eq=False)
 class SentenceView(LayerStates):
-    """Hidden states of one layer for `sentence`; a query may look at its candidates only, so that none is left out."""
+    """Hidden states of one layer for `sentence`; a query is allowed its candidates only, the tokens it may select."""
 
     sentence: Sentence = field(kw_only=True)
 

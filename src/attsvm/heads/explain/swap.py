@@ -1,9 +1,7 @@
 """Run a model with other attention in some heads: is a head its max-margin solution?
 
-A head's attention is replaced while the model runs, by that of other weights on what the layer reads then, or by none;
-nothing is saved. Weights are W_mm of the head's own choices, at the temperature at which its attention is closest to
-the head's own on texts that are used for nothing else, or random ones of the head's spectrum, likewise; or the head is
-removed, its attention 0.
+A head's attention is replaced while the model runs, by that of other weights on what the layer reads then, or by 0
+where the head is removed; nothing is saved.
 """
 
 from __future__ import annotations
