@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,12 +30,6 @@ _LOSSES: dict[str, Loss] = {"linear": Linear(), "logistic": Logistic(), "exponen
 _FIGURE = 1000  # the paper's runs with different losses end after so many steps, and so do the naive ones here
 _DELAYED, _LONG = 300, 20_000
 """With C = 100 the second input alone pulls for so many steps; so many bring p near to (1, 0)."""
-_LOG_SLOPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "linear": np.zeros_like,
-    "logistic": lambda margin: -np.logaddexp(0.0, margin),
-    "exponential": lambda margin: -margin,
-}
-"""log |l'| of each loss l."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,5 +186,5 @@ class LossComparison(Study, identity="loss-comparison"):
 
 def finite_part(loss: str, scores: np.ndarray) -> np.ndarray:
     """The second coordinate of p in the limit: C |l'(C)| exp(-p_1 - p_2) = |l'(1)| exp(-p_1 + p_2) holds p there."""
-    log_slope = _LOG_SLOPES[loss]
-    return (np.log(scores) + log_slope(scores) - log_slope(np.ones_like(scores))) / 2
+    log_slopes = _LOSSES[loss].log_slope(torch.from_numpy(np.append(scores, 1.0))).numpy()
+    return (np.log(scores) + log_slopes[:-1] - log_slopes[-1]) / 2

@@ -1,12 +1,6 @@
 """[TaSVM, over-parameterization, rank] Where runs end as d grows, when all tokens support, first gradients, ranks.
 
-Definitions, after `steps` steps of normalized descent with step 0.1, alpha the token of largest attention per input:
-
-- **not saturated**: in some input that token has less than `saturation` of the attention;
-- **global**: saturated, and alpha is the optimal selection;
-- **local**: saturated, another selection, which is locally optimal: each selected token out-scores the support tokens
-  (margin at most 1 + 1e-6) of the Frobenius SVM of alpha;
-- **not local**: saturated, another selection, not locally optimal, among them those that no weights separate.
+docs/experiments/convergence-types.md defines the types of runs. A selection that no weights separate is not local.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from attsvm.attention.gradient import RiskGradient
 from attsvm.data import TokenDataset, streams
 from attsvm.data.random import unit
 from attsvm.descent import GradientDescent, Optimizer, TwoPartDescent, fit
-from attsvm.experiments.base import Check, DataSets, Study, claim, reported, rises, turning
+from attsvm.experiments.base import CATALOGUE, Check, DataSets, Study, claim, reported, rises, turning
 from attsvm.experiments.common import FARTHER_APART, long_table, recorded, spread_steps, stacked, together
 from attsvm.next_token import LimitPrediction, NextTokenData, PriorityGraph, finite_part, from_ids, priority_graph
 from attsvm.norms import direction_cosine
@@ -49,10 +49,6 @@ _ENOUGH = 1000
 _APART = 1_000_000  # between the numbers of data sets of two shapes
 _SHAPE = ("K", "d", "n", "T")  # size of the vocabulary, dimension, number of windows, tokens of each
 _DRAWS = 6  # of embeddings of a text, from which on their shares are judged
-_ASKED = (  # what is measured on a layer that is trained on a text
-    "cosine", "growth", "finite_distance", "largest_seen", "largest_by_graph", "largest_by_svm", "by_graph", "by_svm",
-    "open",
-)  # fmt: skip
 
 
 class _SummedFirst(TwoScales):
@@ -243,6 +239,7 @@ class BundledText(Study, identity="next-token-text"):
         """Find the graph, solve or find the clash for each draw; train on the first draw and ask the layer."""
         tokens, d = next_token.words(next_token.village()), task.values["d"]
         learned, rest = " ".join(tokens[: self.words]), tokens[self.words :]
+        unknown = dict.fromkeys(CATALOGUE["next-token-text"]["columns"]["texts"], np.nan)
         rows: list[dict[str, Any]] = []
         answers = np.empty((0, 4))
         for draw in range(self.draws):
@@ -251,10 +248,10 @@ class BundledText(Study, identity="next-token-text"):
             graph, solution = limit.graph, limit.solution
             several = sum(len(each) > 1 for each in graph.members)
             rows.append({
-                "d": d, "draw": draw, "K": data.K, "samples": data.n, "left_out": data.left_out,
+                **unknown, "d": d, "draw": draw, "K": data.K, "samples": data.n, "left_out": data.left_out,
                 "relations": len(graph.last), "strict": int(graph.strict.sum()), "components": len(graph.level),
                 "shared": several, "feasible": bool(solution.solved), "infeasible": bool(solution.infeasible),
-                "clash": len(limit.clash), **dict.fromkeys(_ASKED, np.nan),
+                "clash": len(limit.clash),
             })  # fmt: skip
             if draw == 0 and limit.finite is not None:
                 fresh = self._windows(data, rest)

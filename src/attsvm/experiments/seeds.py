@@ -20,7 +20,6 @@ from attsvm.sweep.manifest import to_plain
 from attsvm.sweep.task import C, differences
 
 FILE = "seeds.json"
-_FOLDER = re.compile(r"seed-(\d+)")
 # A sign belongs to a number unless a number or a word stands before it, as in "0-2".
 _NUMBER = re.compile(
     r"(?:(?<![\w.)])[-+])?(?<![\w.])(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?"
@@ -37,7 +36,7 @@ def seed_folders(configuration: C, seeds: int, folder: Path | str) -> list[tuple
 
 def is_seed_folder(folder: Path) -> bool:
     """Whether `folder` is named as the folder of one seed of several."""
-    return _FOLDER.fullmatch(folder.name) is not None
+    return re.fullmatch(r"seed-\d+", folder.name) is not None
 
 
 @dataclass(frozen=True)

@@ -155,10 +155,9 @@ class ResultFolder:
         What else lies in the folder stays.
         """
         with self._writing():
-            try:
+            found: Mapping[str, Any] = {}
+            with contextlib.suppress(ValueError):
                 found = read_manifest(self.path) or {}
-            except ValueError:
-                found = {}
             (self.path / NAME).unlink(missing_ok=True)
             for name in found.get("files") or {}:
                 (self.path / Path(name).name).unlink(missing_ok=True)

@@ -116,12 +116,11 @@ def locally_optimal_selections(
     found, pruned = _candidates(exact, limit)
     tried, reached, unsaturated = (found, None, 0) if found is not None else _sampled(data, own, starts, steps, seed)
     higher, done = _higher_scoring(data, own), 0
-    no = tried.new_zeros(0, dtype=torch.bool)
-    parts: list[tuple[Tensor, ...]] = [(no, no, no, no, exact.tokens.new_zeros(0, data.d, data.dq))]
+    parts: list[tuple[Tensor, ...]] = []
     for copies, part in _chunks(exact, tried):
         parts.append(_judged(copies, part, higher, norm))
         done += len(part)
-        if progress is not None:
+        if progress is not None and done:
             progress(done, len(tried))
     accepted, infeasible, undecided, ambiguous, weights = (torch.cat(each) for each in zip(*parts, strict=True))
     norms = norm.value(weights)
@@ -170,7 +169,7 @@ def every_separable_selection(
     candidates, _ = _candidates(exact, limit)
     if candidates is None:
         raise ValueError(f"limit must be at least the number of candidates, up to {_count(data)}; got {limit}")
-    kept, margins, undecided = [candidates[:0]], [exact.tokens.new_zeros(0, data.n, data.T)], 0
+    kept, margins, undecided = [], [], 0
     for copies, part in _chunks(exact, candidates):
         solution = solve_or_retry(AttentionSVM(copies, part), norm)
         kept.append(part[solution.solved])
@@ -187,8 +186,7 @@ def _count(data: TokenDataset) -> int:
 def _chunks(data: TokenDataset, selections: Int[Tensor, "k n"]) -> Iterator[tuple[TokenDataset, Tensor]]:
     """As many selections at a time as fit into memory, each with as many copies of the data set."""
     size = max(16, int(_CHUNK_BYTES / (8 * data.n * data.T * (data.d + 4) + 8 * data.d * data.dq)))
-    for first in range(0, len(selections), size):
-        part = selections[first : first + size]
+    for part in selections.split(size):
         yield data.flatten()[torch.zeros(len(part), dtype=torch.int64, device=data.device)], part
 
 
@@ -209,7 +207,7 @@ def _candidates(data: TokenDataset, limit: int) -> tuple[Tensor | None, int]:
         if i < data.n - 1:
             chunks = _chunks(data.take_inputs(torch.arange(i + 1, device=data.device)), prefixes)
             proved = [solve(AttentionSVM(copies, part)).infeasible for copies, part in chunks]
-            keep = ~torch.cat([*proved, torch.zeros(0, dtype=torch.bool, device=data.device)])
+            keep = ~torch.cat(proved)
             pruned += int((~keep).sum()) * later
             rate = float(keep.double().mean()) if len(keep) else 0.0
             prefixes = prefixes[keep]

@@ -51,9 +51,7 @@ class Verification:
     saturated: Bool[Tensor, "*batch"]  #: every input gives one token at least the threshold
     selection: Bool[Tensor, "*batch"]  #: the reached selection is the predicted one
     locally_optimal: Bool[Tensor, "*batch"]  #: whether the reached selection attracts, in the norm predicted
-    #: margin efficiency and cosine are within their thresholds. Where there may be several solutions the distance to
-    #: their set takes the place of the cosine (nuclear norm), or efficiency, 1 exactly on that set, decides alone
-    direction_holds: Bool[Tensor, "*batch"]
+    direction_holds: Bool[Tensor, "*batch"]  #: efficiency and cosine, or what `verify` asks in its place, suffice
     by_efficiency: Bool[Tensor, "*batch"]  #: where the cosine does not count, since several solutions may exist
     still_improving: Bool[Tensor, "*batch"]  #: a remark: margin efficiency grew over the second half of the records
     cosine: Float[Tensor, "*batch"]  #: of the run's weights and the max-margin solution of the reached selection
@@ -174,8 +172,8 @@ def verify(
         threshold: attention on the winner from which an input counts as saturated.
         least_cosine: with the max-margin direction from which the direction counts as reached. Where the solution is
             not the only one, the distance to the set of nuclear-norm solutions must be at most
-            ``sqrt(2 (1 - least_cosine))``, the distance of two unit vectors of that cosine; in other norms it does not
-            count.
+            ``sqrt(2 (1 - least_cosine))``, the distance of two unit vectors of that cosine; in other norms the
+            efficiency, 1 exactly on that set, decides alone.
         least_efficiency: share of the largest margin, in the norm predicted, that the direction must have.
     """
     if not isinstance(diagnosis, Diagnosis) or not isinstance(run, Run):
