@@ -145,8 +145,7 @@ class CustomLoss(Loss):
             return self.log_slope_function(margin)
         with torch.enable_grad():
             at = margin.detach().requires_grad_(True)
-            total = self.value(at).sum()
-            (slope,) = torch.autograd.grad(total, at)
+            (slope,) = torch.autograd.grad(self.value(at).sum(), at)
         if bool((slope > 0).any()) or bool(torch.isnan(slope).any()):
             where = margin[(slope > 0) | torch.isnan(slope)].flatten()[0].item()
             raise ValueError(f"loss must decrease with the margin; its slope is not negative at margin {where:.6g}")

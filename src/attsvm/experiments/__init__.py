@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from importlib import import_module
+from pkgutil import iter_modules
 from types import MappingProxyType
 from typing import Any
 
@@ -24,13 +25,8 @@ __all__ = [
     "chunked", "cut", "describe_columns", "run",
 ]  # fmt: skip
 
-_NAMES = (
-    "prompts bent_prompts attention_sparsity weights_and_factors dimensions multi_token quadratic_head"
-    " regularization cones"  # from the papers
-    " geometry next_token factor_laws fused_heads"  # new
-)
-for _name in _NAMES.split():
-    import_module(f"attsvm.experiments.{_name}")
+for _module in iter_modules(__path__):  # each adds its studies
+    import_module(f"{__name__}.{_module.name}")
 
 EXPERIMENTS: Mapping[str, Experiment[Any]] = MappingProxyType(
     {name: STUDIES[name]().experiment(name) for name in CATALOGUE}

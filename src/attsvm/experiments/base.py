@@ -21,7 +21,6 @@ from attsvm.svm import ActiveSet, Conic, InteriorPoint, LinearProgram, NuclearIn
 from attsvm.sweep import Configuration, Done, Piece, Sweep, SweepResult, Task, chunked
 
 C = TypeVar("C", bound=Configuration)
-_REACHED = 0.99
 
 CATALOGUE: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text("utf-8"))
 """What every experiment is called and shows, and what its columns hold, by its id."""
@@ -226,7 +225,7 @@ def turning(
     """
     half = int(recorded[recorded <= last / 2].max())
     after, growth = cosines(step=last), last / half
-    there = after > _REACHED
+    there = after > 0.99
     stuck = ~there & ~(1 - after <= (1 - cosines(step=half)) / growth)  # so is a run without a cosine
     decided = len(after) > 0 and (enough or bool(there.all()))
     found = f"; median {np.median(after):.5f}, least {after.min():.4f}" if len(after) else ""

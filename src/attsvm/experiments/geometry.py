@@ -115,8 +115,8 @@ class Geometry(DataSets):
             values = self._solved(result, "efficiency", name)
             table, labels = np.stack(list(values.values())), list(values)
             count = len(np.unique(result.column("pairs", "dataset", optimizer=name)))
-            best = table.argmax(0) if table.size else np.zeros(0, int)
-            if row.match and table.size:  # level with another norm: the two problems have a solution in common
+            best = table.argmax(0)
+            if row.match:  # level with another norm: the two problems have a solution in common
                 best[values[row.match] >= table.max(0) - _GAP] = labels.index(row.match)
             wins = dict(zip(labels, np.bincount(best, minlength=len(table)).tolist(), strict=True))
             order = sorted(values, key=wins.__getitem__, reverse=True)

@@ -1,8 +1,4 @@
-"""One experiment with several seeds: in how many of them does each check hold?
-
-Every seed has a folder of its own, ``seed-N``, which `run` computes and resumes like any other. What the checks say is
-put side by side and stored as ``seeds.json``, small enough to be committed.
-"""
+"""One experiment with several seeds: in how many of them does each check hold?"""
 
 from __future__ import annotations
 
@@ -160,7 +156,7 @@ class AcrossSeeds:
         return told | {"checks": [row.to_json() for row in self.rows]}
 
     def save(self, folder: Path) -> Path:
-        """Write it to FOLDER/seeds.json."""
+        """Write it to FOLDER/seeds.json, small enough to be committed."""
         text = json.dumps(self.to_json(), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
         return write_atomically(folder / FILE, text.encode())
 

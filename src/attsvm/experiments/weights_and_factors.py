@@ -57,9 +57,7 @@ def _rows(
 
 def selected_attention(run: Run) -> Float[Tensor, "records *batch n"]:
     """Attention at every recorded step on the tokens that are selected in the end."""
-    attention = recorded(run, "attention")
-    chosen = run.selected.expand(len(attention), *run.selected.shape).unsqueeze(-1)
-    return attention.gather(-1, chosen).squeeze(-1)
+    return recorded(run, "attention").take_along_dim(run.selected[None, ..., None], -1).squeeze(-1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,10 +143,8 @@ class PlaneRuns(DataSets):
 
 def _unchosen(result: SweepResult, column: str, kind: str, step: int) -> np.ndarray:
     """The column at this step, of all data sets but the picture's."""
-    values, datasets = (
-        result.column("history", name, parameterization=kind, step=step) for name in (column, "dataset")
-    )
-    return values[datasets != PICTURE]
+    own = partial(result.column, "history", parameterization=kind, step=step)
+    return own(column)[own("dataset") != PICTURE]
 
 
 @dataclass(frozen=True, kw_only=True)

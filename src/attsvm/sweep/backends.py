@@ -102,8 +102,7 @@ class Processes:
 
     def __call__(self, orders: Sequence[Order]) -> Results:
         if self.jobs == 1 or len(orders) == 1:
-            for place, order in enumerate(orders):
-                yield place, order.compute()
+            yield from itertools.starmap(compute_placed, enumerate(orders))
             return
         from joblib import Parallel, delayed
         from joblib.externals.loky.process_executor import TerminatedWorkerError

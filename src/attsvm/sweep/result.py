@@ -100,9 +100,7 @@ def describe_columns(table: pa.Table) -> dict[str, str]:
 class ResultFolder:
     """Where a sweep stores what it finds.
 
-    Chunks lie in ``chunks/FINGERPRINT/NAME.chunk``. Tables and arrays are joined from them in the order of the tasks,
-    so that the same chunks always give the same bytes. What cannot be written raises an OSError of one sentence, which
-    says that finished chunks are kept.
+    Chunks lie in ``chunks/FINGERPRINT/NAME.chunk``; the same chunks always give the same bytes of tables and arrays.
     """
 
     path: Path
@@ -218,7 +216,7 @@ class ResultFolder:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """An error while writing says that nothing is lost and what to do."""
+        """What cannot be written raises an OSError of one sentence: that nothing is lost, and what to do."""
         try:
             yield
         except OSError as error:

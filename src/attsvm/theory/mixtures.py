@@ -140,8 +140,6 @@ def _mixtures(data: TokenDataset, best: Tensor, mixed: Tensor, samples: int, str
 
 def _label_margins(values: Float[Tensor, "m n dv"], labels: Float[Tensor, " n"]) -> Float[Tensor, " m"]:
     """max_{||v|| <= 1} min_i Y_i v^T r_i, or 0 where no v has a positive margin."""
-    if len(values) == 0:
-        return values.new_zeros(0)
     signs = labels.expand(values.shape[:2])
     mixed = TokenDataset(values.unsqueeze(-2), torch.ones_like(values[..., :1]), signs)
     found = label_svm(mixed, torch.zeros_like(signs, dtype=torch.int64))

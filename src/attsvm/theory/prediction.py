@@ -179,8 +179,7 @@ def measured_accuracy(rule: Rule, problem: Situation) -> Accuracy | None:
 
 @cache
 def _measured() -> list[dict[str, Any]]:
-    text = files("attsvm.theory").joinpath("measured.json").read_text(encoding="utf-8")
-    return json.loads(text)
+    return json.loads(files("attsvm.theory").joinpath("measured.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
