@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +29,9 @@ MOST_BYTES = 9_500_000  # of a page, so that it opens quickly and can be sent
 
 def page(report: HeadsReport) -> str:
     """One HTML file with everything in it; it asks no server for anything."""
-    kinds = sorted({row["selects"] for row in report.table} - {""})
-    lists = {"kinds": kinds, "layers": sorted({head.layer for head in report.heads})}
     for examples in (None, 1, 0):  # sentences with attention are what takes room
         data = _embedded(_detail(report, examples))
-        made = rendered("page.html", report, data=data, script=_read("page.js"), **lists)
+        made = rendered("page.html", report, data=data, script=_read("page.js"))
         if len(made.encode()) <= MOST_BYTES:
             break
     return made
@@ -105,14 +103,10 @@ def _detail(report: HeadsReport, examples: int | None) -> dict[str, Any]:
     return {"quantile": report.settings.quantile, "heads": heads, "texts": texts, "asked": asked}
 
 
-FRAME = {"width": 412, "height": 418, "left": 58, "right": 398, "top": 30, "bottom": 370}
-"""A square plot inside a picture, in pixels."""
-
-
 def panels(heads: Sequence[HeadReport]) -> list[dict[str, Any]]:
     """A panel for each measure for which some head and control have a number, in the first norm.
 
-    It has a title, ticks (label, x, y) and marks: a head against the draws of one of its controls, at the median draw.
+    It has a title, ticks (label, place) and marks: a head against the draws of one of its controls, at the median draw.
     """
     found = (_panel(name[0].upper() + name[1:], measure, heads) for name, measure in table.MEASURES.items())
     return list(filter(None, found))
@@ -129,17 +123,12 @@ def _panel(title: str, measure: table.Measure, heads: Sequence[HeadReport]) -> d
     if not points:
         return None
     place, ticks = _axis([value for _, _, own, other in points for value in (own, other.low, other.high)])
-
-    def between(first: str, last: str, value: float) -> float:
-        return round(FRAME[first] + (FRAME[last] - FRAME[first]) * place(value), 1)
-
-    x, y = partial(between, "left", "right"), partial(between, "bottom", "top")
     marks = [
-        {"head": head, "control": control, "x": x(other.median), "low": x(other.low), "high": x(other.high),
-         "y": y(own), "text": f"{head}: {own:.3g}, {control} {table.shown(other)}"}
+        {"head": head, "control": control, "x": place(other.median), "low": place(other.low), "high": place(other.high),
+         "y": place(own), "text": f"{head}: {own:.3g}, {control} {table.shown(other)}"}
         for head, control, own, other in points
     ]  # fmt: skip
-    return {"title": title, "ticks": [(f"{t:g}", x(t), y(t)) for t in ticks], "marks": marks, "frame": FRAME}
+    return {"title": title, "ticks": [(f"{tick:g}", place(tick)) for tick in ticks], "marks": marks}
 
 
 def _axis(values: Sequence[float]) -> tuple[Callable[[float], float], list[float]]:
