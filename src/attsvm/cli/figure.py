@@ -13,7 +13,7 @@ import typer
 import attsvm
 from attsvm.cli.common.commands import Command, Group, interrupted
 from attsvm.cli.common.files import MANIFEST, checked_folder
-from attsvm.cli.common.inputs import backend_device, checked_backend
+from attsvm.cli.common.inputs import checked_backend
 from attsvm.cli.common.options import BackendName, Device, Jobs, Json, Quiet, Scheduler, WorkerTimeout, flag, option
 from attsvm.cli.common.report import plural, print_json
 
@@ -83,8 +83,8 @@ def run_experiments(
     from attsvm.cli.common.experiments import progress_bars
     from attsvm.experiments import check_folder, run
 
-    computing = checked_backend(backend, scheduler, jobs, worker_timeout)
-    told: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "device": backend_device(device, backend)}
+    computing, where = checked_backend(backend, scheduler, jobs, worker_timeout, device)
+    told: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "device": where}
     wanted = _formats(formats)
     chosen = _planned(ids, out, quick=quick, runs=runs, seed=seed, seeds=seeds)
     folder = checked_folder(out)

@@ -16,7 +16,7 @@ import attsvm
 from attsvm.cli.common import options
 from attsvm.cli.common.commands import interrupted, refuse_options
 from attsvm.cli.common.files import checked_file, command_of, new_result, own_folder, write_json, write_result
-from attsvm.cli.common.inputs import backend_device, checked_backend
+from attsvm.cli.common.inputs import checked_backend
 from attsvm.cli.common.options import Device, Jobs, Json, Out, Quiet, flag, listed, option
 from attsvm.cli.common.registry import SAMPLES, svm_norm_named
 from attsvm.cli.common.report import print_json, print_table, status_line
@@ -75,7 +75,7 @@ def heads(
         tasks = {"jobs", "backend", "scheduler", "worker_timeout"}
         unused = {"norm", "held_out", "leave_out_sinks", "draws", "html", *tasks}
         refuse_options(context, unused, "--swap compares in this process, in the Frobenius norm, and writes no page")
-    computing, where = checked_backend(backend, scheduler, jobs, worker_timeout), backend_device(device, backend)
+    computing, where = checked_backend(backend, scheduler, jobs, worker_timeout, device)
     folder = own_folder(out, "heads")
     page, numbers = checked_file(html or folder / "heads.html", "--html"), checked_file(folder / "heads.json", "--out")
     norms = tuple(svm_norm_named(name.strip(), None) for name in norm.split(","))

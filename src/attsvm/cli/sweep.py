@@ -10,7 +10,7 @@ import typer
 
 from attsvm.cli.common.commands import interrupted
 from attsvm.cli.common.files import checked_folder, write_json
-from attsvm.cli.common.inputs import backend_device, checked_backend
+from attsvm.cli.common.inputs import checked_backend
 from attsvm.cli.common.options import BackendName, Device, Jobs, Json, Quiet, Scheduler, WorkerTimeout, flag, option
 from attsvm.cli.common.report import plural, print_json
 
@@ -41,7 +41,7 @@ def sweep(
     from attsvm.sweep import check_folder, run
 
     configuration = read_grid(config)
-    computing, where = checked_backend(backend, scheduler, jobs, worker_timeout), backend_device(device, backend)
+    computing, where = checked_backend(backend, scheduler, jobs, worker_timeout, device)
     if backend == "loky":
         sizes = [max(getattr(configuration, name)) for name in ("n", "T", "d")]
         count = min(configuration.runs, configuration.chunk)

@@ -67,12 +67,8 @@ class Group(_Flowing, TyperGroup):
 
 def refuse_options(context: typer.Context, unused: Collection[str], why: str) -> None:
     """A ValueError that says `why`, and names the options among those `unused` that were given."""
-
-    def given(name: str) -> bool:
-        source = context.get_parameter_source(name)
-        return source is not None and source.name == "COMMANDLINE"
-
-    if named := [each.opts[0] for each in context.command.params if each.name in unused and given(str(each.name))]:
+    given = {name for name in unused if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"}
+    if named := [each.opts[0] for each in context.command.params if each.name in given]:
         raise ValueError(f"{why}; leave out {', '.join(named)}")
 
 

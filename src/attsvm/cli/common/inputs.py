@@ -39,8 +39,10 @@ def checked_device(name: str) -> torch.device:
     return device
 
 
-def checked_backend(name: str, scheduler: str | None, jobs: int, worker_timeout: float | None) -> Backend:
-    """Where tasks are computed, as the options --backend, --scheduler, --jobs and --worker-timeout say."""
+def checked_backend(
+    name: str, scheduler: str | None, jobs: int, worker_timeout: float | None, device: str
+) -> tuple[Backend, str]:
+    """Where tasks are computed, and on which device, which must be here unless a cluster's workers are to have it."""
     if name not in ("loky", "dask"):
         raise ValueError(f"--backend must be loky or dask; got {name!r}")
     if jobs < 1:
@@ -51,19 +53,14 @@ def checked_backend(name: str, scheduler: str | None, jobs: int, worker_timeout:
         for option, value in (("--worker-timeout", worker_timeout), ("--scheduler", scheduler)):
             if value is not None:
                 raise ValueError(f"{option} is for --backend dask; add that, or leave it out")
-        return attsvm.sweep.Processes(jobs)
+        return attsvm.sweep.Processes(jobs), str(checked_device(device))
     if scheduler is None:
         raise ValueError("--backend dask needs --scheduler ADDRESS, such as tcp://host:8786")
     if jobs != 1:
         raise ValueError("--jobs is for --backend loky; a Dask cluster has as many workers as were started")
     cluster = attsvm.sweep.DaskCluster(scheduler, worker_timeout=worker_timeout)
     cluster.check()
-    return cluster
-
-
-def backend_device(name: str, backend: str) -> str:
-    """The device, which must be here unless a cluster's workers are to have it."""
-    return name if backend == "dask" and name.partition(":")[0] == "cuda" else str(checked_device(name))
+    return cluster, device if device.partition(":")[0] == "cuda" else str(checked_device(device))
 
 
 def starting_head(path: Path | None, data: attsvm.TokenDataset, own: Tensor | None = None) -> attsvm.LinearHead | None:
