@@ -271,22 +271,18 @@ def _draw_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, width:
 
 def _name_paths(axes: Axes, plane: DecadePlane, paths: Sequence[Path], *, size: float) -> None:
     """Each path's name at its end; paths that end together share one label."""
-    groups: list[tuple[np.ndarray, list[str], set[str]]] = []
-    for path in paths:
-        if not path.name:
-            continue
+    groups: list[tuple[np.ndarray, list[Path]]] = []
+    for path in (path for path in paths if path.name):
         end = plane.shown(path.points[-1])
-        if not (near := [group for group in groups if np.linalg.norm(group[0] - end) < 0.12 * plane.radius]):
-            groups.append((end, [path.name], {path.colour}))
-            continue
-        near[0][2].add(path.colour)
-        if path.name not in near[0][1]:
-            near[0][1].append(path.name)
-    for end, names, colours in groups:
-        outward = end / (float(np.linalg.norm(end)) or 1.0)
+        if near := [group for place, group in groups if np.linalg.norm(place - end) < 0.12 * plane.radius]:
+            near[0].append(path)
+        else:
+            groups.append((end, [path]))
+    for end, group in groups:
+        outward, colours = end / (float(np.linalg.norm(end)) or 1.0), {path.colour for path in group}
         axes.annotate(
-            ", ".join(names), xy=tuple(end), xytext=tuple(0.8 * size * outward), textcoords="offset points",
-            ha="left" if outward[0] > 0.5 else "right" if outward[0] < -0.5 else "center",
+            ", ".join(dict.fromkeys(path.name for path in group)), xy=tuple(end), xytext=tuple(0.8 * size * outward),
+            textcoords="offset points", ha="left" if outward[0] > 0.5 else "right" if outward[0] < -0.5 else "center",
             va="bottom" if outward[1] > 0.3 else "top" if outward[1] < -0.3 else "center",
             color=next(iter(colours)) if len(colours) == 1 else INK, fontsize=size, zorder=7, gid="path name",
         )  # fmt: skip
