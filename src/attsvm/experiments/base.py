@@ -5,7 +5,6 @@ The checks and allowances that several experiments share are here too.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ import torch
 
 from attsvm.svm import ActiveSet, Conic, InteriorPoint, LinearProgram, NuclearInteriorPoint
 from attsvm.sweep import Configuration, Done, Piece, Sweep, SweepResult, Task, chunked
+from attsvm.sweep.manifest import from_plain, to_plain
 
 C = TypeVar("C", bound=Configuration)
 
@@ -123,9 +123,8 @@ class Study(Configuration):
 
     def judged(self, result: SweepResult) -> Sequence[Check]:
         """The checks of a result of whatever configuration it has; an earlier version may have known fewer fields."""
-        names = {each.name for each in dataclasses.fields(self)}
-        stored = {name: _tuples(value) for name, value in result.configuration.items() if name in names}
-        return self.with_values(**stored).checks(result)
+        stored: Self = from_plain(type(self), to_plain(self) | dict(result.configuration))
+        return stored.checks(result)
 
     def experiment(self, identity: str) -> Experiment[Self]:
         """The experiment of this id in the catalogue, of which this is the default."""
@@ -153,10 +152,6 @@ class DataSets(Study):
     def chunks(self, name: str = "datasets", **values: Any) -> list[Task]:
         """Tasks that share out the data sets, named after `name`; each of them knows `values`."""
         return chunked(name, self.datasets, self.chunk_size, **values)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def claim(

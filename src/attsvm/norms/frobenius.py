@@ -25,7 +25,6 @@ class Frobenius(Norm):
 
     @property
     def dual(self) -> Norm:
-        """Itself."""
         return self
 
     def _value(self, matrix: Tensor) -> Tensor:
