@@ -192,8 +192,7 @@ class QuadraticHead(_VectorHead):
         weight = torch.as_tensor(penalty, dtype=tensor.dtype, device=tensor.device)
         if not bool((torch.isfinite(weight) & (weight >= 0)).all()):
             raise ValueError(f"penalty must be finite and not negative; got {penalty!r}")
-        object.__setattr__(self, "vector", tensor)
-        object.__setattr__(self, "penalty", weight)
+        vars(self).update(vector=tensor, penalty=weight)
 
     def output(self, values: Tensor) -> Tensor:
         return super().output(values) - self.penalty.unsqueeze(-1) * values.square().sum(-1)

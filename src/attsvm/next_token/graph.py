@@ -83,8 +83,7 @@ class PriorityGraph:
     @cached_property
     def component_last(self) -> Int[np.ndarray, " components"]:
         """The last token to whose graph each component belongs."""
-        _, first = np.unique(self.component, return_index=True)
-        return self.node_last[first]
+        return self.node_last[np.unique(self.component, return_index=True)[1]]
 
     @property
     def last_tokens(self) -> list[int]:

@@ -43,8 +43,7 @@ class Entrywise(Entries):
             raise ValueError(f"p must be strictly between 1 and infinity; {ends.get(p, f'got {self.p!r}')}")
         if p / (p - 1) == 1:
             raise ValueError(f"p = {p} is infinite to working precision (p / (p - 1) = 1): use MaxEntry()")
-        object.__setattr__(self, "p", p)
-        object.__setattr__(self, "conjugate", p / (p - 1))
+        vars(self).update(p=p, conjugate=p / (p - 1))
 
     @property
     def name(self) -> str:

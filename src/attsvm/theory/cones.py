@@ -41,8 +41,7 @@ class AngleCone:
             raise ValueError(f"direction must be a matrix [*batch, d, dq] that is not zero; got {list(matrix.shape)}")
         if isinstance(opening, bool) or not isinstance(opening, int | float) or not 0 < opening < 1:
             raise ValueError(f"opening must lie strictly between 0 and 1; got {opening!r}")
-        object.__setattr__(self, "direction", matrix)
-        object.__setattr__(self, "opening", float(opening))
+        vars(self).update(direction=matrix, opening=float(opening))
 
     def fitted(self, data: TokenDataset) -> AngleCone:
         """The cone with one unit direction for each element of `data`, batch axes flattened."""
