@@ -32,10 +32,10 @@ class Curves:
         """The median of `values` ``[runs, len(x)]`` over the runs, with a band from 10 to 90 %; returns the median."""
         middle: np.ndarray = np.nanmedian(values, axis=0)
         low, high = np.nanquantile(values, (0.1, 0.9), axis=0)
-        self.between(name, x, low, high, middle, colour, linestyle=line)
+        self.between(name, colour, x, low, middle, high, linestyle=line)
         return middle
 
-    def between(self, name: str, x: Any, low: Any, high: Any, middle: Any, colour: str, **look: Any) -> None:
+    def between(self, name: str, colour: str, x: Any, low: Any, middle: Any, high: Any, **look: Any) -> None:
         """A curve through the points `middle`, with a band from `low` to `high`."""
         self.axes.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
         self.line(name, x, middle, colour, **look)

@@ -173,8 +173,8 @@ def _draw_distances(axes: Axes, result: SweepResult, protocol: str) -> None:
     for column, name, colour in predictions:
         drawn = {d: used(result, column, d, protocol) for d in dimensions}
         found = {d: values for d, values in drawn.items() if len(values)}
-        low, middle, high = np.array([np.nanquantile(values, (0.25, 0.5, 0.75)) for values in found.values()]).T
-        curves.between(name, list(found), low, high, middle, colour, marker="o", markersize=3.5)
+        quartiles = np.array([np.nanquantile(values, (0.25, 0.5, 0.75)) for values in found.values()]).T
+        curves.between(name, colour, list(found), *quartiles, marker="o", markersize=3.5)
         mean = [np.nanmean(values) for values in found.values()]
         axes.plot(list(found), mean, color=colour, linestyle=":", linewidth=1.2, marker="_", markersize=7)
     if protocol == PROTOCOLS[0]:

@@ -31,8 +31,7 @@ def regularization(result: SweepResult, panels: Any) -> None:
     titles = ("$W$, Frobenius ball", "$(K,Q)$ ball", "$(v,p)$, tight", "$(v,p)$, relaxed", "ReLU head")
     for axes, name, title in zip(panels, PATHS, titles, strict=True):
         for source, colour, line in (("path", PALETTE[0], W_LINE), ("descent", PALETTE[1], KQ_LINE)):
-            radius, low, middle, high = _distances(result, name, source)
-            Curves(axes).between("", radius, low, high, middle, colour, linestyle=line)
+            Curves(axes).between("", colour, *_distances(result, name, source), linestyle=line)
         axes.set(xscale="log", yscale="log", xlabel="$R$, or norm of the iterate", xlim=(1, None))
         axes.set_title(title, fontsize=10.5)
         _draw_rate(axes, result, name)
@@ -79,7 +78,7 @@ def cones(result: SweepResult, panels: Any) -> None:
             share = np.array([np.nanmean(each) for each in found])
             error = np.array([1.96 * np.nanstd(each) / np.sqrt(len(each)) for each in found])
             low, high = np.clip((share - error, share + error), 0, 1)
-            curves.between(f"$\\|W(0)\\|={radius:g}$", openings, low, high, share, colour, marker="o", markersize=3)
+            curves.between(f"$\\|W(0)\\|={radius:g}$", colour, openings, low, share, high, marker="o", markersize=3)
         axes.set_title(f"{title} ({there} data sets)", fontsize=10.5)
         curves.label(0.08, xscale="log", xlabel=r"opening $1-\cos(W(0), W_{mm})$", ylim=(-0.03, 1.05))
     panels[0].set_ylabel("share of starts that return")

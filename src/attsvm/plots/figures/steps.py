@@ -62,7 +62,7 @@ def local_convergence(result: SweepResult, panels: Any) -> None:
             steps, cosines = found(f"cosine_{norm.lower()}", kind)
             low, high = np.nanquantile(cosines, (0.1, 0.9), axis=0)
             mean = np.nanmean(cosines, axis=0)
-            second.between(f"{_NAMES[kind]}, {norm}", steps, low, high, mean, own, linestyle=line)
+            second.between(f"{_NAMES[kind]}, {norm}", own, steps, low, mean, high, linestyle=line)
     first.label(xlabel="step", ylabel="attention on the selected token", ylim=(0, 1.02), title="Attention saturates")
     second.label(0.07, xlabel="step", ylabel="cosine to the SVM", ylim=(0.4, 1.01), title="Each finds its own SVM")
 
@@ -174,8 +174,7 @@ def _draw_runs(axes: Axes, result: SweepResult, column: str, label: str, title: 
         found = [result.column("runs", column, gradient=gradient, step=step, feasible=True) for step in steps]
         values = np.stack(found, 1)
         shown = np.clip(1 - values if column == "cosine" else values, 1e-16, None)
-        low, middle, high = np.nanquantile(shown, (0.05, 0.5, 0.95), axis=0)
-        curves.between(name, steps, low, high, middle, colour, linestyle=line)
+        curves.between(name, colour, steps, *np.nanquantile(shown, (0.05, 0.5, 0.95), axis=0), linestyle=line)
     curves.label(0.11, xscale="log", yscale="log", xlabel="step", ylabel=label, title=title)
 
 
