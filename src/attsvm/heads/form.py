@@ -175,10 +175,7 @@ def head_weights(
     query_bias: Float[Tensor, " m"] | None,
     scale: float,
 ) -> HeadWeights:
-    """The form of logits ``scale (key^T x + key_bias) . (query^T z + query_bias)``, in float64.
-
-    A factor with a bias has it in a last row, for states with a constant coordinate; without (None) it has no such row.
-    """
+    """The form of logits ``scale (key^T x + key_bias) . (query^T z + query_bias)``, in float64; None adds no row."""
     both = ((key, key_bias), (query, query_bias))
     wide = (weight if bias is None else torch.cat([weight, bias[None]]) for weight, bias in both)
     own, asking = (factor.detach().to("cpu", torch.float64) for factor in wide)

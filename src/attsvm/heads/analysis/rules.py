@@ -1,9 +1,8 @@
 """Rules without weights: what a head could do by places and names alone, and the rule that does most of what it does.
 
-A rule names one token for each query: at a fixed distance from it, at a place counted from either end, a delimiter, or
-a token of the same name. Two rules can share the queries: the second where the first names no candidate, or one of them
-where the query is a delimiter. All are chosen on confident queries of the texts that are not held out (on all of them,
-where W_mm gets some), and judged on the held-out queries that W_mm is judged on.
+Two rules can share the queries: the second where the first names no candidate, or one of them where the query is a
+delimiter. All are chosen on confident queries of the texts that are not held out (on all of them, where W_mm gets
+some), and judged on the held-out queries that W_mm is judged on.
 """
 
 from __future__ import annotations

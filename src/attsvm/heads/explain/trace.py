@@ -54,7 +54,6 @@ class Trace:
     """One sentence read by a model in float64: what every layer sees, and the graph of the residual stream."""
 
     model: HeadModel
-    sentence: Sentence
     seen: list[LayerStates]  # by the heads of each layer
     _inputs: list[tuple[Tensor, Tensor]]
     _writes: list[_Write]
@@ -134,7 +133,7 @@ def trace(model: HeadModel, sentence: Sentence, upstream: bool = True) -> Trace:
                     inputs = list(zip(*read, strict=True))
         except RuntimeError:  # a few models compute nothing in float64
             states = model.states(sentence)
-    return Trace(model, sentence, [states.layer(row) for row in range(model.layers)], inputs, writes)
+    return Trace(model, [states.layer(row) for row in range(model.layers)], inputs, writes)
 
 
 @contextmanager

@@ -110,11 +110,9 @@ class Why:
     @property
     def sums(self) -> dict[str, list[Share]]:
         """The sums that there are, by title."""
-        channels = [
-            Share(c.name + kind, value) for c in self.channels
-            for kind, value in ((", content", c.content), (", position", c.position)) if value
-        ]  # fmt: skip
-        both = [Share(k, math.fsum(getattr(c, k) for c in self.channels)) for k in ("content", "position")]
+        kinds = ("content", "position")
+        channels = [Share(f"{c.name}, {k}", getattr(c, k)) for c in self.channels for k in kinds if getattr(c, k)]
+        both = [Share(k, math.fsum(getattr(c, k) for c in self.channels)) for k in kinds]
         found = {
             "By content and position": both if both[1].value else [],
             "By channel": channels if len(channels) > 1 else [],

@@ -1,8 +1,5 @@
 """What an analysis is asked for, and everything that is known about one head: the records that it fills in.
 
-From the inside out: a `Closeness` says how close one matrix W is to one max-margin solution W_mm; a `Comparison` holds
-the closeness of a head in one norm beside that of every draw of its controls; a `HeadReport` is the head with all its
-comparisons.
 Numbers that do not exist (nothing solved, nothing held out) are NaN here and null in JSON.
 """
 
