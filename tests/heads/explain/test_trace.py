@@ -76,7 +76,7 @@ def test_parts_are_what_they_say():
         read = block.ln_1(stream)
         wide = torch.cat([read, torch.ones(len(IDS), 1)], 1).double()
         values = block.attn.c_attn(read)[:, 48:].reshape(len(IDS), 4, 6)
-        attention = model.states(found.sentence).attention[0]
+        attention = model.states(model.encode([IDS])[0]).attention[0]
         heads = [attention[h] @ values[:, h] @ block.attn.c_proj.weight[6 * h : 6 * h + 6] for h in range(4)]
         stream = stream + sum(heads) + block.attn.c_proj.bias
         mlp = block.mlp(block.ln_2(stream))
