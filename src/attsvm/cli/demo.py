@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from pathlib import Path
 from typing import Any
@@ -70,9 +69,7 @@ def _draw(data: attsvm.TokenDataset, runs: dict[str, attsvm.Run], solutions: Sol
     named = dict(zip(("W", r"K Q^{\mathsf{T}}"), runs.values(), strict=True))
     tended = [solutions[name][kind] for name, kind in _EXPECTED.items()]
     figure = attsvm.plots.plot_trajectory_2d(data, named, solutions=tended, title=_TITLE, caption=_CAPTION)
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=200, metadata={"Software": "attsvm"})
-    return attsvm.data.files.write_atomically(folder / "demo.png", content.getvalue())
+    return attsvm.plots.style.save(figure, folder / "demo.png", "png", dpi=200)
 
 
 def _run(data: attsvm.TokenDataset, run: attsvm.Run) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import matplotlib as mpl
@@ -14,6 +16,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.mathtext import MathTextParser
 
+from attsvm.data.files import write_atomically
 from attsvm.sweep.result import SweepResult
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#8C6D31")
@@ -75,6 +78,17 @@ def new_figure(width: float, height: float, **options: Any) -> Figure:
     figure = Figure(figsize=(width, height), **options)
     FigureCanvasAgg(figure)
     return figure
+
+
+# Pictures of one result are the same bytes whenever they are drawn.
+_METADATA = {"png": {"Software": "attsvm"}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+
+
+def save(figure: Figure, path: Path, kind: str, **options: Any) -> Path:
+    """Write a figure as png, pdf or svg; the file is whole or not there."""
+    content = io.BytesIO()
+    figure.savefig(content, format=kind, metadata=_METADATA[kind], **options)
+    return write_atomically(path, content.getvalue())
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
-from attsvm.data.files import write_atomically
 from attsvm.experiments.geometry import GEOMETRIES
 from attsvm.plots.figures import dimensions, parameters, plane, steps
-from attsvm.plots.style import Picture, house_style
+from attsvm.plots.style import Picture, house_style, save
 from attsvm.sweep.result import SweepResult
 
 __all__ = ["FIGURES", "FORMATS", "draw"]
@@ -30,8 +28,6 @@ FIGURES: Mapping[str, Callable[[SweepResult], Mapping[str, Figure]]] = MappingPr
 """By experiment: a function from its stored result to pictures by name; the first one is the experiment's own."""
 
 FORMATS = ("png", "pdf", "svg")
-# Pictures of one result are the same bytes whenever they are drawn.
-_METADATA = {"png": {"Software": "attsvm"}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 
 
 def draw(
@@ -48,11 +44,5 @@ def draw(
     target = Path(folder) if folder is not None else result.folder
     target.mkdir(parents=True, exist_ok=True)
     with house_style():
-        return {name: [_save(figure, target / f"{name}.{each}", each) for each in formats]
+        return {name: [save(figure, target / f"{name}.{each}", each) for each in formats]
                 for name, figure in FIGURES[result.id](result).items()}  # fmt: skip
-
-
-def _save(figure: Figure, path: Path, kind: str) -> Path:
-    content = io.BytesIO()
-    figure.savefig(content, format=kind, metadata=_METADATA[kind])
-    return write_atomically(path, content.getvalue())
