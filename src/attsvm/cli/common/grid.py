@@ -314,38 +314,36 @@ _CELL_COLUMNS = {
     "head": "prediction head", "parameterization": "what was trained", "optimizer": "how it was trained",
     "element": "number of the data set in its cell",
 }  # fmt: skip
-RUNS = {
-    **_CELL_COLUMNS,
-    "optimal": "every input selects a token of the highest score",
-    "saturated": "every input gives one token all but the tolerance of its attention",
-    "steps": "taken until it stopped",
-    "locally_optimal": "the selection reached is locally optimal, in the first norm",
-    "undecided": "its SVM was neither solved nor proved infeasible, in the first norm",
+_OWN_COLUMNS = {
+    "runs": {
+        "optimal": "every input selects a token of the highest score",
+        "saturated": "every input gives one token all but the tolerance of its attention",
+        "steps": "taken until it stopped",
+        "locally_optimal": "the selection reached is locally optimal, in the first norm",
+        "undecided": "its SVM was neither solved nor proved infeasible, in the first norm",
+    },
+    "solutions": {
+        "norm": "of the SVM",
+        "solved": "to the accuracy of the certificate",
+        "infeasible": "proved by a certificate",
+        "margin": "1 / norm of the max-margin solution; NaN where it is not solved",
+        "gap": "relative gap of the certificate",
+        "cosine": "between trained weights and solution; NaN where it is not solved, or one of them is zero",
+    },
+    "diagnoses": {
+        "standing": "of the prediction: proved, proved_locally or predicted",
+        "as_predicted": "training reached the selection that was predicted",
+        "predicted_locally_optimal": "the predicted selection is locally optimal, in the norm of the training",
+        "predicted_margin": "of its max-margin solution in that norm; NaN where it is not solved",
+    },
+    "conditions": {
+        "condition": "of a theorem",
+        "holds": "on this data set and for this training",
+        "certain": "the answer is proved by what was computed",
+        "margin": "by how much it holds (positive) or fails (negative)",
+    },
 }
-SOLUTIONS = {
-    **_CELL_COLUMNS,
-    "norm": "of the SVM",
-    "solved": "to the accuracy of the certificate",
-    "infeasible": "proved by a certificate",
-    "margin": "1 / norm of the max-margin solution; NaN where it is not solved",
-    "gap": "relative gap of the certificate",
-    "cosine": "between trained weights and solution; NaN where it is not solved, or one of them is zero",
-}
-DIAGNOSES = {
-    **_CELL_COLUMNS,
-    "standing": "of the prediction: proved, proved_locally or predicted",
-    "as_predicted": "training reached the selection that was predicted",
-    "predicted_locally_optimal": "the predicted selection is locally optimal, in the norm of the training",
-    "predicted_margin": "of its max-margin solution in that norm; NaN where it is not solved",
-}
-CONDITIONS = {
-    **_CELL_COLUMNS,
-    "condition": "of a theorem",
-    "holds": "on this data set and for this training",
-    "certain": "the answer is proved by what was computed",
-    "margin": "by how much it holds (positive) or fails (negative)",
-}
-TABLES = {"runs": RUNS, "solutions": SOLUTIONS, "diagnoses": DIAGNOSES, "conditions": CONDITIONS}
+TABLES = {name: _CELL_COLUMNS | own for name, own in _OWN_COLUMNS.items()}
 GRID: Sweep[Grid] = Sweep(
     id="sweep", default=Grid(), columns=TABLES, tasks=tasks, compute=compute, prepare=largest_first
 )
