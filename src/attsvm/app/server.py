@@ -180,8 +180,7 @@ class Handler(BaseHTTPRequestHandler):
         """Answer with a certificate."""
         self._check_sender()
         if self.path != CERTIFY_PATH:
-            known = self.path in self.server.contents
-            status = HTTPStatus.METHOD_NOT_ALLOWED if known else HTTPStatus.NOT_FOUND
+            status = HTTPStatus.METHOD_NOT_ALLOWED if self.path in self.server.contents else HTTPStatus.NOT_FOUND
             raise RefusedError(status, f"only {CERTIFY_PATH} is asked by POST")
         if self.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
             raise RefusedError(HTTPStatus.FORBIDDEN, "requests from other sites are not answered")

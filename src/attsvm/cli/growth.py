@@ -41,8 +41,7 @@ def growth(
     check = None
     if run is None:
         told = OptimizerOptions(step_size, schedule, norm=norm, weight_decay=weight_decay)
-        scoring = None if head is None else starting_head(head, loaded)
-        picked = selection_named(select, loaded, head=scoring, start=None)
+        picked = selection_named(select, loaded, head=None if head is None else starting_head(head, loaded), start=None)
         if "selected" not in picked:
             raise ValueError(f"--select must name one token for each input here; {select} holds selected_set")
         found = attsvm.growth(

@@ -277,8 +277,7 @@ def _scaled(problem: AttentionSVM, solution: SVMSolution, name: str, weights: Ar
     size = solution.norm.value(matrix)
     if not bool(torch.isfinite(size)) or float(size) == 0:
         raise ValueError(f"weights {name!r} must be finite and not zero to have a direction")
-    scaled = matrix * (solution.norm.value(solution.weights) / size)
-    return np.asarray(problem.margins(scaled).cpu().numpy())
+    return np.asarray(problem.margins(matrix * (solution.norm.value(solution.weights) / size)).cpu().numpy())
 
 
 def _draw_margins(

@@ -113,8 +113,7 @@ def _arrays(name: str, option: str, asked: str, only: str, kind: type) -> dict[s
     readers: dict[str, Callable[[], Any]] = {
         ".npy": lambda: np.load(path, allow_pickle=False),
         ".json": lambda: json.loads(path.read_text(encoding="utf-8")),
-        ".txt": lambda: _table(path, kind),
-        ".csv": lambda: _table(path, kind),
+        **dict.fromkeys((".txt", ".csv"), lambda: _table(path, kind)),
     }
     if path.suffix not in (*SUFFIXES, *readers):
         raise ValueError(f"{option} reads {_FORMS}; got {path}")

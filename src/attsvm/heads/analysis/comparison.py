@@ -259,8 +259,7 @@ def projected(weights: Float[Tensor, "D E"], views: Views, drawn: Choices) -> Fl
     left = torch.zeros(width, width, dtype=torch.float64)
     for index in torch.unique(drawn.sentence).tolist():
         view = views[index]
-        positions = drawn.position[drawn.sentence == index]
-        for candidates in torch.unique(view.allowed[positions], dim=0):
+        for candidates in torch.unique(view.allowed[drawn.position[drawn.sentence == index]], dim=0):
             tokens = view.keys[candidates]
             centred = tokens - tokens.mean(0)
             left += centred.T @ centred

@@ -147,11 +147,10 @@ def _support_tokens(chosen: Choices, shares: Float[Tensor, "n T"], views: Views)
 def _examples(form: HeadWeights, views: Views, found: Choices, own: Compared, count: int) -> tuple[Example, ...]:
     """The `count` sentences with the largest multipliers, short ones where there are any."""
     weight = torch.zeros(len(views), dtype=torch.float64).index_add_(0, own.drawn.sentence, own.shares.sum(-1))
-    used = torch.unique(own.drawn.sentence)
-    short = torch.tensor([len(views[index].sentence) <= _LONGEST_EXAMPLE for index in used.tolist()])
-    used = used[short] if bool(short.any()) else used[:1]
-    order = used[torch.argsort(weight[used], descending=True, stable=True)][:count]
-    return tuple(_example(index, form, views[index], found, own) for index in order.tolist())
+    used = torch.unique(own.drawn.sentence).tolist()
+    short = [index for index in used if len(views[index].sentence) <= _LONGEST_EXAMPLE]
+    order = sorted(short or used[:1], key=lambda index: -float(weight[index]))
+    return tuple(_example(index, form, views[index], found, own) for index in order[:count])
 
 
 def _example(index: int, form: HeadWeights, view: SentenceView, found: Choices, own: Compared) -> Example:

@@ -57,11 +57,7 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """The change of a head's queries, or the proof that there is none; `apply` makes the edited model.
-
-    Choices that had to move (`moved`) are each the heaviest of a ray, which barred it together with the demands and the
-    choices still kept; at least one choice of every such ray had to move.
-    """
+    """The change of a head's queries, or the proof that there is none; `apply` makes the edited model."""
 
     head: str
     solution: SVMSolution  #: of the max-margin problem, with its certificate
@@ -69,7 +65,7 @@ class Edit:
     demands: tuple[Choice, ...]
     kept: tuple[Choice, ...]  #: choices that the problem asked to keep
     binding: tuple[Choice, ...]  #: demands and kept choices that hold the solution in place
-    moved: tuple[Choice, ...]
+    moved: tuple[Choice, ...]  #: choices given up, each the heaviest of a ray of which one choice at least had to move
     clash: tuple[Choice, ...]  #: demands that no change can meet together; empty where there is a change
 
     @property
@@ -301,8 +297,7 @@ class _Reader:
         places = torch.nonzero(seen.allowed[i])[:, 0]
         turn = None if seen.phases is None else seen.phases[places] * seen.phases[i].conj()
         keys = self.form.turned(seen.keys[places] @ self.form.key, turn)
-        query = seen.queries[i, : self._width]
-        return _Asked(choice, margin, query, keys, logits[i, places], places == choice.token)
+        return _Asked(choice, margin, seen.queries[i, : self._width], keys, logits[i, places], places == choice.token)
 
 
 def _irreducible(asked: list[_Asked], solution: SVMSolution, norm: Norm | None) -> tuple[list[_Asked], SVMSolution]:
@@ -318,8 +313,7 @@ def _irreducible(asked: list[_Asked], solution: SVMSolution, norm: Norm | None) 
 
 def _binding(asked: Sequence[_Asked], solution: SVMSolution) -> list[_Asked]:
     """Those with a multiplier above 0."""
-    held = (solution.duals.clamp(min=0.0).sum(-1) > 0).tolist()
-    return [one for one, mark in zip(asked, held, strict=True) if mark]
+    return [one for one, duals in zip(asked, solution.duals, strict=True) if bool((duals > 0).any())]
 
 
 def _solved(asked: Sequence[_Asked], norm: Norm | None) -> SVMSolution:

@@ -1,8 +1,4 @@
-"""The max-margin weights W_mm of one head's own selections, to ask which examples carry a choice, or to swap in.
-
-W_mm is kept as multipliers of support examples: ``W_mm / ||W_mm|| = sum_r lam_r row_r``, whatever positions the head
-has (`attsvm.heads.analysis.lifted`).
-"""
+"""The max-margin weights W_mm of one head's own selections, to ask which examples carry a choice, or to swap in."""
 
 from __future__ import annotations
 
@@ -28,7 +24,7 @@ class MaxMargin:
 
     head: str  #: its name
     form: HeadWeights  #: the head's own weights
-    solution: LiftedSolution  #: multipliers, and the proof that they are optimal to a gap
+    solution: LiftedSolution  #: the multipliers of ``W_mm / ||W_mm|| = sum_r lam_r row_r``, and the proof of their gap
     examples: tuple[str, ...]  #: for each query of the problem what it chose, in words
     factor: float = 1.0  #: logits are those of W_mm / ||W_mm|| times this
 

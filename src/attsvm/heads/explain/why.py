@@ -71,11 +71,7 @@ class Flip:
 
 @dataclass(frozen=True, eq=False)
 class Why:
-    """One choice of a head, explained; the sums of `channels`, `keys` and `queries` are all `gap`.
-
-    `keys` and `queries` hold what earlier parts of the model give the two keys, or the query; they are empty where a
-    model does not show them. `support` is there where support examples were given.
-    """
+    """One choice of a head, explained; the sums of `channels`, `keys` and `queries` are all `gap`."""
 
     model: str
     head: str
@@ -87,9 +83,9 @@ class Why:
     attention: tuple[float, ...]  #: of the query over all tokens
     others: tuple[tuple[int, float], ...]  #: every other candidate and the gap to it, smallest first
     channels: tuple[Channel, ...]
-    keys: tuple[Share, ...]
-    queries: tuple[Share, ...]
-    support: tuple[Share, ...]  #: the gap under W_mm / ||W_mm|| by support examples
+    keys: tuple[Share, ...]  #: what earlier parts of the model give the two keys; empty where it does not show them
+    queries: tuple[Share, ...]  #: the same for the query
+    support: tuple[Share, ...]  #: the gap under W_mm / ||W_mm|| by support examples, where some were given
     support_gap: float  #: its sum
     flips: tuple[Flip, ...]  #: smallest changes that flip the choice
     error: float  #: largest difference between `gap` and a sum of its parts, relative to the gap
@@ -266,8 +262,7 @@ class Reading:
             mixed = (held[:, None] * seen.phases[[s, r]][None] * asked).real  # [content, position, frequency]
             content = ((mixed[0] - mixed[1]).sum(0) / 2).tolist()
             position = ((mixed[:, 0] - mixed[:, 1]).sum(0) / 2).tolist()
-            turn = (seen.phases[1] * seen.phases[0].conj()).angle().abs().tolist()
-            for number, angle in enumerate(turn):
+            for number, angle in enumerate((seen.phases[1] * seen.phases[0].conj()).angle().abs().tolist()):
                 period = f"period {2 * math.pi / angle:,.{1 if angle > 0.1 else 0}f}" if angle > 0 else "not turning"
                 found.append(Channel(f"frequency {number} ({period})", content[number], position[number]))
         if bool(kept.any()):

@@ -186,8 +186,7 @@ class ListeningModel(TransformersModel):
             return
         (given,), width = self._extra, self._layers[0].query.weight.shape[0]
         if given.ndim != 2 or given.shape[1] != width or not bool(given.isfinite().all()):
-            shape = list(given.shape)
-            raise ValueError(f"audio_features must be finite and of shape [frames, {width}]; got {shape}")
+            raise ValueError(f"audio_features must be finite and of shape [frames, {width}]; got {list(given.shape)}")
         self._heard = given.to(self._device, torch.float32)
 
     def _inputs(self, sentence: Sentence) -> Mapping[str, Any]:

@@ -58,8 +58,7 @@ def _distances(result: SweepResult, name: str, source: str) -> tuple[np.ndarray,
         result.column("points", column, path=name, source=source) for column in ("point", "radius", "distance")
     )
     own = [points == each for each in np.unique(points)]
-    shown = np.clip(distance, _FLOOR, None)
-    quartiles = np.array([np.quantile(shown[each], (0.25, 0.5, 0.75)) for each in own])
+    quartiles = np.array([np.quantile(np.clip(distance[each], _FLOOR, None), (0.25, 0.5, 0.75)) for each in own])
     return np.array([np.median(radius[each]) for each in own]), *quartiles.T
 
 

@@ -30,8 +30,7 @@ MOST_BYTES = 9_500_000  # of a page, so that it opens quickly and can be sent
 def page(report: HeadsReport) -> str:
     """One HTML file with everything in it; it asks no server for anything."""
     for examples in (None, 1, 0):  # sentences with attention are what takes room
-        data = _embedded(_detail(report, examples))
-        made = rendered("page.html", report, data=data, script=_read("page.js"))
+        made = rendered("page.html", report, data=_embedded(_detail(report, examples)), script=_read("page.js"))
         if len(made.encode()) <= MOST_BYTES:
             break
     return made
