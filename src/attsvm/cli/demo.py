@@ -27,8 +27,6 @@ _CAPTION = (
     "$W$ bends onto the Frobenius solution; $K$ and $Q$ onto the nuclear one, of low rank."
 )
 
-Solutions = dict[str, dict[str, "attsvm.SVMSolution"]]  # the solution for a run's selection, by run and norm
-
 
 def demo(
     out: Out = Path("out"), seed: Seed = 0, device: Device = "cpu", quiet: Quiet = False, json: Json = False
@@ -38,11 +36,14 @@ def demo(
     folder = checked_folder(out)
     data = attsvm.data.example("two-inputs").to(where)
     runs = _train(data, seed, quiet or json)
-    solutions: Solutions = {}
+    solutions: dict[str, dict[str, attsvm.SVMSolution]] = {}  # for a run's selection, by run and norm
     for name, run in runs.items():
         problem = attsvm.AttentionSVM(data, run.selected)
         solutions[name] = {norm: attsvm.solve(problem, norm_named(norm)).require_solved() for norm in _NORMS}
-    picture = _draw(data, runs, solutions, folder)
+    named = dict(zip(("W", r"K Q^{\mathsf{T}}"), runs.values(), strict=True))
+    tended = [solutions[name][kind] for name, kind in _EXPECTED.items()]
+    figure = attsvm.plots.plot_trajectory_2d(data, named, solutions=tended, title=_TITLE, caption=_CAPTION)
+    picture = attsvm.plots.style.save(figure, folder / "demo.png", "png", dpi=200)
     told = [{"run": name, **_run(data, run), **_svm(name, run, solutions[name])} for name, run in runs.items()]
     result = {"best_risk": float(attsvm.best_risk(data)), "runs": told}
     if json:
@@ -63,13 +64,6 @@ def _train(data: attsvm.TokenDataset, seed: int, quiet: bool) -> dict[str, attsv
         shared |= {"parameterization": attsvm.KeyQuery(), "initial": start}
         factors = attsvm.fit(data, progress=lambda done, _: report(_STEPS + done), **shared)
     return {"W": weights, "K Q^T": factors}
-
-
-def _draw(data: attsvm.TokenDataset, runs: dict[str, attsvm.Run], solutions: Solutions, folder: Path) -> Path:
-    named = dict(zip(("W", r"K Q^{\mathsf{T}}"), runs.values(), strict=True))
-    tended = [solutions[name][kind] for name, kind in _EXPECTED.items()]
-    figure = attsvm.plots.plot_trajectory_2d(data, named, solutions=tended, title=_TITLE, caption=_CAPTION)
-    return attsvm.plots.style.save(figure, folder / "demo.png", "png", dpi=200)
 
 
 def _run(data: attsvm.TokenDataset, run: attsvm.Run) -> dict[str, Any]:

@@ -40,14 +40,12 @@ class Curves:
         self.axes.fill_between(x, low, high, color=colour, alpha=0.14, linewidth=0)
         self.line(name, x, middle, colour, **look)
 
-    def shares(
-        self, name: str, x: Sequence[float], found: Sequence[np.ndarray], colour: str, line: LineStyle = "-"
-    ) -> None:
+    def shares(self, name: str, x: Sequence[float], found: Sequence[np.ndarray], colour: str, **look: Any) -> None:
         """The share of true entries of every array against `x`, with Wilson intervals at 95 %."""
         counts, true = np.array([(len(each), np.sum(each)) for each in found], dtype=float).T
         share, (low, high) = true / counts, wilson(true, counts)
         bars = np.maximum(0, np.stack([share - low, high - share]))
-        self.axes.errorbar(x, share, bars, color=colour, linestyle=line, capsize=2, marker="o", markersize=3.5)
+        self.axes.errorbar(x, share, bars, color=colour, capsize=2, marker="o", markersize=3.5, **look)
         self.name(name, share[-1], colour)
 
     def label(self, least: float = 0.055, size: float = 8.5, **settings: Any) -> None:

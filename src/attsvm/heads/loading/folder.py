@@ -1,7 +1,4 @@
-"""Reading model files: a Hugging Face folder, GGUF, and Whisper in the format of its authors (``tiny.en.pt``).
-
-Only plain files are read; code in a folder is never run.
-"""
+"""Reading model files without running code: Hugging Face folders, GGUF, and Whisper's own format (``tiny.en.pt``)."""
 
 from __future__ import annotations
 

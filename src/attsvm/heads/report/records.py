@@ -82,8 +82,7 @@ class Settings:
             check_number(getattr(self, name), name, "lie in [0, 1)", lambda number: 0 <= number < 1)
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ValueError(f"device must be cpu, cuda or cuda:N; got {self.device!r}")
-        if not self.accuracy > 0:
-            raise ValueError(f"accuracy must be positive; got {self.accuracy!r}")
+        check_number(self.accuracy, "accuracy", "be positive", lambda number: number > 0)
         if unknown := [kind for kind in self.leave_out if kind not in SINKS]:
             sinks = " and ".join(map(str, SINKS))
             raise ValueError(f"leave_out may hold {sinks}, which do not depend on the query; got {unknown[0]!s}")

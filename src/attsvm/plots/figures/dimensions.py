@@ -66,7 +66,7 @@ def first_gradient(result: SweepResult, panels: Any) -> None:
     )
     for curves, name, colour, line, held in groups:
         if enough := {d: each for d, each in held.items() if len(each) >= 10}:
-            curves.shares(name, list(enough), list(enough.values()), colour, line=line)
+            curves.shares(name, list(enough), list(enough.values()), colour, linestyle=line)
     for curves in (left, right):
         curves.axes.set(xscale="log", xlabel="dimension $d$", ylim=(-0.03, 1.05))
         curves.axes.set_xticks(dimensions, [str(d) for d in dimensions])
@@ -171,8 +171,7 @@ def _draw_distances(axes: Axes, result: SweepResult, protocol: str) -> None:
     )
     dimensions, curves = result.configuration["dimensions"], Curves(axes)
     for column, name, colour in predictions:
-        drawn = {d: used(result, column, d, protocol) for d in dimensions}
-        found = {d: values for d, values in drawn.items() if len(values)}
+        found = {d: values for d in dimensions if len(values := used(result, column, d, protocol))}
         quartiles = np.array([np.nanquantile(values, (0.25, 0.5, 0.75)) for values in found.values()]).T
         curves.between(name, colour, list(found), *quartiles, marker="o", markersize=3.5)
         mean = [np.nanmean(values) for values in found.values()]

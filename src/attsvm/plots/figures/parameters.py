@@ -154,10 +154,8 @@ def logit_growth(result: SweepResult, panels: Any) -> None:
 
     def found(rule: str, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Steps, gaps, laws."""
-        (steps, gaps), (_, laws) = (
-            series(result, name, ("dataset", "step"), rule=rule, steps=kind) for name in ("gap", "law")
-        )
-        return steps, gaps, laws
+        steps, gaps = series(result, "gap", ("dataset", "step"), rule=rule, steps=kind)
+        return steps, gaps, series(result, "law", ("dataset", "step"), rule=rule, steps=kind)[1]
 
     for place, (kind, name, line) in enumerate((
         ("falling", "steps $\\propto t^{-1/2}$", W_LINE), ("constant", "constant", KQ_LINE),

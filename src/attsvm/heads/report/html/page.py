@@ -1,7 +1,4 @@
-"""The page and the notebook view of a report, from the templates beside this file.
-
-Table, verdicts and overview need no script; the page carries its data and a script that draws the head one clicks at.
-"""
+"""The page and the notebook view of a report, from the templates beside this file; only the page has a script."""
 
 from __future__ import annotations
 
