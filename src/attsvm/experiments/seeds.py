@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from attsvm.data.files import write_atomically
 from attsvm.experiments.base import Check, Experiment, Verdict
-from attsvm.sweep import SweepResult, check_folder, run
+from attsvm.sweep import Backend, SweepResult, check_folder, run
 from attsvm.sweep.manifest import to_plain
+from attsvm.sweep.runner import Progress
 from attsvm.sweep.task import C, differences
 
 FILE = "seeds.json"
@@ -162,7 +165,17 @@ class AcrossSeeds:
 
 
 def run_seeds(
-    experiment: Experiment[C], configuration: C | None = None, *, seeds: int, folder: Path | str, **options: Any
+    experiment: Experiment[C],
+    configuration: C | None = None,
+    *,
+    seeds: int,
+    folder: Path | str,
+    backend: Backend | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> AcrossSeeds:
     """Compute an experiment with several seeds, each into a folder ``seed-N`` of `folder`, and judge all of them.
 
@@ -170,17 +183,17 @@ def run_seeds(
 
     Arguments:
         configuration: by default the experiment's own; its seed is the first one, the others follow.
-        options: backend, resume, overwrite, device, progress and say of `run`; with `resume`, finished seeds are kept.
+        folder, backend, resume, overwrite, device, progress, say: as for `run`; with `resume`, finished seeds are kept.
 
     A `ValueError` where `run` has one, before anything is computed, and if `seeds` is not positive.
     """
     planned = seed_folders(configuration or experiment.default, seeds, folder)
-    where = {name: options[name] for name in ("resume", "overwrite", "device") if name in options}
+    where: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "device": device}
     for each, path in planned:
         check_folder(experiment, each, folder=path, **where)
     judged: list[Judged] = []
     for each, path in planned:
-        found = run(experiment, each, folder=path, **options)
+        found = run(experiment, each, folder=path, backend=backend, progress=progress, say=say, **where)
         judged.append(judge(experiment, found))
         AcrossSeeds.of(judged).save(Path(folder))
     return AcrossSeeds.of(judged)

@@ -106,8 +106,11 @@ class Semidefinite(ProgramNorm):
 
     whole: ClassVar[bool]
     """Whether the cap is the largest eigenvalue, not the largest diagonal entry."""
-    heads = 1
-    """H, how many are side by side in W."""
+
+    @property
+    def count(self) -> int:
+        """H, the number of heads side by side in W."""
+        return 1
 
     @property
     def dual(self) -> ProgramNorm:
@@ -115,13 +118,13 @@ class Semidefinite(ProgramNorm):
 
     def check_width(self, dq: int) -> None:
         """Raise unless W of so many columns holds the heads side by side."""
-        if dq % self.heads:
-            raise ValueError(f"W of {self.heads} heads needs a multiple of {self.heads} columns; it has {dq}")
+        if dq % self.count:
+            raise ValueError(f"W of {self.count} heads needs a multiple of {self.count} columns; it has {dq}")
 
     def variables(self, d: int, dq: int) -> int:
         """How many the program has: W, row by row, then t, then A_h and B_h."""
-        width = dq // self.heads
-        return d * dq + 1 + self.heads * (d * (d + 1) + width * (width + 1)) // 2
+        width = dq // self.count
+        return d * dq + 1 + self.count * (d * (d + 1) + width * (width + 1)) // 2
 
     def add_ball(self, program: ConicProgram, d: int, dq: int) -> None:
         """N(W) <= t: the blocks first, then the caps of A and of B."""
@@ -129,11 +132,11 @@ class Semidefinite(ProgramNorm):
         import scipy.sparse as sp
 
         self.check_width(dq)
-        size, width, total = d * dq, dq // self.heads, len(program.cost)
+        size, width, total = d * dq, dq // self.count, len(program.cost)
         row, column = triangle(d + width)
         own = np.flatnonzero((row >= d) | (column < d))
         above, right = corner(d + width, d)
-        for head in range(self.heads):
+        for head in range(self.count):
             more = size + 1 + head * len(own) + np.arange(len(own))
             program.add_definite(d + width, d, above * dq + head * width + right, more)
         for inside, order in ((column[own] < d, d), (row[own] >= d, width)):
@@ -142,10 +145,10 @@ class Semidefinite(ProgramNorm):
             kept = np.flatnonzero((line == other) | self.whole)
             diagonal = np.flatnonzero((line == other)[kept])
             factor = _factor(line, other)[kept]
-            places = np.concatenate([np.tile(np.arange(len(kept)), self.heads), diagonal])
-            blocks = [size + 1 + head * len(own) + first[kept] for head in range(self.heads)]
-            variable = np.concatenate([*blocks, np.full(len(diagonal), size)])
-            values = np.concatenate([np.tile(factor, self.heads), -np.ones(len(diagonal))])
+            places = np.concatenate([np.tile(np.arange(len(kept)), self.count), diagonal])
+            heads = [size + 1 + head * len(own) + first[kept] for head in range(self.count)]
+            variable = np.concatenate([*heads, np.full(len(diagonal), size)])
+            values = np.concatenate([np.tile(factor, self.count), -np.ones(len(diagonal))])
             matrix = sp.csc_matrix((values, (places, variable)), shape=(len(kept), total))
             cone = clarabel.PSDTriangleConeT(order) if self.whole else clarabel.NonnegativeConeT(order)
             program.add(matrix, np.zeros(len(kept)), cone)
@@ -163,23 +166,23 @@ class Semidefinite(ProgramNorm):
         return program.solve(tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
 
     def solved(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
-        d, width = matrix.shape[0], matrix.shape[1] // self.heads
+        d, width = matrix.shape[0], matrix.shape[1] // self.count
         cost = np.concatenate([np.zeros(matrix.size), np.ones(1)])
         found = self._solve(matrix, np.arange(matrix.size), matrix.ravel(), cost)
         row, column = triangle(d + width)
         own = np.flatnonzero((row >= d) | (column < d))
-        blocks = np.zeros((self.heads, d + width, d + width))
-        entries = np.array(found.x)[matrix.size + 1 :].reshape(self.heads, -1)
+        blocks = np.zeros((self.count, d + width, d + width))
+        entries = np.array(found.x)[matrix.size + 1 :].reshape(self.count, -1)
         blocks[:, row[own], column[own]] = blocks[:, column[own], row[own]] = entries
         shift, sums = self._shift(blocks, matrix), blocks.sum(0)
         corners = sums[:d, :d], sums[d:, d:]
         tops = [np.linalg.eigvalsh(each)[-1] if self.whole else each.diagonal().max() for each in corners]
         normal = -np.array(found.z)[: matrix.size].reshape(matrix.shape)
-        return float(max(tops)) + self.heads * shift, normal
+        return float(max(tops)) + self.count * shift, normal
 
     def dual_solved(self, matrix: np.ndarray) -> tuple[float, np.ndarray]:
         """N°(G) from above, and D with N(D) <= 1, up to round-off, that attains it."""
-        d, width = matrix.shape[0], matrix.shape[1] // self.heads
+        d, width = matrix.shape[0], matrix.shape[1] // self.count
         found = self._solve(matrix, np.array([matrix.size]), np.ones(1), -matrix.ravel())
         last, block = np.array(found.z), np.zeros((d + width, d + width))
         for order, place in ((width, d), (d, 0)):  # the multipliers of the last two cones
@@ -188,14 +191,14 @@ class Semidefinite(ProgramNorm):
             row, column = row[kept], column[kept]
             part, last = last[-len(row) :] / _factor(row, column), last[: -len(row)]
             block[place + row, place + column] = block[place + column, place + row] = part
-        shift = self._shift(np.stack([block] * self.heads), matrix / 2)
+        shift = self._shift(np.stack([block] * self.count), matrix / 2)
         value = float(np.trace(block)) + (d + width) * shift
         return value, np.array(found.x)[: matrix.size].reshape(matrix.shape)
 
     def _shift(self, blocks: np.ndarray, matrix: np.ndarray) -> float:
         """What the diagonals lack until every block, with its part of `matrix` in the corners, is semidefinite."""
         d = matrix.shape[0]
-        parts = np.stack(np.split(matrix, self.heads, axis=1))
+        parts = np.stack(np.split(matrix, self.count, axis=1))
         blocks[:, :d, d:], blocks[:, d:, :d] = parts, parts.transpose(0, 2, 1)
         return max(0.0, -float(np.linalg.eigvalsh(blocks).min()))
 
@@ -250,7 +253,7 @@ class SpectralOfHeads(Semidefinite):
     [1.0, 3.0]
     """
 
-    heads: int = field()  # without the default of the base
+    heads: int
     whole = True
 
     def __post_init__(self) -> None:
@@ -259,6 +262,10 @@ class SpectralOfHeads(Semidefinite):
     @property
     def name(self) -> str:
         return f"spectral of {self.heads} fused heads"
+
+    @property
+    def count(self) -> int:
+        return self.heads
 
     def bracket(self, matrix: Float[Tensor, "d dq"]) -> tuple[float, float]:
         """Bounds without a program: max over signs of ||sum_h +-W_h|| below,

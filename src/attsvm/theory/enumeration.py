@@ -143,21 +143,24 @@ def locally_optimal_selections_of_each(
     limit: int = 200_000,
     progress: Progress | None = None,
     *,
+    starts: int = 256,
+    steps: int = 2000,
     seed: int = 0,
-    **sample: int,
 ) -> list[LocalOptima]:
     """`locally_optimal_selections` of every data set of a batch, in row-major order, with the same arguments.
 
     `progress` is called with (data sets done, data sets in all) or, for a single data set, with (candidates done,
-    candidates in all); `sample` are `starts` and `steps`.
+    candidates in all).
     """
     flat, own = data.flatten(), as_head(head, data).flatten()
     inner, results = progress if len(flat) == 1 else None, []
-    for place in range(len(flat)):
-        one = locally_optimal_selections(flat[place], own[place], norm, limit, inner, seed=[(seed, place)], **sample)
+    for element in range(len(flat)):
+        one = locally_optimal_selections(
+            flat[element], own[element], norm, limit, inner, starts=starts, steps=steps, seed=[(seed, element)]
+        )
         results.append(one)
         if progress is not None and inner is None:
-            progress(place + 1, len(flat))
+            progress(element + 1, len(flat))
     return results
 
 
