@@ -71,8 +71,8 @@ def plot_trajectory_2d(
             (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
             figure.set_size_inches(3.4 + 5.6 * min(max((right - left) / (high - low), 0.6), 1.6), 6.4)
         if caption is not None:
-            # Letters of this font are about half as wide as it is high.
-            wide = int(figure.get_figwidth() * 72 / (9.5 * 0.56))
+            # Letters of this font are about half as wide as it is high, a little wider before Matplotlib 3.11.
+            wide = int(0.97 * figure.get_figwidth() * 72 / (9.5 * 0.57))
             lines = text_of("\n".join(textwrap.fill(line, wide) for line in caption.splitlines()))
             figure.supxlabel(lines, x=0.02, ha="left", fontsize=9.5, linespacing=1.45)
     return figure
