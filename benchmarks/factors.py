@@ -185,8 +185,8 @@ def sign(datasets: int, work: Path, train: bool) -> list[dict[str, Any]]:
             own, optimizer=SteepestDescent(norm, InverseSqrt(_SHORT)), parameterization=KeyQuery(8), initial=start,
             steps=20_000, record=[20_000], keep=(), engine=TorchEngine() if train else None,
         )  # fmt: skip
-        found = dict(in_every_norm(run.weights, problem, NORMS))
-        lines.append({"row": f"bad start, {name}", "framed": framed, "median": float(found[framed].efficiency)})
+        found = {label: efficiency for label, _, _, efficiency in in_every_norm(run.weights, problem, NORMS)}
+        lines.append({"row": f"bad start, {name}", "framed": framed, "median": float(found[framed])})
     return lines
 
 

@@ -25,8 +25,8 @@ def test_efficiencies_are_those_of_the_library() -> None:
     solved = Solved(data)
     for _ in range(2):  # the second time nothing is solved
         made = solved.efficiencies(run.weights, run.selected, norms)
-    for name, found in in_every_norm(run.weights, attsvm.AttentionSVM(data, run.selected), norms):
-        torch.testing.assert_close(made[name], found.efficiency)
+    for name, _, _, efficiency in in_every_norm(run.weights, attsvm.AttentionSVM(data, run.selected), norms):
+        torch.testing.assert_close(made[name], efficiency)
     assert 0 <= solved.largest_gap() < 1e-6
 
 
