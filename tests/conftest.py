@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -51,7 +52,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw afresh before any module of tests is imported, since some draw then."""
+    """Draw afresh before any module of tests is imported, since some draw then; know Ctrl-C, which tests send.
+
+    What a shell runs in the background ignores it, and so would every command that a test starts.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--fresh"):
         draw_afresh(config.getoption("--fresh"))
 

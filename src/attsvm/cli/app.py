@@ -60,5 +60,11 @@ app.add_typer(figure, name="figure")
 
 def main() -> None:
     """Run the command line of this process; what a scheduler's SIGTERM ends is told as after Ctrl-C."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _end)
     app(prog_name="attsvm")
+
+
+def _end(*_: object) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a script Ctrl-C is ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.raise_signal(signal.SIGINT)  # and not KeyboardInterrupt at once: it may be blocked while processes start
