@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -327,6 +327,13 @@ def replace_unchecked(data: TokenDataset, **changes: Any) -> TokenDataset:
     made = copy(data)
     vars(made).update(changes)
     return made
+
+
+def together(parts: Sequence[TokenDataset]) -> TokenDataset:
+    """Data sets of one size as a batch."""
+    names = ("tokens", "queries", "labels", "values", "head")
+    fields: dict[str, Any] = {name: torch.stack([getattr(part, name) for part in parts]) for name in names}
+    return TokenDataset(**fields)
 
 
 def repeated(data: TokenDataset, shape: tuple[int, ...]) -> TokenDataset:

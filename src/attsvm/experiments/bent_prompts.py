@@ -13,9 +13,10 @@ from torch import Tensor
 
 from attsvm.attention import Exponential, Linear, Logistic, Loss
 from attsvm.data import TokenDataset, example, starting_points
+from attsvm.data.dataset import together
 from attsvm.descent import NormalizedGradientDescent, fit
 from attsvm.experiments.base import Check, Study, claim
-from attsvm.experiments.common import long_table, path_steps, recorded, stacked, together
+from attsvm.experiments.common import long_table, path_steps, recorded, stacked
 from attsvm.experiments.naive import naive_descent
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -90,13 +89,6 @@ def so_far(done: Sequence[Done], reason: str, **values: object) -> tuple[int, in
 def recorded(run: Run, what: str = "weights") -> Float[Tensor, "records *batch _ _"]:
     """The weights ``[d, dq]`` of a run at every recorded step, or its attention ``[n, T]``."""
     return getattr(run.history, what)
-
-
-def together(parts: Sequence[TokenDataset]) -> TokenDataset:
-    """Data sets of one size as a batch."""
-    names = ("tokens", "queries", "labels", "values", "head")
-    fields: dict[str, Any] = {name: torch.stack([getattr(part, name) for part in parts]) for name in names}
-    return TokenDataset(**fields)
 
 
 def scored(data: TokenDataset) -> dict[str, Tensor]:

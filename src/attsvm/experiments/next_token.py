@@ -33,10 +33,11 @@ from attsvm import next_token
 from attsvm.attention import Log, ScaledTensor, TwoScales
 from attsvm.attention.gradient import RiskGradient
 from attsvm.data import TokenDataset, streams
+from attsvm.data.dataset import together
 from attsvm.data.random import unit
 from attsvm.descent import GradientDescent, Optimizer, TwoPartDescent, fit
 from attsvm.experiments.base import CATALOGUE, Check, DataSets, Study, claim, reported, rises, turning
-from attsvm.experiments.common import FARTHER_APART, long_table, recorded, spread_steps, stacked, together
+from attsvm.experiments.common import FARTHER_APART, long_table, recorded, spread_steps, stacked
 from attsvm.next_token import LimitPrediction, NextTokenData, PriorityGraph, finite_part, from_ids, priority_graph
 from attsvm.norms import direction_cosine
 from attsvm.svm import AttentionSVM, solve

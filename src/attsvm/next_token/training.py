@@ -16,6 +16,7 @@ from attsvm.attention.linear_maps import SharedPairs
 from attsvm.attention.losses import as_loss
 from attsvm.data import TokenDataset
 from attsvm.data.checks import ArrayLike, as_floating, check_shape
+from attsvm.data.dataset import together
 from attsvm.descent import Constant, GradientDescent, Optimizer, Run, TwoPartDescent, fit
 from attsvm.descent.fingerprint import data_digest, same_digest
 from attsvm.next_token.data import NextTokenData
@@ -129,10 +130,8 @@ def _together(limits: Sequence[LimitPrediction]) -> tuple[TokenDataset, Tensor, 
     one_size = len({(*one.ids.shape, one.K, one.d) for one in each}) == 1 and all(bool(one.mask.all()) for one in each)
     if not one_size or any(one.finite is None for one in limits):
         raise ValueError("several limits are trained at once only if all have a solution and their data one size")
-    names = ("tokens", "queries", "labels", "values", "head")
-    parts: dict[str, Any] = {name: torch.stack([getattr(one.dataset, name) for one in each]) for name in names}
     pairs = SharedPairs(torch.cat([one.pairs.embeddings for one in each]), torch.cat([one.pairs.pair for one in each]))
-    return TokenDataset(**parts), torch.stack([one.graph.kept for one in limits]), pairs
+    return together([one.dataset for one in each]), torch.stack([one.graph.kept for one in limits]), pairs
 
 
 def respond(data: NextTokenData, weights: ArrayLike, context: str | Sequence[str] | Sequence[int]) -> dict[str, float]:
