@@ -6,11 +6,12 @@ import sys
 
 import pytest
 
-from attsvm.cli.common.report import number, print_json, print_table, progress_bar, status_line, tiny
+from attsvm.cli.common.report import number, plural, print_json, print_table, progress_bar, status_line, tiny
 
 
 def test_numbers_and_their_nouns():
     assert [number(0.3721704), number(22140.8), number(3e-9)] == ["0.37217", "22140.8", "3e-09"]
+    assert [plural(1, "row"), plural(1200, "row")] == ["1 row", "1,200 rows"]
 
 
 @pytest.mark.parametrize(

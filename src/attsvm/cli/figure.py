@@ -15,8 +15,7 @@ from attsvm.cli.common.commands import Command, Group, interrupted
 from attsvm.cli.common.files import MANIFEST, checked_folder
 from attsvm.cli.common.inputs import checked_backend
 from attsvm.cli.common.options import BackendName, Device, Jobs, Json, Quiet, Scheduler, WorkerTimeout, flag, option
-from attsvm.cli.common.report import print_json
-from attsvm.data.checks import counted
+from attsvm.cli.common.report import plural, print_json
 
 if TYPE_CHECKING:
     from attsvm.cli.common.experiments import FigureSummary
@@ -201,7 +200,7 @@ def _report(
         print_summary(summaries, imports)
     if not quiet and several:
         print_seeds(several)
-    typer.echo(f"{counted(len(summaries) + len(several), 'experiment')} in {', '.join(map(str, folders))}: {verdicts}")
+    typer.echo(f"{plural(len(summaries) + len(several), 'experiment')} in {', '.join(map(str, folders))}: {verdicts}")
 
 
 def _formats(text: str) -> list[str]:

@@ -13,8 +13,7 @@ from typer import Argument, Option
 import attsvm
 from attsvm.cli.common.files import new_result, own_folder, write_json, write_result
 from attsvm.cli.common.options import Json, Out, Quiet, Seed, flag, option
-from attsvm.cli.common.report import number, print_json, print_table, progress_bar, status_line
-from attsvm.data.checks import counted
+from attsvm.cli.common.report import number, plural, print_json, print_table, progress_bar, status_line
 
 Limit: TypeAlias = "attsvm.next_token.LimitPrediction"
 FILE, PICTURE, ARRAYS = "prediction.json", "graph.png", "weights.npz"
@@ -101,7 +100,7 @@ def _arrays(limit: Limit, run: attsvm.Run | None) -> dict[str, Any]:
 def _print(limit: Limit, run: attsvm.Run | None, comparison: Any, answers: dict[str, Any], seconds: float) -> None:
     data = limit.data
     left = f"{data.left_out:,} left out, whose next token is not in the window"
-    typer.echo(f"{counted(data.n, 'sample')} over {data.K} different tokens in {data.d} dimensions; {left}\n")
+    typer.echo(f"{plural(data.n, 'sample')} over {data.K} different tokens in {data.d} dimensions; {left}\n")
     typer.echo(f"{limit.graph}\n\n{limit}\n({seconds:.1f} s from the text to the prediction)")
     if run is not None:
         risk, norm = number(float(run.risk), 4), number(float(run.norm), 4)

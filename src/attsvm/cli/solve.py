@@ -15,8 +15,7 @@ from attsvm.cli.common.files import MANIFEST, new_result, own_folder, write_resu
 from attsvm.cli.common.inputs import checked_device, load_data, starting_head
 from attsvm.cli.common.options import Data, Device, Json, Out, Quiet, Select, listed, option
 from attsvm.cli.common.registry import SOLVERS, SVM_NORMS, solver_named, svm_norm_named
-from attsvm.cli.common.report import number, print_json, print_table, spread, spread_columns, status_line
-from attsvm.data.checks import counted
+from attsvm.cli.common.report import number, plural, print_json, print_table, spread, spread_columns, status_line
 
 SOLUTION = "solution.safetensors"
 SOLVED, INFEASIBLE, NOT_CONVERGED = 0, 3, 4
@@ -128,7 +127,7 @@ def verdict(problem: attsvm.AttentionSVM, solution: attsvm.SVMSolution) -> dict[
 
 def print_verdict(result: dict[str, Any], norm: str, folder: Path, *, quiet: bool) -> None:
     """The verdict as a table, or, if `quiet`, in one line."""
-    problems = counted(result["problems"], "problem")
+    problems = plural(result["problems"], "problem")
     if quiet:
         parts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in result["status"].items() if count)
         typer.echo(f"{problems}: {parts}; {norm}, {result['solver']}, {result['seconds']:.3g} s; in {folder}")
@@ -143,7 +142,7 @@ def print_verdict(result: dict[str, Any], norm: str, folder: Path, *, quiet: boo
         rows += [[]] if shown else []
     iterations = [_shown(result["iterations"][kind], 6) for kind in kinds]
     rows += [["Solver", result["solver"]], ["Iterations", *iterations], ["Time", f"{result['seconds']:.3g} s"]]
-    most = counted(int(result["rows"]["highest"]), "row")
+    most = plural(int(result["rows"]["highest"]), "row")
     print_table(f"{problems} of {'up to ' if several else ''}{most}, {norm} norm", columns, rows)
     for sentence in _sentences(result):
         typer.echo(sentence)
@@ -165,7 +164,7 @@ def _sentences(result: dict[str, Any]) -> Iterator[str]:
     if status["not_converged"] or status["separable"]:
         yield f"The certificate had to hold to {result['tolerance']:.0e}; another --solver may get there."
     if result["ambiguous_rows"]:
-        near = counted(result["ambiguous_rows"], "row")
+        near = plural(result["ambiguous_rows"], "row")
         yield f"{near} so near the margin that only the tolerance decides whether they are support."
     solved = status["solved"] + status["no_rows"]
     if solved and result["unique"] < solved:

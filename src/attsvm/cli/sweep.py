@@ -12,8 +12,7 @@ from attsvm.cli.common.commands import interrupted
 from attsvm.cli.common.files import checked_folder, write_json
 from attsvm.cli.common.inputs import checked_backend
 from attsvm.cli.common.options import BackendName, Device, Jobs, Json, Quiet, Scheduler, WorkerTimeout, flag, option
-from attsvm.cli.common.report import print_json
-from attsvm.data.checks import counted
+from attsvm.cli.common.report import plural, print_json
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The grid, as in the example.")]
 Out = Annotated[Path, option("--out", "FOLDER", "Where tables, arrays and the manifest are written.")]
@@ -46,7 +45,7 @@ def sweep(
     if backend == "loky":
         sizes = [max(getattr(configuration, name)) for name in ("n", "T", "d")]
         count = min(configuration.runs, configuration.chunk)
-        what = f"a chunk of {counted(count, 'data set')} of n, T, d = {', '.join(map(str, sizes))}"
+        what = f"a chunk of {plural(count, 'data set')} of n, T, d = {', '.join(map(str, sizes))}"
         check_fits(8 * count * math.prod(sizes), where, what, "make chunk or the sizes smaller")
     folder = checked_folder(out)
     told: dict[str, Any] = {"folder": folder, "resume": resume, "overwrite": overwrite, "device": where}
@@ -65,5 +64,5 @@ def sweep(
     if not quiet:
         print_cells(found)
     left, total = sum(result.counts.values()), sum(cell["runs"] for cell in found)
-    said = f"{counted(left, 'problem')} neither solved nor proved infeasible"
-    typer.echo(f"{counted(total, 'run')} in {counted(len(found), 'cell')} in {folder}; {said}")
+    said = f"{plural(left, 'problem')} neither solved nor proved infeasible"
+    typer.echo(f"{plural(total, 'run')} in {plural(len(found), 'cell')} in {folder}; {said}")

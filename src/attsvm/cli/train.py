@@ -18,8 +18,7 @@ from attsvm.cli.common.commands import interrupted
 from attsvm.cli.common.files import MANIFEST, manifest_in, new_result, own_folder, write_result, write_text
 from attsvm.cli.common.inputs import checked_device, load_data, starting_head, starting_point
 from attsvm.cli.common.options import MODEL, STEPS, Device, Json, Out, Quiet, Seed, flag, listed, option
-from attsvm.cli.common.report import number, print_json, print_table, progress_bar, spread, spread_columns
-from attsvm.data.checks import counted
+from attsvm.cli.common.report import number, plural, print_json, print_table, progress_bar, spread, spread_columns
 
 RUN = "run.safetensors"
 HISTORY = "history.csv"
@@ -219,7 +218,7 @@ def _summary(
 def _print(result: dict[str, Any], folder: Path, *, quiet: bool) -> None:
     """The summary as a table, or, if `quiet`, in one line."""
     share = result["share_of_runs_with_optimal_selection"]
-    title = f"{counted(result['runs'], 'run')}, {result['steps']} steps"
+    title = f"{plural(result['runs'], 'run')}, {result['steps']} steps"
     if quiet:
         risk, norm = (number(result[name]["median"]) for name in ("risk", "norm"))
         said = f"{title}: risk {risk}, norm {norm} (medians), optimal selection in {share:.1%}; in {folder}"

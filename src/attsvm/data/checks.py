@@ -72,15 +72,6 @@ def type_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def counted(count: int, what: str) -> str:
-    """A number and its noun.
-
-    >>> counted(1, "text"), counted(1200, "text")
-    ('1 text', '1,200 texts')
-    """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def place(where: Sequence[int], axes: Sequence[str]) -> str:
     """A position in words; `axes` name the trailing axes, those before them count elements of a batch.
 

@@ -202,6 +202,15 @@ def named_heads(model: HeadModel, heads: Sequence[str] | None) -> list[Place]:
     return sorted({head_place(model, name) for name in heads})
 
 
+def counted(count: int, what: str) -> str:
+    """A number and its noun.
+
+    >>> counted(1, "text"), counted(1200, "text")
+    ('1 text', '1,200 texts')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def allowed_tokens(length: int, causal: bool, window: int | None = None) -> Bool[Tensor, "length length"]:
     """Which tokens each query may look at: all of them, or in a causal model itself and those before it.
 

@@ -125,3 +125,8 @@ def tiny(log_value: float) -> str:
     tens = log_value / math.log(10.0)
     power = math.floor(tens)
     return f"{10 ** (tens - power):.1f}e{power}"
+
+
+def plural(count: int, what: str) -> str:
+    """A number and its noun: 1 row, 1,200 rows."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

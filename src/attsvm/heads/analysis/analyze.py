@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attsvm.data.checks import as_device, counted
+from attsvm.data.checks import as_device
 from attsvm.heads.analysis.head import HeadTask, analyze_head
 from attsvm.heads.analysis.selections import BUDGET, Views, layers_of, seen_by, state_bytes
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.tokenizers import read_sentences
-from attsvm.heads.model import HeadModel, Place, Sentence, Text, check_index, head_place
+from attsvm.heads.model import HeadModel, Place, Sentence, Text, check_index, counted, head_place
 from attsvm.heads.report.records import HeadReport, SelectionKind, Settings
 from attsvm.heads.report.report import HeadsReport
 from attsvm.norms import Frobenius, Norm

@@ -26,13 +26,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from attsvm.data import TokenDataset
-from attsvm.data.checks import check_not_negative, check_positive, counted
+from attsvm.data.checks import check_not_negative, check_positive
 from attsvm.heads.analysis.selections import SentenceView, choices
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.folder import quiet
 from attsvm.heads.loading.tokenizers import HuggingFaceTokenizer
 from attsvm.heads.loading.transformers_model import TransformersModel
-from attsvm.heads.model import HeadModel, Sentence, Text, head_place, plain_word
+from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place, plain_word
 from attsvm.norms import Frobenius, Norm
 from attsvm.svm import AttentionSVM, BlockDescent, SVMSolution, solve
 

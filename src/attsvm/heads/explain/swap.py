@@ -17,13 +17,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attsvm.data.checks import counted
 from attsvm.heads.analysis.head import same_spectrum
 from attsvm.heads.explain.max_margin import MaxMargin, of_sentences
 from attsvm.heads.form import HeadWeights, LayerStates
 from attsvm.heads.loading.tokenizers import read_sentences
 from attsvm.heads.loading.transformers_model import TransformersModel, recorded
-from attsvm.heads.model import HeadModel, Place, Sentence, Text, head_place, named_heads
+from attsvm.heads.model import HeadModel, Place, Sentence, Text, counted, head_place, named_heads
 from attsvm.heads.report.records import Settings
 
 _SOFTMAX = (torch.softmax, torch.nn.functional.softmax, Tensor.softmax)

@@ -27,13 +27,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attsvm.data.checks import counted
 from attsvm.data.files import write_atomically
 from attsvm.heads.analysis.lifted import Pairs
 from attsvm.heads.explain.max_margin import MaxMargin
 from attsvm.heads.explain.trace import Parts, Trace, trace
 from attsvm.heads.form import LayerStates
-from attsvm.heads.model import HeadModel, Sentence, Text, head_place, spaced
+from attsvm.heads.model import HeadModel, Sentence, Text, counted, head_place, spaced
 from attsvm.heads.report.html.page import why_page
 from attsvm.sweep.manifest import to_plain
 

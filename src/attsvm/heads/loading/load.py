@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attsvm.data.checks import ArrayOrList, as_device, as_tensor, counted
+from attsvm.data.checks import ArrayOrList, as_device, as_tensor
 from attsvm.data.files import SUFFIXES, read_arrays
 from attsvm.heads.loading.architectures import Reads, architecture_of
 from attsvm.heads.loading.folder import quiet, read_config, read_gguf, read_openai_whisper, read_weights, reason
 from attsvm.heads.loading.lens import LensModel
 from attsvm.heads.loading.tokenizers import SmilesTokenizer, Tokenizer, choose_tokenizer
 from attsvm.heads.loading.transformers_model import ImagesModel, ListeningModel, TransformersModel, image_shape
-from attsvm.heads.model import HeadModel
+from attsvm.heads.model import HeadModel, counted
 
 # Weights behind the last attention layer, and masks that only training uses.
 _UNUSED = ("pooler.", "embeddings.mask_token")

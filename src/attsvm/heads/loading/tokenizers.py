@@ -21,9 +21,8 @@ from typing import Any
 
 import torch
 
-from attsvm.data.checks import counted
 from attsvm.heads.loading.folder import quiet, read_settings, reason
-from attsvm.heads.model import HeadModel, Sentence, Text
+from attsvm.heads.model import HeadModel, Sentence, Text, counted
 
 _LONGEST = 50_000  # bytes of a line; no model here reads more
 

@@ -13,12 +13,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from attsvm.data.checks import check_finite, counted
+from attsvm.data.checks import check_finite
 from attsvm.heads.form import HeadWeights
 from attsvm.heads.loading.architectures import Architecture, Layer
 from attsvm.heads.loading.folder import quiet
 from attsvm.heads.loading.tokenizers import Tokenizer, encode_sentences
-from attsvm.heads.model import HeadModel, Sentence, SentenceStates, Text, allowed_tokens, with_constant
+from attsvm.heads.model import HeadModel, Sentence, SentenceStates, Text, allowed_tokens, counted, with_constant
 
 # Settings that say where and when a model was saved, not what it computes.
 _PROVENANCE = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")

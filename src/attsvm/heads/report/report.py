@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from attsvm.data.checks import counted
 from attsvm.data.files import write_atomically
+from attsvm.heads.model import counted
 from attsvm.heads.report.html.page import page, rendered
 from attsvm.heads.report.records import HeadReport, Interval, Settings
 from attsvm.heads.report.table import CLEAR, COLUMNS, NEEDED, HeadTable, Verdict, verdicts

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from attsvm.data.checks import counted
+from attsvm.heads.model import counted
 from attsvm.heads.report import table
 from attsvm.heads.report.records import HeadReport, Interval
 from attsvm.sweep.manifest import to_plain
