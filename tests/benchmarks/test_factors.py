@@ -21,7 +21,7 @@ def test_level_with_the_framed_norm_is_a_win_and_unsolved_data_sets_are_counted(
 def test_efficiencies_are_those_of_the_library() -> None:
     data = attsvm.data.random_sphere(n=2, T=3, d=3, batch=4, seed=1)
     run = attsvm.fit(data, steps=100)
-    norms = {name: NORMS[name] for name in ("Frobenius", "nuclear")}
+    norms = {name: NORMS[name] for name in ("Frobenius", "spectral")}
     solved = Solved(data)
     for _ in range(2):  # the second time nothing is solved
         made = solved.efficiencies(run.weights, run.selected, norms)

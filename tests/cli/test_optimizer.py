@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cli.runner import invoke, refused
+from cli.runner import invoke, refused, shell
 
 FEW = ("--datasets", 2, "--steps", 40)
 
@@ -21,7 +21,7 @@ def test_the_norms_are_printed_and_kept(tmp_path):
 
 @pytest.mark.slow
 def test_muon_settles_with_its_usual_steps(tmp_path):
-    result = invoke("optimizer", "muon", "--datasets", 8, "--json", "--out", tmp_path / "out")
+    result = shell("optimizer", "muon", "--datasets", 8, "--json", "--out", tmp_path / "out")
     told = json.loads(result.stdout)
     assert told["winner"] == "spectral"
     assert "InverseSqrt(size=1.0)" in told["optimizer"]
