@@ -28,6 +28,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
+from benchmarks.record import machine
+
 
 def power(n: np.ndarray, T: np.ndarray, d: np.ndarray) -> np.ndarray:
     """1, log n, log(T - 1), log d."""
@@ -179,7 +181,7 @@ def times(device: str, runs: int) -> dict[str, Any]:
     stop = attsvm.descent.Saturated(1e-3, 50)
     relu = attsvm.ReluHead(random_sphere(1, 10, 10, batch=runs, seed=Counter(2), device=device).tokens[:, 0].mT)
     parts: dict[str, tuple[int, Callable[[], Any]]] = {
-        "draw, streams of NumPy on one core": (few, lambda: random_sphere(6, 8, 10, batch=few, seed=1)),
+        "draw, streams of NumPy on one core": (runs, lambda: random_sphere(6, 8, 10, batch=runs, seed=1)),
         "draw, counter on the device": (
             runs, lambda: random_sphere(6, 8, 10, batch=runs, seed=Counter(1), device=device)),
         "train, 2000 steps": (
@@ -200,7 +202,8 @@ def times(device: str, runs: int) -> dict[str, Any]:
             found[name] = (clock() - began) * 1e6 / count
     for name, seconds in found.items():
         print(f"{name:<36} {seconds:10.2f} s per million")
-    return {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "runs": runs, "seconds": found}
+    name = machine()["gpu" if device == "cuda" else "processor"]
+    return {"device": name, "runs": runs, "seconds": found}
 
 
 def main() -> None:
