@@ -185,6 +185,8 @@ def test_cells_of_one_size_share_their_data() -> None:
         ("n = [", "is not TOML"),
         ("n = [0]", "n must be positive"),
         ("n = 99999999999999999999999", "n must be positive and below 2^31"),
+        ("d = 200000000", "d must be at most 131,072, since W has d x d entries; got 200000000"),
+        ("step_size = 1" + 400 * "0", "step_size must be a positive finite number; got 1000"),
         ("seed = 18446744073709551616", "seed must be below 2^63"),
         ("seed = 9223372036854775806\nseeds = 3", "seed must be below 2^63"),
         ("runs = 1000000000000", "at most 1,000,000 chunks, and make 1,000,000,000: enlarge chunk"),

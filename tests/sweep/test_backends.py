@@ -18,6 +18,13 @@ def test_jobs_must_be_a_positive_integer(jobs):
         Processes(jobs)
 
 
+def test_jobs_that_would_fill_the_memory_are_refused():
+    most = 4 * os.cpu_count()
+    assert Processes(most).jobs == most
+    with pytest.raises(ValueError, match=f"jobs must be at most {most}, four for each core .* got {10**20}"):
+        Processes(10**20)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk_size", [2, 5])
 def test_the_number_of_processes_does_not_change_a_byte(tmp_path, chunk_size):

@@ -186,6 +186,13 @@ def test_another_configuration_is_refused_with_what_differs(tmp_path):
     run(TINY, folder=tmp_path)
     with pytest.raises(ValueError, match=r"another configuration \(seed 3 instead of 0, draws 5 instead of 12\)"):
         run(TINY, Tiny(seed=3, draws=5), folder=tmp_path, resume=True)
+    manifest = tmp_path / "manifest.json"
+    text = manifest.read_text(encoding="utf-8")
+    for odd in (7, None):
+        manifest.write_text(json.dumps(json.loads(text) | {"configuration": odd, "fingerprint": "x"}), encoding="utf-8")
+        with pytest.raises(ValueError, match=r"another configuration \(its manifest does not say which\)"):
+            run(TINY, folder=tmp_path, resume=True)
+    manifest.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match="holds another result"):
         run(DRAW_ON, folder=tmp_path, resume=True)
     with pytest.raises(ValueError, match="holds tiny with this configuration, finished; keep it and only show it"):

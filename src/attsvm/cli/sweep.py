@@ -46,7 +46,7 @@ def sweep(
         sizes = [max(getattr(configuration, name)) for name in ("n", "T", "d")]
         count = min(configuration.runs, configuration.chunk)
         what = f"a chunk of {plural(count, 'data set')} of n, T, d = {', '.join(map(str, sizes))}"
-        check_fits(8 * count * math.prod(sizes), where, what, "make chunk or the sizes smaller")
+        check_fits(8 * count * (math.prod(sizes) + sizes[2] ** 2), where, what, "make chunk or the sizes smaller")
     folder = checked_folder(out)
     told: dict[str, Any] = {"folder": folder, "resume": resume, "overwrite": overwrite, "device": where}
     check_folder(GRID, configuration, **told, also=["cells.json"])

@@ -5,8 +5,8 @@ In this order: conversions, checks of one tensor or number, indices, and the fie
 
 from __future__ import annotations
 
-import math
 import numbers
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +130,8 @@ def check_kind(value: object, kind: Any, name: str, expected: str) -> None:
 def check_number(value: object, name: str, expected: str, fits: Callable[[Any], bool]) -> None:
     """Raise unless `value` is a number that fits; `expected` says in words what was wanted."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool) or not fits(value):
-        raise ValueError(f"{name} must {expected}; got {value!r}")
+        said = repr(value)
+        raise ValueError(f"{name} must {expected}; got {said if len(said) <= 60 else said[:57] + '...'}")
 
 
 def check_share(value: float, name: str) -> None:
@@ -140,12 +141,12 @@ def check_share(value: float, name: str) -> None:
 
 def check_positive(value: float, name: str) -> None:
     """Raise unless `value` is a finite positive number."""
-    check_number(value, name, "be a positive finite number", lambda number: 0 < number < math.inf)
+    check_number(value, name, "be a positive finite number", lambda number: 0 < number <= sys.float_info.max)
 
 
 def check_not_negative(value: float, name: str) -> None:
     """Raise unless `value` is a finite number of at least 0."""
-    check_number(value, name, "be finite and not negative", lambda number: 0 <= number < math.inf)
+    check_number(value, name, "be finite and not negative", lambda number: 0 <= number <= sys.float_info.max)
 
 
 def check_count(value: object, name: str, least: int = 1) -> int:

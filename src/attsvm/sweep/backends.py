@@ -91,14 +91,16 @@ class Processes:
     """This machine: `jobs` processes started by joblib, or, for one job, this process itself.
 
     Raises:
-        ValueError: if `jobs` is no positive integer.
+        ValueError: if `jobs` is no positive integer, or above four for each core: the memory would be full first.
         ChildProcessError: while computing, if a process was killed from outside.
     """
 
     jobs: int = 1
 
     def __post_init__(self) -> None:
-        check_count(self.jobs, "jobs")
+        cores = os.cpu_count() or 1
+        if check_count(self.jobs, "jobs") > 4 * cores:
+            raise ValueError(f"jobs must be at most {4 * cores}, four for each core of this machine; got {self.jobs}")
 
     def __call__(self, orders: Sequence[Order]) -> Results:
         if self.jobs == 1 or len(orders) == 1:

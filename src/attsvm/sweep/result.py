@@ -139,7 +139,10 @@ class ResultFolder:
                 raise ValueError(f"{holds} {there[0]}, but no manifest that says what it is; replace it {others}")
             return None
         if found.get("fingerprint") != self.fingerprint:
-            changed = differences(found.get("configuration", {}), configuration) or "another version or device"
+            before = found.get("configuration")
+            changed = "its manifest does not say which"
+            if isinstance(before, Mapping):
+                changed = differences(before, configuration) or "another version or device"
             raise ValueError(f"{holds} {sweep} with another configuration ({changed}); replace it {others}")
         if not resume:
             kept, left = "finished; keep it and only show it again", "unfinished; go on from it"

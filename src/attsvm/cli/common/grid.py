@@ -36,6 +36,7 @@ _KNOWN = {
 _POSITIVE = ("n", "T", "d", "seeds", "chunk", "steps", "every")
 CELL = ("n", "T", "d", "seed", "head", "parameterization", "optimizer")  # what tells the cells of the grid apart
 _MOST_CHUNKS = 10**6
+_LARGEST_D = 2**17
 _APART = 2**32  # the elements of one cell's stream lie so far from those of the next
 
 
@@ -83,6 +84,8 @@ class Grid(Configuration):
             raise ValueError(f"saturated must lie strictly between 0 and 1; got {self.saturated}")
         if self.seed + self.seeds > 2**63:
             raise ValueError(f"seed must be below 2^63, and so must all seeds from it on; got {self.seed}")
+        if max(self.d) > _LARGEST_D:
+            raise ValueError(f"d must be at most {_LARGEST_D:,}, since W has d x d entries; got {max(self.d)}")
         check_count(self.rank, "rank", 0)
         if isinstance(registry.loss_named(self.loss), attsvm.attention.Log):
             raise ValueError(f"loss must be defined for margins of either sign, such as logistic; got {self.loss}")
