@@ -91,7 +91,7 @@ class Processes:
     """This machine: `jobs` processes started by joblib, or, for one job, this process itself.
 
     Raises:
-        ValueError: if `jobs` is no positive integer, or above four for each core: the memory would be full first.
+        ValueError: if `jobs` is no positive integer, or above four for each core of this machine.
         ChildProcessError: while computing, if a process was killed from outside.
     """
 
